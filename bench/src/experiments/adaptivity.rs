@@ -20,17 +20,21 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Adaptive and fully adaptive probes (Fig. 6)",
         "What does a packet cost if a program has only what is wanted, and what if it asks at run time?",
         format!(
-            "Of {ALL} features some are wanted; a feature adds to an entry of an ARRAY. `non-adaptive` computes all of them, \
-             `adaptive` looks up for each in a second ARRAY whether it is wanted, both attached directly; `fully adaptive` is a probe \
-             of twinprobe that has only those that are wanted, behind the dispatcher, with twins. Packets are dropped behind the \
-             program. `empty` is a program that only drops, attached directly: what it takes is the way to the hook, which no \
-             probe can save, and `above` is what a probe takes more. The first table has the processor time of a run on a 60-byte frame \
-             ({repeat} runs at a time, `BPF_PROG_TEST_RUN` of what the kernel has attached), the second that of the processor that sends and \
-             receives {packets} packets at a time, without what a call of the generator takes before its first packet. All in \
-             turns; `null` compares fully adaptive with itself. Each feature has counted each \
-             packet. Map bytes are those that the kernel says the programs' maps take (`bpftool map show`), and the daemon's \
-             status for the probe with its twins. Medians with intervals of 95 % (bootstrap), ratios of the medians.",
+            "Of {ALL} features some are wanted. `non-adaptive` computes all of them, `adaptive` looks up for each \
+             whether it is wanted, `fully adaptive` is a probe of twinprobe that has only those that are wanted; \
+             `empty` is a program that only drops. All in turns: first runs on one frame, then live packets. `null` \
+             compares fully adaptive with itself. Medians with intervals of 95 % (bootstrap), ratios of the medians."
         ),
+    );
+    section.details = format!(
+        "A feature adds to an entry of an ARRAY; `adaptive` looks up in a second ARRAY. `non-adaptive`, `adaptive` \
+         and `empty` are attached directly, the fully adaptive probe is behind the dispatcher, with twins. Packets \
+         are dropped behind the program. What `empty` takes is the way to the hook, which no probe can save, and \
+         `above` is what a probe takes more. The first table has the processor time of a run on a 60-byte frame \
+         ({repeat} runs at a time, `BPF_PROG_TEST_RUN` of what the kernel has attached), the second that of the \
+         processor that sends and receives {packets} packets at a time, without what a call of the generator takes \
+         before its first packet. Each feature has counted each packet. Map bytes are those that the kernel says the \
+         programs' maps take (`bpftool map show`), and the daemon's status for the probe with its twins."
     );
     section.generator =
         Some("the generator of the tests (`traffic`), on CPU 0; for the first table none".into());

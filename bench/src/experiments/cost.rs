@@ -23,13 +23,17 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Predicted against live cost",
         "How well does the cost that is shown before a probe sees packets agree with what packets then take?",
-        "`predicted` is `ns_per_packet` in the probe's status, with its noise: a trial before the probe is attached, for \
-         the sample packet that takes longest, of 64 flows that the program has not seen. `dispatcher` is what the kernel \
-         counts with `--measure-cost` for 60-byte SYNs of 97 x 256 flows that arrive as fast as one CPU can send and \
-         receive them: dispatcher, program, and the counting itself. `live` is that beyond the dispatcher with an empty \
-         program, which is what the trial subtracts, too; the empty program, measured again at the end, is the null comparison. Medians of \
+        "What a trial says of a program before it is attached (`predicted`) is compared with what the kernel then \
+         counts for live packets (`dispatcher`), beyond the dispatcher with an empty program (`live`). One program \
+         after the other; the empty one is the first, and again the last, which is the null comparison. Medians of \
          measurements of 50 ms with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "`predicted` is `ns_per_packet` in the probe's status, with its noise: for the sample packet that takes \
+         longest, of 64 flows that the program has not seen. `dispatcher` is counted with `--measure-cost` for \
+         60-byte SYNs of 97 x 256 flows that arrive as fast as one CPU can send and receive them: dispatcher, \
+         program, and the counting itself. The trial subtracts the dispatcher with an empty program, too."
+        .to_owned();
     section.generator = Some(Site::new(bench)?.describe());
     let mut table = Table::new(&[
         "hook",

@@ -1,5 +1,7 @@
 //! The dispatcher: what it adds to a packet's time beyond that of the probes' programs.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
 use aya::Ebpf;
 use aya::maps::{Array, ProgramArray};
@@ -47,16 +49,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Dispatcher",
         "What does it cost that probes share a hook and can be flipped?",
         format!(
-            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of what the kernel has attached at the interface \
-             (the dispatcher with all probes behind it), and of the same program loaded by itself, as it would be attached \
-             directly (`bare`): in turns, the latter twice, which is the null comparison; twins are flipped between \
-             rounds. Nanoseconds of the thread's processor time per run, which include the loop around the program. `added` is \
-             the difference within each round; `each further` is that of a chain less that of one probe, by the number of \
-             further probes, and so includes their programs, while that of an empty program is less than 1 ns. `prog-array` is \
-             what a chain adds in which each program calls the next one by an index that it reads from a map, as frameworks \
-             without a dispatcher have it, and `libxdp` what its dispatcher adds (`xdp-loader`, up to {MOST} programs), each \
-             compared with `bare` in the same way. Medians with intervals of 95 % (bootstrap).",
+            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of what the kernel has attached at \
+             the interface (the dispatcher with all probes behind it), and of the same program loaded by itself, as \
+             it would be attached directly (`bare`): in turns, the latter twice, which is the null comparison. A \
+             prog-array and libxdp are compared with `bare` in the same way. Medians with intervals of 95 % \
+             (bootstrap)."
         ),
+    );
+    section.details = format!(
+        "Twins are flipped between rounds. Nanoseconds are of the thread's processor time per run, which include the \
+         loop around the program. `added` is the difference within each round; `each further` is that of a chain less \
+         that of one probe, by the number of further probes, and so includes their programs, while that of an empty \
+         program is less than 1 ns. `prog-array` is what a chain adds in which each program calls the next one by an \
+         index that it reads from a map, as frameworks without a dispatcher have it, and `libxdp` what its dispatcher \
+         adds (`xdp-loader`, up to {MOST} programs)."
     );
     section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
     let mut table = Table::new(&[
@@ -77,6 +83,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
     let (mut panels, mut firsts, mut furthers, mut peers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut reasons = BTreeSet::new();
     for hook in ["xdp", "tc"] {
         let mut curves = Vec::new();
         for verdict in bench.cases(&["observe", "enforce"], &["observe"]) {
@@ -104,11 +111,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     };
                     points.push((length as f64, Estimate::of(&compared.other)));
                     arrays.push((length as f64, Estimate::of(&array.other)));
-                    if let Ok(peer) = &peer {
-                        libxdp.push((length as f64, Estimate::of(&peer.other)));
-                        if length == 1 || length == 8 {
-                            peers.push(format!("{}, {length}: {:.1}", chain.name(), peer.difference().value));
+                    match &peer {
+                        Ok(peer) => {
+                            libxdp.push((length as f64, Estimate::of(&peer.other)));
+                            if length == 1 || length == 8 {
+                                let added = peer.difference().value;
+                                peers.push(format!("{}, {length}: {added:.1}", chain.name()));
+                            }
                         }
+                        Err(reason) => _ = reasons.insert(*reason),
                     }
                     if length == 1 {
                         firsts.push(format!("{hook} {verdict} {}: {:.1}", chain.name(), added.value));
@@ -166,11 +177,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             claim: "one probe behind the dispatcher against attached directly",
             paper: "goal <= +1 ns",
             ours: format!("{} ns", firsts.join("; ")),
-            peers: if peers.is_empty() {
-                "libxdp: not here".into()
-            } else {
-                format!("libxdp, programs: {} ns", peers.join("; "))
-            },
+            peers: libxdp::claim(&peers, &reasons),
         },
         Claim {
             claim: "each further probe",

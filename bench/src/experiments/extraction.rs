@@ -43,14 +43,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Reading and erasing maps (Fig. 5)",
         "How long does a map take to read, and to read and erase, by its entries?",
-        "GET of a full map of u32 -> u64, from connecting to the Unix socket to the last byte of JSON, by a client that reads \
-         and does not look. `read` is of a live metric; `read and erase` of one with `snapshot` and `init`: flip, grace \
-         period, extraction, file and its fsync, reset. In turns in batches (`strategy: auto`) and one by one \
-         (`strategy: iterative`), by two probes. The program fills the map, run on frames by the kernel. Each answer has \
-         all entries. `null` compares batches with batches. The kernel has no batches for a QUEUE, and popping is reading \
-         and erasing. BCC reads a map of its own in a process that stays, in turns with ours, by batches where it has them \
-         (HASH, LRU_HASH) and else one by one, up to 100,000 entries; it sums the values in Python, and renders and stores nothing. Medians with intervals of 95 % (bootstrap).",
+        "GET of a full map of u32 -> u64, from connecting to the Unix socket to the last byte of JSON, by a client \
+         that reads and does not look: in turns in batches (`strategy: auto`) and one by one (`strategy: iterative`), \
+         by two probes. `null` compares batches with batches. BCC reads a map of its own, in turns with ours. Medians \
+         with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "`read` is of a live metric; `read and erase` of one with `snapshot` and `init`: flip, grace period, \
+         extraction, file and its fsync, reset. The program fills the map, run on frames by the kernel. Each answer \
+         has all entries. The kernel has no batches for a QUEUE, and popping is reading and erasing. BCC is in a \
+         process that stays and reads by batches where it has them (HASH, LRU_HASH) and else one by one, up to \
+         100,000 entries; it sums the values in Python, and renders and stores nothing."
+        .to_owned();
     let mut table = Table::new(&[
         "map",
         "operation",

@@ -41,19 +41,23 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "NetFlow features (Fig. 7)",
         "How many packets per second does a flow table with the first 1 to 15 features take, and how many do flow exporters?",
         format!(
-            "The probe flow-features with FEATURES=n, which has features 1 to n, twins, and a table of 65,536 flows; \
-             60-byte SYNs of 24,832 flows ({packets} at a time), dropped behind the program. `Mpps` is per second of the \
-             processor that sends and receives, without what a call of the generator takes before its first packet, so that \
-             it is what the probe allows at least; `null` compares a turn with the next. Each packet is in the flows; map \
-             bytes are those of the daemon's status. Exporters get the same packets, which pass, as fast as possible and on \
-             the same processor: `Mpps` is what they say they have seen, per second that the sender and all their threads \
-             took of it; a packet that is lost is not seen. `times` is how many times as many the probe takes at one feature and at 15, \
-             XDP, in turns with them and with `empty`, a program that only drops, attached directly: generator, veth and the way to the hook \
-             take that time, whatever monitors, and `above empty` is what a packet takes more. At 100,000 packets per second, where they lose none, `ns` is the processor time of all \
-             their threads per packet, without the kernel's for the copy to them. The counters do nothing with a packet. \
-             Medians with intervals of 95 % (bootstrap)."
+            "The probe flow-features with features 1 to n, twins, and a table of 65,536 flows gets 60-byte SYNs of \
+             24,832 flows, {packets} at a time; `null` compares a turn with the next. Exporters get the same packets \
+             as fast as possible, in turns with the probe of one feature and of 15 at XDP, and with `empty`, a \
+             program that only drops, attached directly. Medians with intervals of 95 % (bootstrap)."
         ),
     );
+    section.details =
+        "The number of features is the probe's FEATURES=n. Packets are dropped behind the program. `Mpps` is per \
+         second of the processor that sends and receives, without what a call of the generator takes before its first \
+         packet, so that it is what the probe allows at least. Each packet is in the flows; map bytes are those of \
+         the daemon's status. The exporters' packets pass, on the same processor: their `Mpps` is what they say they \
+         have seen, per second that the sender and all their threads took of it; a packet that is lost is not seen. \
+         `times` is how many times as many the probe takes. Generator, veth and the way to the hook take the time of \
+         `empty`, whatever monitors, and `above empty` is what a packet takes more. At 100,000 packets per second, \
+         where they lose none, `ns` is the processor time of all their threads per packet, without the kernel's for \
+         the copy to them. The counters do nothing with a packet."
+        .to_owned();
     section.generator = Some("the generator of the tests (`traffic`), on CPU 0".into());
     let bench = &Bench { generator: Generator::Traffic, ..bench.clone() };
     let mut table =

@@ -34,14 +34,19 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Windows per second",
         "How many windows does the daemon close, and what does each cost?",
-        "Counters of one entry at TC, up to 16 at each interface, whose windows are closed by the daemon's clock: flip, grace \
-         period, extraction, file, sync, reset; each keeps its newest 10, so that old ones are removed as well. Windows are those that the \
-         daemon says it has closed (`twinprobe_windows_closed_total`), processor time is that of all its threads; both in slices of 2 s. \
-         A window that is due while the last one of its probe is closed is left out, so that less is reached than was asked for if the machine \
-         has no more. The second table has what the kernel alone needs every 10 ms, without a daemon, for the least that a window \
-         needs: a thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file on the disk and \
-         syncs it (`fdatasync`). The null comparison is each slice by the one before it. Medians with intervals of 95 % (bootstrap).",
+        "Counters of one entry at TC, whose windows are closed by the daemon's clock: flip, grace period, \
+         extraction, file, sync, reset. Windows and processor time are counted in slices of 2 s; the null comparison \
+         is each slice by the one before it. The second table has what the kernel alone needs for the least that a \
+         window needs, without a daemon. Medians with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "There are up to 16 counters at each interface, and each keeps its newest 10 windows, so that old ones are \
+         removed as well. Windows are those that the daemon says it has closed (`twinprobe_windows_closed_total`), \
+         processor time is that of all its threads. A window that is due while the last one of its probe is closed is \
+         left out, so that less is reached than was asked for if the machine has no more. In the second table, every \
+         10 ms, a thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file \
+         on the disk and syncs it (`fdatasync`)."
+        .to_owned();
     let mut table = Table::new(&[
         "probes",
         "interval, ms",

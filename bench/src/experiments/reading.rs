@@ -25,12 +25,16 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Reading a window",
         "How long does a consistent reading take, and how much of it is the wait until no CPU runs the twin that was left?",
-        "GET of the metrics of one XDP probe with one ARRAY of one counter: connect to the Unix socket, flip, quiesce, \
-         extract, file, fsync, reset, JSON, answer. `quiesce` is the grace period as the document states it (`quiesce_us`); \
-         `/healthz` goes the same way through socket and HTTP without any of it and is what a request takes alone. `null` is a reading against the one before it, which is the null comparison. Under load, \
-         frames arrive as fast as possible; a CPU that receives is one of those that a grace period waits for. Medians with \
-         intervals of 95 % (bootstrap).",
+        "GET of the metrics of one XDP probe with one ARRAY of one counter: connect to the Unix socket, flip, \
+         quiesce, extract, file, fsync, reset, JSON, answer; with each kind of grace period first idle, then under \
+         load. `null` is a reading against the one before it, which is the null comparison. Medians with intervals of \
+         95 % (bootstrap).",
     );
+    section.details =
+        "`quiesce` is the grace period as the document states it (`quiesce_us`). `/healthz` goes the same way \
+         through socket and HTTP without any of it and is what a request takes alone. Under load, frames arrive as \
+         fast as possible; a CPU that receives is one of those that a grace period waits for."
+        .to_owned();
     let mut table = Table::new(&[
         "grace period",
         "load",

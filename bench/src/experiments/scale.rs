@@ -36,13 +36,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Scale",
         "What does each further interface, probe, window, collector and sending CPU cost, and what breaks first?",
-        "Interfaces: PUT and DELETE of one probe at so many interfaces, \
-         and of the last of so many probes at 40 interfaces. Probes: so many counters, 16 at each of \
-         as many interfaces as needed; the time and resident memory of the daemon for each further one, and the time of a \
-         restart until `/readyz` is 200. Windows: retained ones of one probe. Collectors: long polls that wait, and the time \
-         until all have the answer after a window was closed. CPUs: a flow table that drops, fed by one generator, and by two \
-         on two CPUs through two interfaces; packets are counted exactly. Slopes are least squares.",
+        "Each table has more of one thing from row to row: interfaces of one probe, probes at 40 interfaces, probes \
+         of one daemon, retained windows of one probe, collectors that wait, sending CPUs. `null` compares a case \
+         with itself, measured in turns. Slopes are least squares, intervals are of 95 % (bootstrap).",
     );
+    section.details =
+        "Interfaces: PUT and DELETE of one probe at so many interfaces, and of the last of so many probes at 40 \
+         interfaces. Probes: so many counters, 16 at each of as many interfaces as needed; the time and resident \
+         memory of the daemon for each further one, and the time of a restart until `/readyz` is 200. Collectors: \
+         long polls that wait, and the time until all have the answer after a window was closed. CPUs: a flow table \
+         that drops, fed by one generator, and by two on two CPUs through two interfaces; packets are counted \
+         exactly."
+        .to_owned();
     section.generator =
         Some("the generator of the tests (`traffic`), on CPU 0 and on CPU 1; only for the last table".into());
     let hooks: Vec<_> = HOOKS.into_iter().map(|hook| interfaces(bench, hook)).collect::<Result<_>>()?;

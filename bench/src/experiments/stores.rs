@@ -37,12 +37,14 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Stores of windows",
         "What does it cost to have a window on disk to stay, by the store?",
-        "Writers hand over one window after the other and go on once it is durable; each keeps its newest 32. With `group commit` \
-         whoever comes first writes the windows of all who wait, in every store alike; a file for each window is synced by its \
-         writer. Processor time is that of the whole process, the kernel's part for it included, but not the writing back of files \
-         later. Syncs are those that the store calls for (redb counted in its backend; fjall at least). The stores take \
-         turns; medians with intervals of 95 % (bootstrap).",
+        "Writers hand over one window after the other and go on once it is durable; each keeps its newest 32. The \
+         stores take turns. With `group commit` whoever comes first writes the windows of all who wait, in every \
+         store alike; a file for each window is synced by its writer. Medians with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "Processor time is that of the whole process, the kernel's part for it included, but not the writing back of \
+         files later. Syncs are those that the store calls for (redb counted in its backend; fjall at least)."
+        .to_owned();
     let mut table = Table::new(&[
         "window",
         "writers",

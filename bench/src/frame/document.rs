@@ -96,7 +96,7 @@ fn with_claims(text: &str, anchor: &str, rows: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::section::Claim;
+    use crate::frame::section::{Claim, METHOD};
     use crate::frame::table::Table;
 
     fn section(title: &'static str, ours: &str) -> Section {
@@ -132,6 +132,25 @@ mod tests {
         ];
         let places: Vec<_> = order.iter().map(|part| text.find(part)).collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {text}");
+        Ok(())
+    }
+
+    #[test]
+    fn methods_of_the_page_are_short() -> Result<()> {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks.md");
+        let text = fs::read_to_string(page)?;
+        let names = text.lines().filter_map(|line| line.strip_prefix("<!-- bench: ")?.strip_suffix(" -->"));
+        let mut sections = 0;
+        for name in names.filter(|&name| name != CLAIMS) {
+            let [_, part, _] = split(&text, name).context("a part has an end")?;
+            // A title, an empty line, `**question?** method`.
+            let first = part.lines().nth(2).unwrap_or_default();
+            let method = first.strip_prefix("**").and_then(|first| first.split_once("?** "));
+            let (_, method) = method.with_context(|| format!("{name}: no question and method in {first}"))?;
+            assert!(method.len() <= METHOD, "{name}: a method of {} bytes, not {METHOD}", method.len());
+            sections += 1;
+        }
+        assert!(sections > 10, "{sections} sections");
         Ok(())
     }
 }

@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use super::figure::Figure;
 use super::table::Table;
 
+/// The most bytes of a method, which are three lines.
+pub const METHOD: usize = 420;
+
 /// The result of an experiment: a section of docs/benchmarks.md, and rows of the table on top of it.
 #[derive(Debug)]
 pub struct Section {
     pub title: &'static str,
     pub question: &'static str,
-    /// Three lines on how it is measured.
+    /// What is compared, how, and in which order, in three lines: at most [`METHOD`] bytes.
     pub method: String,
     /// The sender of the packets, if there are any.
     pub generator: Option<String>,
@@ -18,6 +21,8 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// The meaning for a user.
     pub meaning: String,
+    /// What else a reader of the figures needs: what columns are, and special cases.
+    pub details: String,
     pub claims: Vec<Claim>,
 }
 
@@ -33,15 +38,26 @@ pub struct Claim {
 }
 
 impl Section {
+    /// Begins a section, before anything is measured.
+    ///
+    /// # Panics
+    /// Panics if the method is longer than three lines.
     pub fn new(title: &'static str, question: &'static str, method: impl Into<String>) -> Self {
+        let method = method.into();
+        let length = method.len();
+        assert!(
+            length <= METHOD,
+            "the method of \"{title}\" has {length} bytes, and {METHOD} are the most: what is more is for `details`"
+        );
         Self {
             title,
             question,
-            method: method.into(),
+            method,
             generator: None,
             tables: Vec::new(),
             figures: Vec::new(),
             meaning: String::new(),
+            details: String::new(),
             claims: Vec::new(),
         }
     }
@@ -60,7 +76,13 @@ impl Section {
         for figure in &self.figures {
             let _ = writeln!(text, "![{}](figures/{})\n", figure.title, figure.file());
         }
-        text + &self.meaning + "\n"
+        text += &self.meaning;
+        text += "\n";
+        if !self.details.is_empty() {
+            // Writing to a String can't fail.
+            let _ = writeln!(text, "\n*In detail.* {}", self.details);
+        }
+        text
     }
 
     /// Returns the anchor of the section in the document.
@@ -68,5 +90,27 @@ impl Section {
         let kept = self.title.to_lowercase();
         let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
         kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_are_the_end_of_a_section() {
+        let mut section = Section::new("Speed", "How fast?", "By a clock.");
+        section.meaning = "It is fast.".to_owned();
+        assert!(section.markdown("Here.").ends_with("\n\nIt is fast.\n"));
+        section.details = "The clock has a hand.".to_owned();
+        let text = section.markdown("Here.");
+        assert!(text.starts_with("## Speed\n\n**How fast?** By a clock.\n\nHere.\n"), "{text}");
+        assert!(text.ends_with("\n\nIt is fast.\n\n*In detail.* The clock has a hand.\n"), "{text}");
+    }
+
+    #[test]
+    #[should_panic(expected = "the method of \"Speed\" has 421 bytes")]
+    fn a_method_is_short() {
+        Section::new("Speed", "How fast?", "a".repeat(METHOD + 1));
     }
 }

@@ -1,5 +1,6 @@
 //! The dispatcher of libxdp, if xdp-tools is here.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::process::{Command, Output};
@@ -65,5 +66,36 @@ fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>>
     match namespace.enter(run)? {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         output => output.map(Some).context("start xdp-loader"),
+    }
+}
+
+/// Says in a claim what was measured, in nanoseconds, and why the rest was not. A chain that is not for libxdp has an
+/// empty reason.
+pub fn claim(measured: &[String], reasons: &BTreeSet<&str>) -> String {
+    let reasons: Vec<_> = reasons.iter().copied().filter(|reason| !reason.is_empty()).collect();
+    match (measured, &reasons[..]) {
+        ([], _) => format!("libxdp: {}", reasons.join(", ")),
+        (_, []) => format!("libxdp, programs: {} ns", measured.join("; ")),
+        _ => format!("libxdp, programs: {} ns; others: {}", measured.join("; "), reasons.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_says_why_something_was_not_measured() {
+        let refused = BTreeSet::from(["", "refused by this kernel"]);
+        assert_eq!(claim(&[], &refused), "libxdp: refused by this kernel");
+        let measured = ["empty, 1: 5.0".to_owned(), "empty, 8: 40.0".to_owned()];
+        assert_eq!(
+            claim(&measured, &BTreeSet::from([""])),
+            "libxdp, programs: empty, 1: 5.0; empty, 8: 40.0 ns"
+        );
+        assert_eq!(
+            claim(&measured[..1], &refused),
+            "libxdp, programs: empty, 1: 5.0 ns; others: refused by this kernel"
+        );
     }
 }

@@ -17,3 +17,4 @@ pub mod sender;
 pub mod slices;
 pub mod sources;
 pub mod stores;
+pub mod triples;

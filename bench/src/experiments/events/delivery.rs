@@ -36,16 +36,21 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Events",
         "What does an event cost from the ring to a client, how late is it, and when are events lost?",
-        "The tools of \"No Two Snowflakes Are Alike\" at network hooks (`bench/bpf/events.bpf.c`): rw-tracer reports packets to \
-         port 80 with events of 156 bytes, rw-tracer-all with 4,252; syscount counts them by sender in a HASH, which is read when somebody asks. All consumers get the events of the same program, from a \
-         RINGBUF of the same size, in turns: a libbpf consumer in C that counts or prints JSON to a pipe (`bench/peers/consumer.c`), \
-         aya's `RingBuf` with poll, BCC's `ring_buffer_poll` with a Python function, and `GET /v1/probes/{name}/events` of the daemon with \
-         a client that reads and does not look. bpftrace can't be attached at XDP or TC: it prints as many bytes at the tracepoint before TC. \
-         Events are numbered on each CPU by the program, which counts those that found no room: in each run, those and the delivered ones are \
-         all, in order. The first table has runs in which each consumer also looks at every byte (a sum by XOR) and at the clock. \
-         `us CPU/event` counts all threads of the consumer, `packet` the sender's processor time for a packet, program included. `null` is libbpf's \
-         consumer against itself. Medians of the turns with intervals of 95 % (bootstrap).",
+        "The tools of \"No Two Snowflakes Are Alike\" at network hooks. All consumers get the events of the same \
+         program, from a RINGBUF of the same size, in turns: libbpf in C, aya, BCC, and `GET \
+         /v1/probes/{name}/events` of the daemon; bpftrace prints as many bytes at the tracepoint before TC. `null` \
+         is libbpf's consumer against itself. Medians of the turns with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "The programs are in `bench/bpf/events.bpf.c`: rw-tracer reports packets to port 80 with events of 156 \
+         bytes, rw-tracer-all with 4,252; syscount counts them by sender in a HASH, which is read when somebody asks. \
+         The libbpf consumer counts or prints JSON to a pipe (`bench/peers/consumer.c`), aya's is its `RingBuf` with \
+         poll, BCC's its `ring_buffer_poll` with a Python function, the daemon's is a client that reads and does not \
+         look. bpftrace can't be attached at XDP or TC. Events are numbered on each CPU by the program, which counts \
+         those that found no room: in each run, those and the delivered ones are all, in order. The first table has \
+         runs in which each consumer also looks at every byte (a sum by XOR) and at the clock. `us CPU/event` counts \
+         all threads of the consumer, `packet` the sender's processor time for a packet, program included."
+        .to_owned();
     section.generator = Some(Stand::describe());
     let stand = Stand::new()?;
     let consumers: Vec<_> = Consumer::ALL.into_iter().filter(|consumer| consumer.is_here()).collect();

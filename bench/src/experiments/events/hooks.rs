@@ -63,13 +63,18 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Latency of hooks",
         "What does it take to be called at a hook at all, to copy 1 KiB there, and to have it in user space?",
-        "Live packets end at a clsact filter that counts and drops them; an empty program in front of it, at XDP native, XDP generic, TCX or \
-         clsact, is attached directly, or by the daemon as a probe (`bench/bpf/hooks.bpf.c`). `invocation` is what the sending \
-         processor, which receives, takes more for a packet than without it, turn by turn; `null` is that without it against itself. The \
-         copies of 1 KiB are `BPF_PROG_TEST_RUN`s on one frame, less the empty program. The last table has events of 1 KiB on their way through a RINGBUF of 16 MiB: \
-         the time from `bpf_ktime_get_ns` in the program to the clock of the consumer that has looked at each byte, and its processor time. Medians with \
-         intervals of 95 % (bootstrap).",
+        "`invocation` is what a live packet takes more with an empty program in its way, attached directly or by the \
+         daemon, than without it, turn by turn; `null` is that without it against itself. Copies of 1 KiB are runs on \
+         one frame (`BPF_PROG_TEST_RUN`), less the empty program. Events of 1 KiB are live, from the program to a \
+         consumer. Medians with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "Packets end at a clsact filter that counts and drops them; the empty program is in front of it, at XDP \
+         native, XDP generic, TCX or clsact (`bench/bpf/hooks.bpf.c`), and is a probe if the daemon attaches it. \
+         `invocation` is of the sending processor, which receives. The last table has events of 1 KiB on their way \
+         through a RINGBUF of 16 MiB: the time from `bpf_ktime_get_ns` in the program to the clock of the consumer \
+         that has looked at each byte, and its processor time."
+        .to_owned();
     section.generator = Some(Stand::describe());
     let stand = Stand::new()?;
     let (table, invocations) = invocation(bench, &stand)?;

@@ -49,14 +49,19 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Stages of an event",
         "Which stage of an event, from the packet to user space, takes how long?",
         format!(
-            "The stages of \"Dissecting Storage I/O Tracing Overhead of eBPF\" with its event of 48 bytes (`bench/bpf/stages.bpf.c`): \
-             `trigger` is a program that only returns, `filter` compares a port, `reserve` takes room in a RINGBUF of 16 MiB and gives it up, \
-             `build` fills the event, `commit` submits it, with nobody to be woken. {repeat} runs at a time on one 60-byte frame \
-             (`BPF_PROG_TEST_RUN`), all programs in turns, the ring emptied between them; behind the dispatcher {BEHIND} at a time; nanoseconds of processor time. `added` is the \
-             difference to the stage before, `alone` that to the empty program with this stage only (`commit`: with `reserve`, less `reserve`); \
-             `null` is the empty program against itself. `twinprobe` is the same program behind the daemon's dispatcher. `retrieve` is live: \
-             the consumer's processor time for each event of 156 bytes at 50,000/s, and in bursts. Medians with intervals of 95 % (bootstrap).",
+            "The stages of \"Dissecting Storage I/O Tracing Overhead of eBPF\", a program for each: {repeat} runs at \
+             a time on one 60-byte frame (`BPF_PROG_TEST_RUN`), all programs in turns. `null` is the empty program \
+             against itself. `twinprobe` is the same program behind the daemon's dispatcher. `retrieve` is live: the \
+             consumer's processor time for each event. Medians with intervals of 95 % (bootstrap)."
         ),
+    );
+    section.details = format!(
+        "The event has 48 bytes (`bench/bpf/stages.bpf.c`): `trigger` is a program that only returns, `filter` \
+         compares a port, `reserve` takes room in a RINGBUF of 16 MiB and gives it up, `build` fills the event, \
+         `commit` submits it, with nobody to be woken. The ring is emptied between the programs; behind the \
+         dispatcher there are {BEHIND} runs at a time; nanoseconds are of processor time. `added` is the difference \
+         to the stage before, `alone` that to the empty program with this stage only (`commit`: with `reserve`, less \
+         `reserve`). `retrieve` has events of 156 bytes at 50,000/s, and in bursts."
     );
     section.generator = Some(format!("none for the stages in the kernel; {}", Stand::describe()));
     let mut table = Table::new(&[

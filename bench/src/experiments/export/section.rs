@@ -10,15 +10,19 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Exporting",
         "How long do large tables take on their way out, how much memory, and what do other tools take?",
-        "`bare` is `BPF_MAP_LOOKUP_BATCH` of the same HASH in one thread of another process, 65,536 entries per call, in turns \
-         with a GET over the Unix socket by a client that reads and does not look, and twice: the null comparison. Memory is the \
-         most RssAnon of the daemon, looked at with each piece of at most 256 KiB that the client reads, less that before the \
-         first GET; the slow client pauses for 2 ms after each piece. Others run in turns with ours: `bpftool -j map dump` into /dev/null; BCC \
-         (`items_lookup_batch`, then `json.dumps`, in a process that stays) and ebpf_exporter (over TCP) with tables of their \
-         own of the same content. All answers are checked to have every entry. Windows are those of flow-features while \
-         frames of 25,000 flows arrive as fast as possible: flip, grace period, extraction, file, fsync, reset, JSON. \
-         Medians with intervals of 95 % (bootstrap).",
+        "GET over the Unix socket by a client that reads and does not look, in turns with `bare`, which is \
+         `BPF_MAP_LOOKUP_BATCH` of the same HASH in another process and has two turns: the null comparison. bpftool, \
+         BCC and ebpf_exporter run in turns with ours. Windows are those of flow-features while frames of 25,000 \
+         flows arrive as fast as possible. Medians with intervals of 95 % (bootstrap).",
     );
+    section.details =
+        "`bare` is in one thread, with 65,536 entries per call. Memory is the most RssAnon of the daemon, looked at \
+         with each piece of at most 256 KiB that the client reads, less that before the first GET; the slow client \
+         pauses for 2 ms after each piece. The others are `bpftool -j map dump` into /dev/null; BCC \
+         (`items_lookup_batch`, then `json.dumps`, in a process that stays) and ebpf_exporter (over TCP) with tables \
+         of their own of the same content. All answers are checked to have every entry. A window is flip, grace \
+         period, extraction, file, fsync, reset, JSON."
+        .to_owned();
     formats::measure(bench, &mut section)?;
     let mut missing = peers::readers(bench, &mut section)?;
     missing.extend(peers::scrapes(bench, &mut section)?);

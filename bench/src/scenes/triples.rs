@@ -1,0 +1,142 @@
+//! Triples of slices: one with the daemon, or a placebo, at work between two in which it is stopped.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::slices::{Scene, Slice, Subject, Traffic, now, sleep_until, step_aside};
+
+pub const MS: u64 = 1_000_000;
+/// The length of a slice with one window in nanoseconds: long enough for all work that the daemon does for the window,
+/// and no longer, since a longer slice adds noise.
+const SLICE: u64 = 40 * MS;
+/// The time before a slice with the daemon, in which it makes up for missed work, in nanoseconds.
+const SETTLE: u64 = 20 * MS;
+/// The time before a slice without the daemon, in nanoseconds.
+const STOPPING: u64 = 5 * MS;
+/// The time from the beginning of a slice to the end of the window in it, in nanoseconds.
+const LEAD: u64 = 5 * MS;
+/// The number of times that frames are sent until there is a triple.
+const ATTEMPTS: usize = 5;
+
+/// The place of slices in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Around multiples of so many nanoseconds since the epoch, which are the ends of windows.
+    Around(u64),
+    /// One after the other, so many nanoseconds with the daemon.
+    Anywhere(u64),
+}
+
+/// A slice with the daemon between two without it.
+#[derive(Clone, Copy, Debug)]
+pub struct Triple {
+    pub before: Slice,
+    pub with: Slice,
+    pub after: Slice,
+}
+
+impl Triple {
+    /// Returns the fraction of the packets that are missing.
+    pub fn loss(&self) -> f64 {
+        1.0 - self.with.rate() / f64::midpoint(self.before.rate(), self.after.rate())
+    }
+
+    /// Returns the fraction by which a packet costs more.
+    pub fn more(&self) -> f64 {
+        self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet()) - 1.0
+    }
+
+    /// Tells whether each of its slices has packets. Another process had the CPU otherwise.
+    pub fn has_packets(&self) -> bool {
+        [self.before, self.with, self.after].iter().all(|slice| slice.packets > 0.0)
+    }
+}
+
+/// Measures triples until the frames come to their end. Returns them and the number of frames.
+pub fn measure(
+    scene: &Scene,
+    subject: &Subject<'_>,
+    place: Place,
+    duration: Duration,
+) -> Result<(Vec<Triple>, u64)> {
+    std::thread::scope(|scope| {
+        // The caller's thread is not pinned, and what it starts is not.
+        let measuring = scope.spawn(|| {
+            step_aside()?;
+            let (mut triples, mut sent) = (Vec::new(), 0);
+            // Frames end too early if other work slowed down the trial of their rate.
+            for _ in 0..ATTEMPTS {
+                sent += one_sending(scene, subject, place, duration, &mut triples)?;
+                if !triples.is_empty() {
+                    break;
+                }
+            }
+            Ok((triples, sent))
+        });
+        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Measures triples until the frames come to their end. Returns the number of frames.
+fn one_sending(
+    scene: &Scene,
+    subject: &Subject<'_>,
+    place: Place,
+    duration: Duration,
+    triples: &mut Vec<Triple>,
+) -> Result<u64> {
+    let traffic = scene.send(duration, subject)?;
+    subject.pause();
+    loop {
+        let triple = match place {
+            Place::Around(interval) => around(subject, &traffic, interval)?,
+            Place::Anywhere(length) => anywhere(subject, &traffic, length)?,
+        };
+        match triple {
+            Some(triple) => triples.push(triple),
+            None => break,
+        }
+    }
+    subject.resume();
+    traffic.join()
+}
+
+/// Measures a slice around the next multiple. Returns `None` if the frames came to their end.
+fn around(subject: &Subject<'_>, traffic: &Traffic, interval: u64) -> Result<Option<Triple>> {
+    let earlier = LEAD + SETTLE + SLICE;
+    let end = (now() + earlier + STOPPING).next_multiple_of(interval);
+    sleep_until(end - earlier);
+    let before = traffic.slice(end - earlier + SLICE)?;
+    subject.resume();
+    sleep_until(end - LEAD);
+    let with = traffic.slice(end - LEAD + SLICE)?;
+    subject.pause();
+    sleep_until(now() + STOPPING);
+    let after = traffic.slice(now() + SLICE)?;
+    Ok(triple(before, with, after))
+}
+
+/// Measures a slice of this length from now on. Returns `None` if the frames came to their end.
+fn anywhere(subject: &Subject<'_>, traffic: &Traffic, length: u64) -> Result<Option<Triple>> {
+    sleep_until(now() + STOPPING);
+    let before = traffic.slice(now() + length / 2)?;
+    subject.resume();
+    sleep_until(now() + SETTLE);
+    let with = traffic.slice(now() + length)?;
+    subject.pause();
+    sleep_until(now() + STOPPING);
+    let after = traffic.slice(now() + length / 2)?;
+    Ok(triple(before, with, after))
+}
+
+fn triple(before: Option<Slice>, with: Option<Slice>, after: Option<Slice>) -> Option<Triple> {
+    Some(Triple { before: before?, with: with?, after: after? })
+}
+
+/// Returns the multiples of an interval from the first slice to the last.
+pub fn multiples(interval: u64, triples: &[Triple]) -> Vec<u64> {
+    let (Some(first), Some(last)) = (triples.first(), triples.last()) else { return Vec::new() };
+    let first = first.before.from.next_multiple_of(interval);
+    (first..last.after.to).step_by(interval as usize).collect()
+}
