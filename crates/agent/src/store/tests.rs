@@ -85,6 +85,21 @@ fn a_damaged_object_is_written_anew() {
     assert_eq!(fs::read_dir(dir.path().join("objects")).unwrap().count(), 1);
 }
 
+/// A power failure can leave a revision damaged that no record names yet.
+#[test]
+fn a_damaged_revision_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let path = dir.path().join("revisions/a/1.json");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    for damaged in [&b""[..], b"{\"version\": 1, \"crea", b"{}"] {
+        fs::write(&path, damaged).unwrap();
+        store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
+        let revisions = store.revisions("a", 1).unwrap();
+        assert_eq!(revisions.iter().map(|r| r.config.clone()).collect::<Vec<_>>(), [probe(1, "eth0").config]);
+    }
+}
+
 #[test]
 fn what_a_killed_daemon_was_writing_is_removed() {
     let dir = tempfile::tempdir().unwrap();

@@ -118,6 +118,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_thread_is_kept_off_a_cpu() {
+        let stay = || {
+            let (here, all) = (rustix::thread::sched_getcpu(), sched_getaffinity(Some(getpid())).unwrap());
+            keep_off(rustix::thread::gettid(), here);
+            let now = sched_getaffinity(None).unwrap();
+            assert_eq!(now.is_set(here), all.count() == 1);
+            assert_eq!(now.count(), if all.count() == 1 { 1 } else { all.count() - 1 });
+        };
+        std::thread::spawn(stay).join().unwrap();
+    }
+
+    #[test]
     fn cpu_lists_are_read_as_sysfs_writes_them() {
         assert_eq!(parse_cpu_list("0"), Some(vec![0]));
         assert_eq!(parse_cpu_list("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
