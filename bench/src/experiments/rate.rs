@@ -24,9 +24,17 @@ const PER_HOOK: usize = 16;
 const SLICE: Duration = Duration::from_secs(2);
 /// Probes, and the interval of their windows in milliseconds.
 const CASES: [(usize, u64); 7] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20), (100, 10)];
-/// The ticks of a slice without a daemon, and their interval.
-const BARE_TICKS: u32 = 200;
-const BARE_INTERVAL: Duration = Duration::from_millis(10);
+/// The steps without a daemon, and their interval in milliseconds.
+const BARE: [(Bare, u64); 6] = [
+    (Bare::Wake, 10),
+    (Bare::Visit, 10),
+    (Bare::Write, 10),
+    (Bare::Both, 10),
+    (Bare::Both, 100),
+    (Bare::Both, 1_000),
+];
+/// The least number of steps in a slice.
+const LEAST: u64 = 5;
 /// Twice the goal is asked for, so that it can be passed: what is asked for is the most that can be reached.
 const MOST: (usize, u64) = (100, 10);
 
@@ -43,8 +51,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "There are up to 16 counters at each interface, and each keeps its newest 10 windows, so that old ones are \
          removed as well. Windows are those that the daemon says it has closed (`twinprobe_windows_closed_total`), \
          processor time is that of all its threads. A window that is due while the last one of its probe is closed is \
-         left out, so that less is reached than was asked for if the machine has no more. In the second table, every \
-         10 ms, a thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file \
+         left out, so that less is reached than was asked for if the machine has no more. In the second table, a \
+         thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file \
          on the disk and syncs it (`fdatasync`)."
         .to_owned();
     let mut table = Table::new(&[
@@ -91,9 +99,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.tables.push(bare(bench)?);
     section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the disk, so that \
         many cost less than one each: a host may have a hundred probes with short windows. A window that is due alone has to wake the \
-        daemon, to visit each processor (the grace period) and to sync the disk for itself: the last row of the second table is about what \
-        these steps cost without any daemon. The rows of one probe show that much of the rest is waiting for \
-        memory: the same work takes longer the longer the pause before it, since less of what it needs is in the caches."
+        daemon, to visit each processor (the grace period) and to sync the disk for itself: the last rows of the second table are about \
+        what these steps cost without any daemon. They and the rows of one probe show that the same work takes longer the longer \
+        the pause before it, since less of what it needs is in the caches."
         .to_owned();
     section.claims.push(Claim {
         claim: "windows per second over 100 probes, and processor time of a window",
@@ -106,17 +114,20 @@ pub fn run(bench: &Bench) -> Result<Section> {
 
 /// Measures what the kernel alone needs.
 fn bare(bench: &Bench) -> Result<Table> {
-    let mut table = Table::new(&["every 10 ms, without a daemon", "slices", "CPU per tick, us"]);
+    let mut table = Table::new(&["without a daemon", "interval, ms", "slices", "CPU per tick, us"]);
     let slices = bench.rounds(10, 1);
-    let mut times = Bare::ALL.map(|step| (step, Sample::default()));
+    let mut times: Vec<_> =
+        bench.cases(&BARE, &BARE[..4]).into_iter().map(|case| (case, Sample::default())).collect();
     for _ in 0..slices {
         // The steps take turns, so that what disturbs the machine disturbs all.
-        for (step, times) in &mut times {
-            times.add(floor::measure(*step, BARE_TICKS, BARE_INTERVAL)?);
+        for ((step, interval), times) in &mut times {
+            let ticks = (SLICE.as_millis() as u64 / *interval).max(LEAST) as u32;
+            times.add(floor::measure(*step, ticks, Duration::from_millis(*interval))?);
         }
     }
-    for (step, times) in times {
-        table.row([step.name().to_owned(), slices.to_string(), Estimate::of(&times).show(0)]);
+    for ((step, interval), times) in times {
+        let (interval, slices) = (interval.to_string(), slices.to_string());
+        table.row([step.name().to_owned(), interval, slices, Estimate::of(&times).show(0)]);
     }
     Ok(table)
 }
@@ -150,9 +161,9 @@ fn measure(bench: &Bench, probes: usize, interval: u64) -> Result<Rates> {
     let mut last = None;
     // The first slice is a warm-up.
     for number in 0..=bench.rounds(10, 1) {
-        let before = Edge::now(&daemon)?;
+        let before = Edge::before(&daemon)?;
         thread::sleep(slice);
-        let after = Edge::now(&daemon)?;
+        let after = Edge::after(&daemon)?;
         let windows = after.closed - before.closed;
         ensure!(windows > 0.0, "no window was closed within {slice:?}");
         let time = 1e6 * (after.processor - before.processor) / windows;
@@ -174,14 +185,26 @@ struct Edge {
 }
 
 impl Edge {
-    fn now(daemon: &Daemon) -> Result<Self> {
-        let page = daemon.get("/metrics").expect(200);
-        let (at, processor) = (Instant::now(), processor_seconds(daemon.pid())?);
-        let mut closed = 0.0;
-        for line in page.text().lines().filter(|line| line.starts_with("twinprobe_windows_closed_total{")) {
-            let value = line.rsplit(' ').next().context("a value")?;
-            closed += value.parse::<f64>().with_context(|| line.to_owned())?;
-        }
-        Ok(Self { at, closed, processor })
+    /// Returns the moment before a slice. The daemon's time for the answer is not in the slice.
+    fn before(daemon: &Daemon) -> Result<Self> {
+        let closed = closed(daemon)?;
+        Ok(Self { at: Instant::now(), closed, processor: processor_seconds(daemon.pid())? })
     }
+
+    /// Returns the moment after a slice.
+    fn after(daemon: &Daemon) -> Result<Self> {
+        let (at, processor) = (Instant::now(), processor_seconds(daemon.pid())?);
+        Ok(Self { at, closed: closed(daemon)?, processor })
+    }
+}
+
+/// Returns the number of windows that the daemon has closed.
+fn closed(daemon: &Daemon) -> Result<f64> {
+    let page = daemon.get("/metrics").expect(200);
+    let mut closed = 0.0;
+    for line in page.text().lines().filter(|line| line.starts_with("twinprobe_windows_closed_total{")) {
+        let value = line.rsplit(' ').next().context("a value")?;
+        closed += value.parse::<f64>().with_context(|| line.to_owned())?;
+    }
+    Ok(closed)
 }

@@ -23,8 +23,6 @@ pub enum Bare {
 }
 
 impl Bare {
-    pub const ALL: [Self; 4] = [Self::Wake, Self::Visit, Self::Write, Self::Both];
-
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wake => "wait for the tick",
