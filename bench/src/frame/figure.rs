@@ -97,12 +97,35 @@ impl Figure {
             }
             chart
                 .configure_series_labels()
-                .position(SeriesLabelPosition::UpperLeft)
+                .position(panel.legend((self.x, x), (self.y, y)))
                 .background_style(WHITE.mix(0.8))
                 .border_style(WHITE)
                 .draw()?;
         }
         Ok(area.present()?)
+    }
+}
+
+impl Panel {
+    /// Returns the upper corner with fewer points below it.
+    fn legend(&self, (x_axis, x): (Axis, [f64; 2]), (y_axis, y): (Axis, [f64; 2])) -> SeriesLabelPosition {
+        let high = self.curves.iter().flat_map(|curve| &curve.points);
+        let high = high.filter(|(_, value)| y_axis.part(y, value.high) > 0.5);
+        let (left, right): (Vec<&(f64, Estimate)>, Vec<_>) =
+            high.partition(|(at, _)| x_axis.part(x, *at) < 0.5);
+        if left.len() > right.len() {
+            SeriesLabelPosition::UpperRight
+        } else {
+            SeriesLabelPosition::UpperLeft
+        }
+    }
+}
+
+impl Axis {
+    /// Returns the place of a value between the ends of the axis, 0 to 1.
+    fn part(self, [low, high]: [f64; 2], value: f64) -> f64 {
+        let scale = |value: f64| if self.logarithmic { value.ln() } else { value };
+        (scale(value) - scale(low)) / (scale(high) - scale(low))
     }
 }
 
@@ -194,5 +217,19 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    #[test]
+    fn the_legend_is_where_fewer_points_are() {
+        let axis = Axis { label: "", logarithmic: false };
+        let at = |values: [f64; 4]| {
+            let points =
+                (0..).map(f64::from).zip(values.map(|value| Estimate { value, low: value, high: value }));
+            let curve = Curve { name: String::new(), points: points.collect() };
+            let panel = Panel { title: String::new(), curves: vec![curve] };
+            panel.legend((axis, [0.0, 3.0]), (axis, [0.0, 9.0]))
+        };
+        assert!(matches!(at([9.0, 8.0, 1.0, 0.0]), SeriesLabelPosition::UpperRight));
+        assert!(matches!(at([0.0, 1.0, 8.0, 9.0]), SeriesLabelPosition::UpperLeft));
     }
 }
