@@ -13,7 +13,7 @@ pub const METHOD: usize = 420;
 pub struct Section {
     pub title: &'static str,
     pub question: &'static str,
-    /// What is compared, how, and in which order, in three lines: at most [`METHOD`] bytes.
+    /// The comparison, its means and its order, in three lines: at most [`METHOD`] bytes.
     pub method: String,
     /// The sender of the packets, if there are any.
     pub generator: Option<String>,
@@ -21,7 +21,7 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// The meaning for a user.
     pub meaning: String,
-    /// What else a reader of the figures needs: what columns are, and special cases.
+    /// The definitions of columns, and the special cases that the method leaves out.
     pub details: String,
     pub claims: Vec<Claim>,
 }
