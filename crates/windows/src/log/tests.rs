@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Barrier;
 use std::thread;
 
 use proptest::collection::vec;
@@ -168,13 +169,16 @@ fn segments_are_used_again_and_many_writers_share_them() {
     let opened = store(directory.path(), "one");
     let (size, writers) = (16_000, 4);
     let rounds = 3 * FULL / (12 * size as u64) / writers;
+    // A writer far ahead of the others would have its last windows in a segment that is used again.
+    let round = Barrier::new(writers as usize);
     thread::scope(|scope| {
         for writer in 0..writers {
-            let opened = &opened;
+            let (opened, round) = (&opened, &round);
             scope.spawn(move || {
                 let windows = opened.of(&format!("p{writer}"));
                 windows.set_limits(Limits { retain: 5, taken_counts: true, ..Limits::default() });
                 for seq in 1..=rounds {
+                    round.wait();
                     commit(&windows, seq, size);
                     windows.set_taken(seq);
                 }
