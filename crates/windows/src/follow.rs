@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use crate::file::directory::Form;
+use crate::file::directory::{Directory, Form};
 use crate::file::stored::WindowFiles;
 use crate::index::Change;
 use crate::log::record as log;
@@ -101,7 +101,9 @@ impl Windows {
         }
         let gone = [others, &change.lost].concat();
         gone.iter().for_each(|&(seq, form)| directory.remove(seq, form));
-        change.damaged.iter().for_each(|name| directory.remove_damaged(name));
+        // Without a saved state the name may be all that tells of the damage.
+        let discard = if saved { Directory::remove_damaged } else { Directory::empty_damaged };
+        change.damaged.iter().for_each(|name| discard(directory, name));
         change.superseded.iter().for_each(|&seq| directory.remove(seq, Form::Acked));
         if !saved && !gone.is_empty() {
             // The removals may have made room for the state.

@@ -5,7 +5,7 @@
 //! | `SEQ.window` | a window nobody has acknowledged |
 //! | `SEQ.taken` | the same, and the client that had it closed has all of it |
 //! | `SEQ.acked` | the newest window, acknowledged: kept until the next one |
-//! | `SEQ.damaged` | what was found not to be what was written |
+//! | `SEQ.damaged` | what was found not to be what was written; empty where there was no room for it and for the state |
 //! | `SEQ.lost` | empty: a window that had to go while there was no room to write that down in `state.json` |
 //! | `SEQ.SERIAL.baseline` | the base of the open window, see [`baseline`] |
 //! | `state.json` | which windows were lost, who has acknowledged what |

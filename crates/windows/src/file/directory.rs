@@ -150,6 +150,14 @@ impl Directory {
         });
     }
 
+    /// Frees the room of a file that was set aside; its name stays. A failure is logged.
+    pub fn empty_damaged(&self, name: &str) {
+        logged("emptying", &self.path.join(name), |path| {
+            self.step(Step::Remove)?;
+            File::options().write(true).open(path)?.set_len(0)
+        });
+    }
+
     /// Opens the file of a window, whatever its form is now.
     pub fn open(&self, seq: u64) -> io::Result<File> {
         let mut result = Err(io::ErrorKind::NotFound.into());

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::file::directory::Directory;
-use crate::retention::Missing;
+use crate::retention::{Limits, Missing};
 use crate::windows::tests::model::view;
 use crate::windows::tests::scene::{Operation, Scene, operation};
 
@@ -73,4 +73,21 @@ proptest! {
         let lost = (1..=scene.model.last).filter(|&seq| windows.get(seq).is_err_and(|error| error == Missing::Lost));
         prop_assert_eq!(windows.statistics().lost, lost.count() as u64);
     }
+}
+
+/// A limit has the file of a damaged window removed while there is no room for the state.
+#[test]
+fn a_damaged_window_counts_after_its_file_had_to_go_on_a_full_disk() {
+    let directory = directory();
+    let mut scene = Scene::new(directory.path().join("p"));
+    let commit = Operation::Commit { skipped: 0, size: 3, closed_by: ClosedBy::Request };
+    (0..3).for_each(|_| scene.run(&commit));
+    scene.set_full(true);
+    scene.run(&Operation::Damage { pick: 0, byte: 0, read: true });
+    scene.run(&Operation::SetLimits(Limits { retain: 4, bytes: 0, ..Limits::default() }));
+    let bytes = fs::metadata(scene.path.join("1.damaged")).map_or(0, |file| file.len());
+    assert_eq!(bytes, 0, "its room is needed");
+    scene.reopen(Directory::new(scene.path.clone()));
+    assert_eq!(view(&scene.windows), scene.model.view());
+    assert_eq!(scene.windows.statistics().damaged, 1);
 }
