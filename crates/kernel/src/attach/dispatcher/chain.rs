@@ -61,6 +61,7 @@ impl Entry {
     pub fn call(&self) -> Call<'_> {
         Call {
             slots: self.slots.map(),
+            has_twins: self.slots.programs[0] != self.slots.programs[1],
             epochs: self.page.map(),
             epoch_offset: self.epoch_offset,
             verdict: self.verdict,

@@ -21,6 +21,8 @@ use crate::sys::prog::InfoRecords;
 pub struct Call<'a> {
     /// The prog-array of the probe: slot 0 is the twin of even epochs, slot 1 that of odd ones.
     pub slots: BorrowedFd<'a>,
+    /// False if both slots have the same program.
+    pub has_twins: bool,
     /// The epoch map, and the offset of the probe's epoch word in its value, in bytes.
     pub epochs: BorrowedFd<'a>,
     pub epoch_offset: i32,
@@ -167,12 +169,17 @@ fn tail_call(hook: Hook, call: &Call<'_>) -> Vec<bpf_insn> {
         out.extend([asm::mov_imm(3, slot), asm::call_helper(asm::HELPER_TAIL_CALL)]);
         out
     };
-    let (even, odd) = (slot(0), slot(1));
-    let mut out = asm::load_map_value(2, call.epochs, call.epoch_offset).to_vec();
-    out.extend([asm::load_u32(2, 2, 0), asm::jump_set32(2, 1, (even.len() + 1) as i16)]);
-    out.extend(even);
-    out.push(asm::jump(odd.len() as i16));
-    out.extend(odd);
+    let mut out = Vec::new();
+    if call.has_twins {
+        let (even, odd) = (slot(0), slot(1));
+        out.extend(asm::load_map_value(2, call.epochs, call.epoch_offset));
+        out.extend([asm::load_u32(2, 2, 0), asm::jump_set32(2, 1, (even.len() + 1) as i16)]);
+        out.extend(even);
+        out.push(asm::jump(odd.len() as i16));
+        out.extend(odd);
+    } else {
+        out.extend(slot(0));
+    }
     out.extend(asm::load_map_value(0, call.epochs, Page::pass_offset(hook)));
     out.extend([asm::load_u32(0, 0, 0), asm::exit()]);
     out
