@@ -25,6 +25,7 @@ const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
 /// The goals: nanoseconds that are added for one probe, and for each further one.
 const FIRST: f64 = 1.0;
 const FURTHER: f64 = 2.0;
+const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
 const PROG_ARRAY: &str = include_str!("../../bpf/prog_array.bpf.c");
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,13 +57,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
              (bootstrap)."
         ),
     );
+    let many = CHAINS[CHAINS.len() - 1];
     section.details = format!(
         "Twins are flipped between rounds. Nanoseconds are of the thread's processor time per run, which include the \
          loop around the program. `added` is the difference within each round; `each further` is that of a chain less \
-         that of one probe, by the number of further probes, and so includes their programs, while that of an empty \
-         program is less than 1 ns. `prog-array` is what a chain adds in which each program calls the next one by an \
-         index that it reads from a map, as frameworks without a dispatcher have it, and `libxdp` what its dispatcher \
-         adds (`xdp-loader`, up to {MOST} programs)."
+         that of one probe, by the number of further probes, and so includes their programs: `own work` is what a \
+         counter more takes in one program of {many} counters that is loaded by itself, and the goal is for the rest. \
+         `prog-array` is what a chain adds in which each program calls the next one by an index that it reads from a \
+         map, as frameworks without a dispatcher have it, and `libxdp` what its dispatcher adds (`xdp-loader`, up to \
+         {MOST} programs)."
     );
     section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
     let mut table = Table::new(&[
@@ -76,6 +79,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "added, ns",
         "null, ns",
         "each further, ns",
+        "own work, ns",
         "goal",
         "prog-array, ns",
         "libxdp, ns",
@@ -91,6 +95,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
                 let chain = Chain { hook, verdict, body };
                 let (mut points, mut arrays, mut libxdp) = (Vec::new(), Vec::new(), Vec::new());
                 let mut one: Option<Estimate> = None;
+                let own = chain.own_work(&site, bench.rounds(21, 3), repeat)?;
                 let lengths = bench.cases(&CHAINS, &[1, 2]);
                 for length in 1..=lengths[lengths.len() - 1] {
                     daemon.put(&path(length), &chain.config(site.interface())).expect(201);
@@ -107,7 +112,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     let goal = if length == 1 {
                         format!("<= {FIRST}: {}", added.at_most(FIRST))
                     } else {
-                        format!("<= {FURTHER}: {}", if further <= FURTHER { "yes" } else { "**no**" })
+                        let rest = further - own;
+                        format!("<= {FURTHER}: {}", if rest <= FURTHER { "yes" } else { "**no**" })
                     };
                     points.push((length as f64, Estimate::of(&compared.other)));
                     arrays.push((length as f64, Estimate::of(&array.other)));
@@ -124,7 +130,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
                     if length == 1 {
                         firsts.push(format!("{hook} {verdict} {}: {:.1}", chain.name(), added.value));
                     } else if length == lengths[lengths.len() - 1] {
-                        furthers.push(format!("{hook} {verdict} {}: {further:.1}", chain.name()));
+                        let rest = further - own;
+                        furthers.push(format!("{hook} {verdict} {}: {rest:.1}", chain.name()));
                     }
                     table.row([
                         hook.to_owned(),
@@ -137,6 +144,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
                         added.show(2),
                         compared.null_difference().show(2),
                         if length == 1 { String::new() } else { format!("{further:.2}") },
+                        if length == 1 { String::new() } else { format!("{own:.2}") },
                         goal,
                         array.difference().show(2),
                         peer.map_or_else(str::to_owned, |peer| peer.difference().show(2)),
@@ -167,8 +175,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let returns = returns::measure(&site.topology, bench.rounds(21, 3), repeat)?;
     section.meaning = format!(
         "A probe that shares its hook costs a packet a few nanoseconds more than one that is attached by itself: next to nothing beside a \
-         lookup in a hash. The first one costs a look at the epoch and a tail call (a direct jump, and a count that the kernel keeps), each \
-         further one also the call of a subprogram and a return. A call that only returns takes {} ns here: where processors want it, \
+         lookup in a hash. The first one costs a tail call (a direct jump, and a count that the kernel keeps), and with twins a look at the \
+         epoch; each further one also the call of a subprogram and a return. A call that only returns takes {} ns here: where processors want it, \
          returns go through thunks. A last probe that can return nothing but the verdict that counts has neither call nor return.",
         returns.show(2)
     );
@@ -182,7 +190,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         Claim {
             claim: "each further probe",
             paper: "goal <= 2 ns",
-            ours: format!("{} ns, in which a counter's own work is", furthers.join("; ")),
+            ours: format!("{} ns, without a counter's own work", furthers.join("; ")),
             peers: String::new(),
         },
     ];
@@ -209,6 +217,18 @@ impl Chain {
         })
     }
 
+    /// Returns the nanoseconds of each further counter in one program that is loaded by itself; 0 for empty programs.
+    fn own_work(self, site: &Site, rounds: u64, repeat: u32) -> Result<f64> {
+        if self.body == Body::Empty {
+            return Ok(0.0);
+        }
+        let many = CHAINS[CHAINS.len() - 1];
+        let mut loaded = self.load_object(many)?;
+        let counters = self.load(&mut loaded, "probe", Some((site, "mon1", XdpMode::Skb)))?;
+        let compared = self.compare(site, &counters, rounds, repeat, || Ok(()))?;
+        Ok(compared.difference().value / (many - 1) as f64)
+    }
+
     /// Compares a chain with a single program that is loaded by itself. `check` is called after each run of the chain.
     fn compare(
         self,
@@ -218,7 +238,7 @@ impl Chain {
         repeat: u32,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<Comparison> {
-        let mut loaded = bpf::load(&self.own_source(), &[])?;
+        let mut loaded = self.load_object(1)?;
         let bare = self.load(&mut loaded, "probe", Some((site, "lo", XdpMode::Skb)))?;
         Comparison::measure(rounds, |way| {
             let time = run_program(
@@ -256,14 +276,13 @@ impl Chain {
 
     /// Measures a chain of this many programs that call each other through a prog-array.
     fn prog_array(self, site: &Site, length: usize, rounds: u64, repeat: u32) -> Result<Comparison> {
-        let [section, context, verdict] = self.names();
-        let section = if section == "tc" { "classifier" } else { section };
+        let [context, verdict] = self.names();
         let pins = tempfile::Builder::new().prefix("twinprobe-bench-").tempdir_in("/sys/fs/bpf")?;
         let pin = |map: &str| pins.path().join(map);
         let mut links: Vec<Ebpf> = Vec::new();
         for number in 0..=length {
             let mut defines = vec![
-                format!("SECTION=\"{section}\""),
+                format!("SECTION=\"{}\"", self.section()),
                 format!("CONTEXT={context}"),
                 format!("VERDICT={verdict}"),
                 format!("NUMBER={number}"),
@@ -321,7 +340,7 @@ impl Chain {
         if self.hook != "xdp" || self.verdict != "observe" || length > MOST {
             return Ok(Err(""));
         }
-        let object = bpf::compile(&self.own_source(), &[])?;
+        let object = bpf::compile(&self.source(self.section(), 1), &[])?;
         let attached = match libxdp::Chain::attach(site.topology.monitor(), "mon1", &object, length)? {
             Ok(attached) => attached,
             Err(reason) => return Ok(Err(reason)),
@@ -332,44 +351,29 @@ impl Chain {
         Ok(Ok(compared))
     }
 
-    /// Returns the source with the section's name that loaders of others know.
-    fn own_source(self) -> String {
-        self.source().replace("SEC(\"tc\")", "SEC(\"classifier\")")
+    /// Returns the type of the context, and the verdict that lets packets pass.
+    fn names(self) -> [&'static str; 2] {
+        if self.hook == "xdp" { ["xdp_md", "2"] } else { ["__sk_buff", "-1"] }
     }
 
-    /// Returns the section, the type of the context, and the verdict that lets packets pass.
-    fn names(self) -> [&'static str; 3] {
-        if self.hook == "xdp" { ["xdp", "xdp_md", "2"] } else { ["tc", "__sk_buff", "-1"] }
-    }
-
-    fn source(self) -> String {
-        let [section, context, pass] = self.names();
-        let (map, count) = match self.body {
-            Body::Empty => ("", ""),
-            Body::Counter => (
-                "struct {\n\
-                 \t__uint(type, BPF_MAP_TYPE_ARRAY);\n\
-                 \t__uint(max_entries, 1);\n\
-                 \t__type(key, __u32);\n\
-                 \t__type(value, __u64);\n\
-                 } packets SEC(\".maps\");\n",
-                "\t__u32 key = 0;\n\
-                 \t__u64 *value = bpf_map_lookup_elem(&packets, &key);\n\
-                 \tif (value)\n\
-                 \t\t++*value;\n",
-            ),
-        };
+    /// Returns the source of a program with so many counters, if it counts. `section` is what its loader knows it by.
+    fn source(self, section: &str, counters: usize) -> String {
+        let [context, pass] = self.names();
+        let maps = (0..counters).filter(|_| self.body == Body::Counter);
+        let maps: String = maps.map(|at| format!(" with(packets{})", "_".repeat(at))).collect();
         format!(
-            "#include <linux/bpf.h>\n\
-             #include <bpf/bpf_helpers.h>\n\
-             {map}\
-             SEC(\"{section}\") int probe(struct {context} *ctx)\n\
-             {{\n\
-             {count}\
-             \treturn {pass};\n\
-             }}\n\
-             char LICENSE[] SEC(\"license\") = \"GPL\";\n"
+            "#define SECTION \"{section}\"\n#define CONTEXT {context}\n#define VERDICT {pass}\n\
+             #define EACH(with){maps}\n{COUNTERS}"
         )
+    }
+
+    fn load_object(self, counters: usize) -> Result<Ebpf> {
+        bpf::load(&self.source(self.section(), counters), &[])
+    }
+
+    /// Returns the section's name that loaders of others know.
+    fn section(self) -> &'static str {
+        if self.hook == "xdp" { "xdp" } else { "classifier" }
     }
 
     fn config(self, interface: &str) -> Value {
@@ -377,7 +381,7 @@ impl Chain {
             Body::Empty => json!([]),
             Body::Counter => json!([sample::window("packets", "packets")]),
         };
-        let (hook, verdict, source) = (self.hook, self.verdict, self.source());
+        let (hook, verdict, source) = (self.hook, self.verdict, self.source(self.hook, 1));
         json!({
             "interface": interface,
             "ingress": { "hook": hook, "verdict": verdict, "source": source, "metrics": metrics }
