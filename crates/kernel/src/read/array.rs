@@ -28,7 +28,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
             AfterRead::Keep => Ok(()),
             AfterRead::Reset => zero(map, &rows),
         };
-        if !rows.is_empty() && sink(&rows).is_break() {
+        if !rows.is_empty() && sink(&mut rows).is_break() {
             return zeroed.map(|()| ControlFlow::Break(()));
         }
         zeroed?;

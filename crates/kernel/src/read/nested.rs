@@ -31,8 +31,8 @@ pub fn each(
         let opened = open(map, id).map_err(|error| map.error("opening an inner map", error))?;
         let Some(inner) = opened else { continue };
         let inner = vec![content(id, inner)?];
-        let row = RawTable { keys: key.to_vec(), values: value.to_vec(), inner };
-        if sink(&row).is_break() {
+        let mut row = RawTable { keys: key.to_vec(), values: value.to_vec(), inner };
+        if sink(&mut row).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

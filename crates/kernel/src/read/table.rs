@@ -25,14 +25,15 @@ use crate::sys::map;
 /// for the cache.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// The receiver of rows; `Break` ends the reading.
-pub type Sink<'a> = dyn FnMut(&RawTable) -> ControlFlow<()> + 'a;
+/// The receiver of rows; `Break` ends the reading. It may take the rows and leave others in their place, which are
+/// overwritten.
+pub type Sink<'a> = dyn FnMut(&mut RawTable) -> ControlFlow<()> + 'a;
 pub type ReadResult = Result<ControlFlow<()>, KernelError>;
 
 /// Returns all rows that `read` hands on.
 pub fn collect(read: impl FnOnce(&mut Sink<'_>) -> ReadResult) -> Result<RawTable, KernelError> {
     let mut rows = RawTable::default();
-    let mut append = |chunk: &RawTable| {
+    let mut append = |chunk: &mut RawTable| {
         rows.append(chunk);
         ControlFlow::Continue(())
     };

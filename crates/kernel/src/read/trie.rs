@@ -35,7 +35,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
             last = false;
         }
         let deleted = if after == AfterRead::Reset { batch::delete(map, &rows) } else { Ok(()) };
-        if !rows.is_empty() && sink(&rows).is_break() {
+        if !rows.is_empty() && sink(&mut rows).is_break() {
             return deleted.map(|()| ControlFlow::Break(()));
         }
         deleted?;

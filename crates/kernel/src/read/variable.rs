@@ -31,7 +31,7 @@ impl Variable {
         while done < values.len() {
             done += self.word(after, done, &mut values[done..]);
         }
-        sink(&RawTable { values, ..RawTable::default() })
+        sink(&mut RawTable { values, ..RawTable::default() })
     }
 
     /// Reads the largest word that is aligned and fits, and returns its size. A word is read and reset in one atomic

@@ -127,10 +127,10 @@ fn pieces(place: usize, table: &RawTable, layout: &TableLayout, out: &mut Out<'_
 /// Hands the rows that `read` reads on to `out`.
 fn written(
     out: &mut dyn FnMut(&RawTable) -> io::Result<()>,
-    read: impl FnOnce(&mut dyn FnMut(&RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
+    read: impl FnOnce(&mut dyn FnMut(&mut RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,
 ) -> Result<(), CloseError> {
     let mut failed = None;
-    let mut sink = |chunk: &RawTable| match out(chunk) {
+    let mut sink = |chunk: &mut RawTable| match out(chunk) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => {
             failed = Some(error);

@@ -16,8 +16,9 @@ use twinprobe_kernel::MetricMap;
 use crate::engine::error::Broken;
 use crate::engine::window::kept::{Keeping, Kept};
 
-/// The number of chunks that are read ahead of the client.
-const AHEAD: usize = 2;
+/// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the
+/// reading for some milliseconds.
+const AHEAD: usize = 8;
 /// The time that a client has for each chunk once the probe is gone.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -84,12 +85,12 @@ impl LiveMap {
                 }
             })
         };
-        let mut sink = |chunk: &RawTable| {
+        let mut sink = |chunk: &mut RawTable| {
             // Rows that can't be kept are read again.
             keeping = keeping.take().and_then(|mut keeping| keeping.add(chunk).ok().map(|()| keeping));
+            // The next rows overwrite those that come back.
             let mut rows = spare.lock().pop().unwrap_or_default();
-            rows.clear();
-            rows.append(chunk);
+            std::mem::swap(&mut rows, chunk);
             if send(Message::Rows(rows)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {

@@ -130,7 +130,7 @@ fn copy_and_reset(map: &Table, journal: &mut Journal) -> Result<(), KernelError>
         });
     }
     let mut failed = None;
-    let mut sink = |chunk: &RawTable| {
+    let mut sink = |chunk: &mut RawTable| {
         let new = known.as_mut().map(|known| {
             let mut new = RawTable::default();
             for (key, value) in chunk.entries(&map.layout).filter(|(key, _)| known.insert(key)) {

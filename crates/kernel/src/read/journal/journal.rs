@@ -106,7 +106,7 @@ impl Journal {
                     chunk.values.extend_from_slice(&row[key..]);
                 }
             }
-            sink(&chunk)?;
+            sink(&mut chunk)?;
             from += count;
         }
         ControlFlow::Continue(())

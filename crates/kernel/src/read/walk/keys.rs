@@ -14,7 +14,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     let result = walk(map, after, &mut rows, sink);
     // The rest of the rows is handed on even after an error, because a reset has taken them out of the map.
-    let flow = if rows.is_empty() { ControlFlow::Continue(()) } else { sink(&rows) };
+    let flow = if rows.is_empty() { ControlFlow::Continue(()) } else { sink(&mut rows) };
     result.map(|walked| if walked.is_break() { walked } else { flow })
 }
 

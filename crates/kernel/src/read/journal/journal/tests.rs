@@ -124,7 +124,7 @@ fn chunks() {
     let mut journal = pins.open(&table);
     drain(&table, &mut journal).unwrap();
     let mut found = Vec::new();
-    let mut sink = |chunk: &RawTable| {
+    let mut sink = |chunk: &mut RawTable| {
         assert!(!chunk.is_empty() && chunk.values.len() <= table::CHUNK_BYTES);
         found.extend_from_slice(&chunk.values);
         if found.len() < 1_500_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -310,7 +310,7 @@ fn speed_of_the_journal() {
             let expected = push(&table, table.max_entries as u32);
             let started = std::time::Instant::now();
             let mut rows = RawTable::default();
-            let mut sink = |chunk: &RawTable| {
+            let mut sink = |chunk: &mut RawTable| {
                 rows.append(chunk);
                 ControlFlow::Continue(())
             };

@@ -76,7 +76,7 @@ fn deletion_under_the_walk() {
                 let table = table(kind, (key_size, 8), ENTRIES, access, 256);
                 let expected = fill(&table, ENTRIES);
                 let mut rows = Rows::new();
-                let mut sink = |chunk: &RawTable| {
+                let mut sink = |chunk: &mut RawTable| {
                     collect(&mut rows, &table.layout, chunk);
                     // The cursor is at the last keys of the chunk; every other key of the chunk is deleted, too.
                     for (index, (key, _)) in chunk.entries(&table.layout).enumerate() {

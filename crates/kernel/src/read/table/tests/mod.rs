@@ -119,7 +119,7 @@ pub fn fill(table: &Table, count: u32) -> Rows {
 /// Reads the whole map, and checks that no key comes twice and that chunks are not larger than allowed.
 pub fn read(table: &Table, after: AfterRead) -> Rows {
     let mut rows = Rows::new();
-    let mut sink = |chunk: &RawTable| {
+    let mut sink = |chunk: &mut RawTable| {
         let largest = table.chunk_bytes + table.key_size() + table.value_stride();
         assert!(
             chunk.keys.len() + chunk.values.len() <= largest || table.chunk_bytes == 1,

@@ -39,7 +39,7 @@ pub fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: A
 fn read_outer(outer: &Outer, after: AfterRead) -> BTreeMap<Vec<u8>, Rows> {
     let layout = Arc::clone(&outer.table.layout);
     let mut found = BTreeMap::new();
-    let mut sink = |chunk: &RawTable| {
+    let mut sink = |chunk: &mut RawTable| {
         for (index, (key, _)) in chunk.entries(&layout).enumerate() {
             let mut rows = Rows::new();
             collect(&mut rows, layout.inner.as_ref().unwrap(), &chunk.inner[index]);

@@ -36,7 +36,7 @@ fn bare(table: &Table) -> usize {
 
 fn count_rows(table: &Table, after: AfterRead) -> usize {
     let mut rows = 0;
-    let mut sink = |chunk: &RawTable| {
+    let mut sink = |chunk: &mut RawTable| {
         let bytes = chunk.keys.len() + chunk.values.len();
         assert!(bytes <= 2 * table::CHUNK_BYTES, "a chunk of {bytes} bytes");
         rows += chunk.len(&table.layout);

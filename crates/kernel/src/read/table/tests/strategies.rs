@@ -71,7 +71,7 @@ fn a_million_entries() {
     assert_eq!(batch::map_update_batch(table.fd(), &keys, &values, COUNT as usize).count, COUNT as usize);
     for after in [AfterRead::Keep, AfterRead::Reset] {
         let mut seen = vec![false; COUNT as usize];
-        let mut sink = |chunk: &RawTable| {
+        let mut sink = |chunk: &mut RawTable| {
             assert!(chunk.keys.len() + chunk.values.len() <= 2 * table::CHUNK_BYTES);
             for (key, value) in chunk.entries(&table.layout) {
                 let number = u32::from_ne_bytes(key.try_into().unwrap());

@@ -20,7 +20,7 @@ fn key_size(kind: MapKind) -> u32 {
 /// Returns the rows that the journal hands on, and checks that no key comes twice.
 fn drained(map: &MetricMap, journal: &Path) -> Rows {
     let mut rows = Rows::new();
-    let mut sink = |chunk: &RawTable| {
+    let mut sink = |chunk: &mut RawTable| {
         collect(&mut rows, map.layout(), chunk);
         ControlFlow::Continue(())
     };
@@ -226,7 +226,7 @@ fn the_maps_in_maps() {
                     assert_eq!(read(inner, AfterRead::Keep), emptied(inner, &expected[0]));
                 }
                 let mut found = std::collections::BTreeMap::new();
-                let mut sink = |chunk: &RawTable| {
+                let mut sink = |chunk: &mut RawTable| {
                     let mut rows = Rows::new();
                     collect(&mut rows, &layout, &chunk.inner[0]);
                     assert!(found.insert(chunk.keys.clone(), rows).is_none());
