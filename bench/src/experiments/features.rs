@@ -141,7 +141,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
         of flows by port decides: 24,832 flows need 4 MiB for their buckets and entries, more than a processor's own cache has, so that a packet \
         waits for memory at least twice, whatever the program does. To send a packet through veth and to receive it is in all of \
         these figures, and no probe takes more packets than an empty program does (`empty`): where that is less than ten times what \
-        an exporter takes, no probe can take ten times as many, and `above empty` says what the monitoring itself costs."
+        an exporter takes, no probe can take ten times as many, and `above empty` says what the monitoring itself costs. \
+        A profile of 15 features at XDP, on an Intel Xeon, shows where these 87 ns go: 41 look the flow up (the kernel waits for the \
+        bucket's and the entry's memory), 18 read the clock for the times of the flow, 10 hash its key, 10 are the probe's own \
+        instructions, the rest the way to it. Five times as many packets as nfpcapd would leave 41 ns for all of them."
             .to_owned();
     for (which, (features, goal)) in GOALS.into_iter().enumerate() {
         // The best of them is the one that the probe is the fewest times as fast as.

