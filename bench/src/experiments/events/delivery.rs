@@ -88,7 +88,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.meaning = format!(
         "From rings of 2 MiB on, the daemon wakes up for batches of events rather than for each, and so gives events out as JSON for \
          a fraction of what a consumer takes that prints them by itself. A smaller ring can fill up within a millisecond, so the daemon \
-         wakes up for its events as they come, as the others do, and takes about as long as they do. A burst that comes faster than anybody renders is copied out of the ring first; \
+         wakes up for its events as they come, as the others do, and takes as long for one as a consumer that prints JSON, or somewhat \
+         longer. A burst that comes faster than anybody renders is copied out of the ring first; \
          what a small ring still loses came before the consumer ran at all. Events that come in bursts want a ring that holds a burst, \
          and each consumer sees by the numbers what it has not got.{absent}"
     );
