@@ -53,8 +53,10 @@ impl DaemonOptions {
     }
 }
 
-/// A running daemon. On drop it is stopped and everything it pinned is removed; if the test is panicking, its log is
-/// printed.
+/// The number of lines of its log that a daemon leaves in the output of its test.
+const LOG_LINES: usize = 200;
+
+/// A running daemon. On drop it is stopped and everything it pinned is removed. The end of its log is printed.
 #[derive(Debug)]
 pub struct Daemon {
     namespace: Namespace,
@@ -327,6 +329,8 @@ impl Daemon {
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
+        // Test runners show it where a test fails, by a panic or an error; tests/summary.py looks for these lines.
+        eprintln!("--- log of the daemon {} ---\n{}\n---", child.id(), self.log.tail(LOG_LINES));
         ensure!(in_time, "the daemon did not stop within {STOP_LIMIT:?}");
         Ok(status)
     }
@@ -338,9 +342,6 @@ impl Drop for Daemon {
             && let Err(error) = self.stop(libc::SIGTERM)
         {
             eprintln!("{error:#}");
-        }
-        if thread::panicking() {
-            eprintln!("--- log of the daemon ---\n{}\n---", self.log());
         }
     }
 }

@@ -46,6 +46,7 @@ pub use leaks::KernelObjects;
 pub use netns::Namespace;
 pub use tmpfs::Tmpfs;
 pub use topology::{InterfaceStats, Topology, veth_pair};
+pub use twinprobe_test_attributes::{alone, soak, timed};
 
 /// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE` (default 1), at least one; `full` if
 /// `TWINPROBE_SCALE` is `full`.

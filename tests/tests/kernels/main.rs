@@ -1,0 +1,31 @@
+//! The core tests on other kernels, in emulated machines. `tests/kernels/README.md` says how.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+/// Runs the core tests on the kernel of a suite of `tests/kernels/kernels`.
+fn run_on(suite: &str) -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/run.sh");
+    let output = Command::new("sh").arg(script).args(["amd64", suite]).output()?;
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "tests/kernels/run.sh amd64 {suite}: {}", output.status);
+    Ok(())
+}
+
+#[test]
+fn linux_5_10() -> Result<()> {
+    run_on("bullseye")
+}
+
+#[test]
+fn linux_6_1() -> Result<()> {
+    run_on("bookworm")
+}
+
+#[test]
+fn linux_6_12() -> Result<()> {
+    run_on("trixie")
+}
