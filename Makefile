@@ -23,7 +23,7 @@
 #   make setup   install missing packages (clang, libbpf headers, ..., Rust if it is too old)
 
 SCALE ?= 1
-export TWINPROBE_SCALE := $(SCALE)
+export TWINPROBE_SCALE = $(SCALE)
 export PATH := $(PATH):/usr/sbin:/sbin
 CARGO ?= cargo
 
@@ -129,5 +129,6 @@ deb: build
 image: build
 	@sh deploy/image/build.sh twinprobe
 
-demo: console
-	@bash tests/demo.sh
+# Only a demo that is kept shows the console: without it neither npm nor what is only for tests has to be there.
+demo: $(if $(KEEP),console)
+	@$(if $(KEEP),,sh setup/install.sh --demo )bash tests/demo.sh

@@ -1,14 +1,17 @@
 #!/bin/sh
-# install.sh [--arm64] [--bench] [COMMAND...]: installs the packages for building, testing and the demo on Debian and its
-# derivatives, with --arm64 also those for `make test-arm64`, with --bench the programs of others that `make bench`
-# measures beside ours, then runs COMMAND. If nothing is missing, it calls neither apt nor rustup.
+# install.sh [--demo] [--arm64] [--bench] [COMMAND...]: installs the packages for building, testing and the demo on Debian and
+# its derivatives, with --demo only those for the demo, with --arm64 also those for `make test-arm64`, with --bench the
+# programs of others that `make bench` measures beside ours, then runs COMMAND. If nothing is missing, it calls neither apt
+# nor rustup.
 set -eu
 cd "$(dirname "$0")/.."
 
+demo=""
 arm64=""
 bench=""
 while true; do
     case ${1:-} in
+    --demo) demo=yes ;;
     --arm64) arm64=yes ;;
     --bench) bench=yes ;;
     *) break ;;
@@ -34,35 +37,40 @@ need_file() {
     [ -e "$1" ] || missing="$missing $2"
 }
 
+# For the build and the demo.
 need_command make make                   # runs the rest
 need_command clang clang                 # compiles probes
 need_file /usr/include/bpf/bpf_helpers.h libbpf-dev
 need_file /usr/include/linux/bpf.h linux-libc-dev
 need_command cc gcc libc6-dev            # links Rust programs
-need_command ip iproute2                 # namespaces and veth pairs of the tests
-need_command tc iproute2
-need_command ethtool ethtool             # GRO on veth
-need_command xmllint libxml2-utils       # validates XML answers
-need_command bpftool bpftool             # a second opinion on what is loaded
+need_command ip iproute2                 # namespaces and veth pairs
 need_command nsenter util-linux          # the demo's daemon in its namespace
 need_command mount mount
 need_command ps procps
 need_command sysctl procps               # the demo's namespaces
-need_command tshark tshark               # a second opinion on captures
-need_command podman podman               # runs the container image
-need_command runc runc
-need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
-need_command jq jq                       # the commands of the documentation
-need_command node nodejs                 # builds the console
-need_command npm npm
-need_command chromium chromium           # looks at the console
-need_command openssl openssl             # the certificate of the console's tests
-need_command luajit luajit               # runs the script for MoonGen
-need_file /usr/share/lua/5.1/argparse.lua lua-argparse
+need_command openssl openssl             # certificates of the demo and the console's tests
+need_command curl curl                   # the demo's and the documentation's HTTP client
+need_command node nodejs                 # the demo's clients and servers, and builds the console
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
-if [ "$(uname -m)" = x86_64 ]; then
-    need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels
+if [ -z "$demo" ]; then
+    need_command npm npm                 # builds the console
+    need_command tc iproute2
+    need_command ethtool ethtool         # GRO on veth
+    need_command xmllint libxml2-utils   # validates XML answers
+    need_command bpftool bpftool         # a second opinion on what is loaded
+    need_command tshark tshark           # a second opinion on captures
+    need_command podman podman           # runs the container image
+    need_command runc runc
+    need_command jq jq                   # the commands of the documentation
+    need_command chromium chromium       # looks at the console
+    need_command luajit luajit           # runs the script for MoonGen
+    need_file /usr/share/lua/5.1/argparse.lua lua-argparse
+    if [ "$(uname -m)" = x86_64 ]; then
+        need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels
+    fi
+    # The tests take tools from PyPI into environments below target/.
+    python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 fi
 if [ -n "$arm64" ]; then
     need_command qemu-system-aarch64 qemu-system-arm
@@ -83,14 +91,14 @@ if [ -n "$bench" ]; then
     need_file /usr/include/zlib.h zlib1g-dev
     command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
 fi
-# The tests install the reference parser of OpenMetrics from PyPI into an environment below target/.
-python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3 python3-venv python3-pip"
 
-# rust_is_there: succeeds if the Rust on PATH is new enough and has the components that `make check` calls.
+# rust_is_there: succeeds if the Rust on PATH is new enough and has the components that `make check` calls. The demo needs
+# none of them.
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 rust_is_there() {
     version=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
     [ "$(printf '%s\n' "$rust_needed" "$version" | sort -V | head -n 1)" = "$rust_needed" ] || return 1
+    [ -z "$demo" ] || return 0
     for component in clippy fmt; do
         cargo "$component" --version >/dev/null 2>&1 || rustup component add clippy rustfmt 2>/dev/null || return 1
     done
@@ -129,7 +137,12 @@ install_packages() {
 # Installs Rust from Debian if Debian's is new enough. Debian has two sets of packages; the second one, for building
 # browsers, is newer.
 rust_from_debian() {
-    for packages in "cargo rustc rust-clippy rustfmt" "cargo-web rustc-web rust-web-clippy rustfmt-web"; do
+    if [ -n "$demo" ]; then
+        set -- "cargo rustc" "cargo-web rustc-web"
+    else
+        set -- "cargo rustc rust-clippy rustfmt" "cargo-web rustc-web rust-web-clippy rustfmt-web"
+    fi
+    for packages in "$@"; do
         offered=$(apt-cache show --no-all-versions "${packages%% *}" 2>/dev/null | sed -n 's/^Version: //p')
         if [ -n "$offered" ] && dpkg --compare-versions "$offered" ge "$rust_needed"; then
             # shellcheck disable=SC2086 # a list of packages

@@ -9,15 +9,15 @@
 # talk to servers, so that there is something to look at. With KEEP=1 they go on for an hour, until Ctrl-C. Everything made
 # here is removed at the end.
 #
-#   demo.sh [--built]    --built: the binaries are in DEMO_BIN, by default where a release build leaves them
+#   demo.sh [--built]    --built: the binaries are in DEMO_BIN, by default where a build leaves them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 
 if [ "${1:-}" != --built ]; then
-    cargo build --release -p twinprobe -p twinprobe-tests
+    cargo build --bin twinprobe --bin traffic
 fi
-bin="${DEMO_BIN:-${CARGO_TARGET_DIR:-target}/release}"
+bin="${DEMO_BIN:-${CARGO_TARGET_DIR:-target}/debug}"
 keep="${KEEP:-}"
 if [ "$(id -u)" -ne 0 ]; then
     exec sudo env PATH="$PATH" TMPDIR="${TMPDIR:-/tmp}" DEMO_BIN="$bin" KEEP="$keep" bash tests/demo.sh --built

@@ -16,7 +16,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use twinprobe_cli::LogFormat;
 
 use crate::engine::deploy::examination::Examine;
@@ -93,19 +95,22 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level and modules, `info` by default.
 fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
-    let filter = match &options.log_level {
-        Some(level) => EnvFilter::try_new(level).with_context(|| format!("--log-level {level}"))?,
-        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+    let filter: Targets = match &options.log_level {
+        Some(level) => level.parse().with_context(|| format!("--log-level {level}"))?,
+        None => std::env::var("RUST_LOG")
+            .ok()
+            .and_then(|levels| levels.parse().ok())
+            .unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)),
     };
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(std::io::stderr)
         // The reader of the log may have ended; a line that can't be written must not make a request fail.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match options.log_format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().init(),
+        LogFormat::Text => subscriber.finish().with(filter).init(),
+        LogFormat::Json => subscriber.json().finish().with(filter).init(),
     }
     Ok(())
 }
