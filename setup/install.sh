@@ -51,6 +51,7 @@ need_command sysctl procps               # the demo's namespaces
 need_command tshark tshark               # a second opinion on captures
 need_command podman podman               # runs the container image
 need_command runc runc
+need_command dh debhelper                # the Debian package
 need_command curl curl                   # the demo's and the documentation's HTTP client
 need_command ping iputils-ping
 need_command jq jq                       # the commands of the documentation
