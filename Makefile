@@ -123,8 +123,7 @@ manifests:
 	@sh deploy/kubernetes/render.sh $(TOOLS)/bin/helm >deploy/kubernetes/twinprobe.yaml
 
 deb: build
-	@sh setup/deploy-tools.sh $(TOOLS) cargo-deb
-	@PATH="$(abspath $(TOOLS))/bin:$$PATH" sh deploy/debian/build.sh target/twinprobe.deb
+	@sh deploy/debian/build.sh target/twinprobe.deb
 
 image: build
 	@sh deploy/image/build.sh twinprobe

@@ -1,7 +1,7 @@
 #!/bin/sh
 # deploy-tools.sh DIRECTORY TOOL...: puts tools that tests of deploy/ call into DIRECTORY/bin, unless they are there: helm,
-# kubernetes-validate, prometheus, promtool, cargo-deb; and mdbook, for `make docs`. Nothing of the system is changed. Fails
-# with the reason on stderr.
+# kubernetes-validate, prometheus, promtool; and mdbook, for `make docs`. Nothing of the system is changed. Fails with the
+# reason on stderr.
 set -eu
 directory=$1
 shift
@@ -42,12 +42,6 @@ install_kubernetes_validate() {
     python3 -m venv --clear validate
     validate/bin/pip install --quiet kubernetes-validate==1.37.0 || fail "PyPI has no kubernetes-validate for us"
     ln -s ../validate/bin/kubernetes-validate bin/kubernetes-validate
-}
-
-install_cargo_deb() {
-    cargo install --quiet --version 3.8.0 --locked --debug --root . --target-dir build cargo-deb ||
-        fail "crates.io has no cargo-deb for us"
-    rm -r build
 }
 
 install_mdbook() {

@@ -62,6 +62,7 @@ if [ -z "$demo" ]; then
     need_command tshark tshark           # a second opinion on captures
     need_command podman podman           # runs the container image
     need_command runc runc
+    need_command dh debhelper            # the Debian package
     need_command jq jq                   # the commands of the documentation
     need_command chromium chromium       # looks at the console
     need_command luajit luajit           # runs the script for MoonGen

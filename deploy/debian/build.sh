@@ -1,20 +1,56 @@
 #!/bin/sh
-# build.sh OUTPUT [OPTION...]: writes the Debian package of the binary that is built already to OUTPUT. The options are those
-# of cargo-deb, for example --profile dev.
+# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of the binary, which is built already, to OUTPUT, by
+# debhelper. The options are those of dpkg-deb: with -Zgzip -z1 the package is larger, and there sooner.
 set -eu
-output=$1
-shift
 cd "$(dirname "$0")/../.."
-case " $* " in *" --profile dev "*) profile=debug ;; *) profile=release ;; esac
-binary=${CARGO_TARGET_DIR:-target}/$profile/twinprobe
+root=$PWD
+output=$(realpath "$1")
+shift
+binary=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/twinprobe}")
+[ $# -eq 0 ] || shift
 
+# debhelper works in a directory debian/ of its own. The package's files are below debian/twinprobe.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/debian"
+cd "$root/deploy/debian"
+cp control copyright default install postinst postrm prerm ../twinprobe.service "$work/debian"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | tr - '~')
+maintainer=$(sed -n 's/^Maintainer: //p' control)
+cd "$work"
+# debhelper reads the version here only. The package has CHANGELOG.md instead.
+cat >debian/changelog <<END
+twinprobe ($version-1) unstable; urgency=medium
+
+  * See CHANGELOG.md.
+
+ -- $maintainer  $(date -R)
+END
+
+# dpkg-deb writes root as the owner; nobody has to be root for that. dpkg-buildpackage, which is not called, would set this.
+export DEB_RULES_REQUIRES_ROOT=no
+
+share=debian/twinprobe/usr/share
+install -D "$binary" debian/twinprobe/usr/bin/twinprobe
+install -D "$root/probes/README.md" $share/doc/twinprobe/probes.md
 # The binary writes its manual pages and completions.
-rm -rf target/deb
-mkdir -p target/deb/man target/deb/completions
-"$binary" man target/deb/man
-"$binary" completions bash >target/deb/completions/twinprobe
-"$binary" completions zsh >target/deb/completions/_twinprobe
-"$binary" completions fish >target/deb/completions/twinprobe.fish
-gzip -9n target/deb/man/*
+mkdir -p $share/man/man1 $share/bash-completion/completions $share/zsh/vendor-completions $share/fish/vendor_completions.d
+"$binary" man $share/man/man1
+"$binary" completions bash >$share/bash-completion/completions/twinprobe
+"$binary" completions zsh >$share/zsh/vendor-completions/_twinprobe
+"$binary" completions fish >$share/fish/vendor_completions.d/twinprobe.fish
 
-cargo deb --no-build --quiet --package twinprobe --output "$output" "$@"
+dh_install --sourcedir="$root"
+dh_installdocs
+dh_installinit # etc/default/twinprobe
+# The unit is enabled and started. An upgrade restarts it afterwards, and does not stop it before: the default since compat 10.
+dh_installsystemd
+# Documentation is read in place, and its links name files that are not compressed.
+dh_compress --exclude=usr/share/doc
+dh_fixperms
+dh_strip --no-automatic-dbgsym
+dh_shlibdeps
+dh_installdeb
+dh_gencontrol
+dh_md5sums
+dpkg-deb --root-owner-group "$@" --build debian/twinprobe "$output"

@@ -11,45 +11,39 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::wait_for;
 use twinprobe_tests::{Topology, binary};
 
-use crate::tools::{root, run, tools};
+use crate::tools::{root, run};
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(90);
+/// A package that is installed once is not worth the time that a small one takes.
+const COMPRESSION: [&str; 2] = ["-Zgzip", "-z1"];
 
 /// Builds the package of the binary under test, and the same as a later version.
-fn build(bin: &Path, directory: &Path) -> Result<()> {
-    let binary = binary()?;
-    let profile =
-        if binary.parent().is_some_and(|parent| parent.ends_with("debug")) { "dev" } else { "release" };
-    let target = binary.parent().and_then(Path::parent).context("the target directory")?;
-    let path = std::env::join_paths(
-        std::iter::once(bin.to_owned())
-            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
-    )?;
+fn build(directory: &Path) -> Result<()> {
     let first = directory.join("1.deb");
     let mut command = Command::new("sh");
-    command.arg(root().join("deploy/debian/build.sh")).arg(&first).args(["--profile", profile, "--fast"]);
-    run(command.env("CARGO_TARGET_DIR", target).env("PATH", path))?;
+    command.arg(root().join("deploy/debian/build.sh")).arg(&first).arg(binary()?).args(COMPRESSION);
+    run(&mut command)?;
     let tree = directory.join("tree");
     run(Command::new("dpkg-deb").arg("-R").arg(&first).arg(&tree))?;
     let control = fs::read_to_string(tree.join("DEBIAN/control"))?;
     let version = control.lines().find(|line| line.starts_with("Version: ")).context("a version")?;
     fs::write(tree.join("DEBIAN/control"), control.replace(version, "Version: 999"))?;
-    run(Command::new("dpkg-deb").args(["-Zgzip", "-z1", "-b"]).arg(&tree).arg(directory.join("2.deb")))?;
+    run(Command::new("dpkg-deb").args(COMPRESSION).arg("-b").arg(&tree).arg(directory.join("2.deb")))?;
     fs::remove_dir_all(tree)?;
     Ok(())
 }
 
 #[test]
 fn the_package_comes_goes_and_is_replaced_without_losing_a_packet() -> Result<()> {
-    let systemd = ["/lib/systemd/systemd", "/usr/lib/systemd/systemd"].map(Path::new);
-    if !systemd.iter().any(|path| path.exists()) || !Path::new("/usr/sbin/adduser").exists() {
-        println!("NOT TESTED: no systemd, or no adduser");
+    let exists = |path: &&str| Path::new(path).exists();
+    let systemd = ["/lib/systemd/systemd", "/usr/lib/systemd/systemd"].iter().any(exists);
+    if !systemd || !["/usr/sbin/adduser", "/usr/bin/dh"].iter().all(exists) {
+        println!("NOT TESTED: no systemd, adduser or debhelper");
         return Ok(());
     }
-    let Some(bin) = tools(&["cargo-deb"])? else { return Ok(()) };
     let directory = tempfile::Builder::new().prefix("twinprobe-package-").tempdir_in("/tmp")?;
     let at = |name: &str| directory.path().join(name);
-    build(&bin, directory.path())?;
+    build(directory.path())?;
     let topology = Topology::new()?;
     let metrics = json!([{ "name": "packets", "map": "packets", "snapshot": true }]);
     let ingress = json!({ "source": xdp_counter("XDP_PASS"), "metrics": metrics });
