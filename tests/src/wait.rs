@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use crate::Daemon;
 
+/// The limit of a wait for something that takes a moment on an idle machine and has no limit of its own: a test that fails at
+/// it would wait for ever.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);
 

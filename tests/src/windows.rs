@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use crate::http::{self, Address, Response};
 use crate::sample::{total, window};
-use crate::{Daemon, wait::wait_for};
+use crate::{
+    Daemon,
+    wait::{PATIENCE, wait_for},
+};
 
 /// An eBPF source that counts packets in several maps and queues serial numbers.
 pub const SOURCE: &str = include_str!("../bpf/windows.bpf.c");
@@ -235,7 +238,7 @@ impl Collector {
 
 /// Waits until the status of a probe's windows is as wanted, and returns it.
 pub fn wait_for_status(daemon: &Daemon, probe: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-    wait_for("the status of the windows", std::time::Duration::from_secs(10), || {
+    wait_for("the status of the windows", PATIENCE, || {
         let status = daemon.json(&format!("/v1/probes/{probe}"))["windows"].clone();
         ensure!(wanted(&status), "{status}");
         Ok(status)

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -20,7 +19,7 @@ use crate::counter::{Counter, Place as CounterPlace};
 use crate::http::{self, Address, Response};
 use crate::random::Random;
 use crate::traffic::Generator;
-use crate::wait::{EndOnDrop, wait_for};
+use crate::wait::{EndOnDrop, PATIENCE, wait_for};
 use crate::{Daemon, DaemonOptions, Directories, EgressForward, Namespace, Topology};
 
 /// The place of each probe.
@@ -28,8 +27,6 @@ pub const PLACES: [Place; PROBES.len()] =
     [Place::Xdp, Place::XdpPattern, Place::TcIngress, Place::TcEgress, Place::Space];
 /// The number of unacknowledged windows above which all are acknowledged, so that none is lost.
 const MANY: u64 = 40;
-/// The time within which packets arrive.
-const ARRIVAL: Duration = Duration::from_secs(3);
 
 /// The state of a run.
 pub struct World {
@@ -171,7 +168,7 @@ impl World {
     }
 
     fn wait_for_sink(&self, expected: u64) -> Result<()> {
-        let arrived = wait_for("packets at the sink", ARRIVAL, || {
+        let arrived = wait_for("packets at the sink", PATIENCE, || {
             let arrived = self.sink.packets()?;
             ensure!(arrived >= expected, "{arrived} of {expected}");
             Ok(arrived)
@@ -237,7 +234,7 @@ impl World {
         for number in 0..packets as u32 {
             socket.send(key << super::spec::SHIFT | number)?;
         }
-        wait_for("packets in the namespace", ARRIVAL, || {
+        wait_for("packets in the namespace", PATIENCE, || {
             let arrived = received()?;
             ensure!(arrived - before == packets, "{} of {packets}", arrived - before);
             Ok(())
@@ -271,7 +268,7 @@ impl World {
         for number in 0..packets as u32 {
             socket.send(key << super::spec::SHIFT | number)?;
         }
-        wait_for("packets at the other interface", ARRIVAL, || {
+        wait_for("packets at the other interface", PATIENCE, || {
             let arrived = received()?;
             ensure!(arrived - before == packets, "{} of {packets}", arrived - before);
             Ok(())

@@ -3,11 +3,12 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use twinprobe_tests::Namespace;
 use twinprobe_tests::traffic::{Frame, PacketSocket};
+use twinprobe_tests::wait::PATIENCE;
 
 /// The number of source addresses, which packets have in turn, beginning with 198.18.0.0.
 pub const ADDRESSES: u64 = 50;
@@ -15,8 +16,6 @@ pub const ADDRESSES: u64 = 50;
 const PORTS: u64 = 97;
 /// The largest number of packets sent and not yet counted: less than the 256 that a veth's ring has room for.
 const IN_FLIGHT: u64 = 128;
-/// The longest time until the next packet is counted. Emulated machines are slow, so there is no limit in total.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The offset of the source address in the default frame; `PORT` is that of the port.
 const ADDRESS: usize = 26;
@@ -34,6 +33,7 @@ pub fn send_and_count(
     let flow = Flow::default();
     thread::scope(|scope| {
         let sender = scope.spawn(|| send(&socket, packets, &flow));
+        // Emulated machines are slow, so there is no limit in total.
         let (mut counted, mut readings, mut progress) = (0, 0, Instant::now());
         while counted < packets
             && progress.elapsed() < PATIENCE

@@ -161,7 +161,7 @@ fn a_daemon_that_is_killed_at_any_instant_is_succeeded() -> Result<()> {
     let expected: Arc<Mutex<Expected>> =
         Arc::new(Mutex::new(NAMES.into_iter().map(|name| (name, vec![None])).collect()));
     let mut counted = 0;
-    let kills = scaled(40, 500);
+    let kills = scaled(10, 500);
     for kill in 1..=kills {
         let stop = Arc::new(AtomicBool::new(false));
         let client = thread::spawn({

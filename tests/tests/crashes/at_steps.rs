@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::http;
 use twinprobe_tests::layouts::{Layout, Reading, packets};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
@@ -66,6 +66,11 @@ const STEPS: [(&str, u32, &[Change]); 29] = {
         ("detached", 1, &[Delete]),
     ]
 };
+
+const DEPLOYMENTS: [Change; 3] = [Change::Create, Change::Replace, Change::Reshape];
+const OTHERS: [Change; 2] = [Change::Read, Change::Delete];
+const WITH_LINKS: [Reading; 2] = [Reading::Live, Reading::Cumulative];
+const WITH_FILTERS: [Reading; 2] = [Reading::Window, Reading::Init];
 
 fn config(reading: Reading, change: u32) -> Value {
     let layout = Layout { layout: change / 2, variant: change % 2, ..Layout::new(reading) };
@@ -203,26 +208,32 @@ fn left(topology: &Topology, directories: &Directories) -> Result<Left> {
     Ok((KernelObjects::pinned(directories.bpffs())?.counts(), filters))
 }
 
-fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
+/// Tells whether a daemon comes to a step with this kind of reading.
+fn is_reached(step: &str, reading: Reading) -> bool {
+    // Only sums are saved, what is only shown has no windows, and journals are for maps that both twins use.
+    match step {
+        "summed" => reading == Reading::Cumulative,
+        "flipped" | "gathered" | "written" | "filed" | "listed" | "stored" | "cleared" => {
+            reading != Reading::Live
+        }
+        "moved" | "copied" | "emptied" | "discarded" => reading == Reading::Init,
+        _ => true,
+    }
+}
+
+/// Lets daemons die at each step of these requests. A usual run takes one request and one reading for each step, in turn from
+/// the pair of this number on, a full run all.
+fn crash_everywhere(tc_attach: &str, changes: &[Change], readings: &[Reading], first: usize) -> Result<()> {
     let mut scene = Scene::new(tc_attach)?;
-    for (step, times, changes) in STEPS {
-        for &change in changes {
-            for &reading in readings {
-                // Only sums are saved, what is only shown has no windows, and journals are for maps that both twins use.
-                let reached = match step {
-                    "summed" => reading == Reading::Cumulative,
-                    "flipped" | "gathered" | "written" | "filed" | "listed" | "stored" | "cleared" => {
-                        reading != Reading::Live
-                    }
-                    "moved" | "copied" | "emptied" | "discarded" => reading == Reading::Init,
-                    _ => true,
-                };
-                if reached {
-                    scene
-                        .crash(step, times, change, reading)
-                        .with_context(|| format!("{step}, time {times}, {change:?}, {reading:?}"))?;
-                }
-            }
+    let most = scaled(1, 100) as usize;
+    for (number, (step, times, of_step)) in STEPS.into_iter().enumerate() {
+        let changes = of_step.iter().filter(|change| changes.contains(change));
+        let pairs = changes.flat_map(|change| readings.iter().map(move |reading| (*change, *reading)));
+        let pairs: Vec<_> = pairs.filter(|(_, reading)| is_reached(step, *reading)).collect();
+        for &(change, reading) in pairs.iter().cycle().skip(first + number).take(most.min(pairs.len())) {
+            scene
+                .crash(step, times, change, reading)
+                .with_context(|| format!("{step}, time {times}, {change:?}, {reading:?}"))?;
         }
     }
     let _daemon = Daemon::start_in(scene.topology.monitor(), &scene.options, scene.directories)?;
@@ -230,13 +241,23 @@ fn crash_everywhere(tc_attach: &str, readings: &[Reading]) -> Result<()> {
 }
 
 #[test]
-fn with_links() -> Result<()> {
-    crash_everywhere("auto", &[Reading::Live, Reading::Cumulative])
+fn deployments_with_links() -> Result<()> {
+    crash_everywhere("auto", &DEPLOYMENTS, &WITH_LINKS, 0)
 }
 
 #[test]
-fn with_filters() -> Result<()> {
-    crash_everywhere("clsact", &[Reading::Window, Reading::Init])
+fn readings_and_deletions_with_links() -> Result<()> {
+    crash_everywhere("auto", &OTHERS, &WITH_LINKS, 0)
+}
+
+#[test]
+fn deployments_with_filters() -> Result<()> {
+    crash_everywhere("clsact", &DEPLOYMENTS, &WITH_FILTERS, 3)
+}
+
+#[test]
+fn readings_and_deletions_with_filters() -> Result<()> {
+    crash_everywhere("clsact", &OTHERS, &WITH_FILTERS, 3)
 }
 
 /// A window that was closed and not read when the daemon died survives a replacement that comes before the next read.

@@ -11,18 +11,21 @@ use serde_json::{Value, json};
 use twinprobe_tests::random::Random;
 use twinprobe_tests::sample::total;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::windows::{Collector, Windows, config, packets, values};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// Packets per second, few enough for a queue to hold those that come while no daemon runs.
-const RATE: u64 = 20_000;
+/// The room of a queue.
 const QUEUED: &str = "262144";
 /// The longest life of a daemon: long enough for some windows, short enough to hit each step of closing one.
 const LIFE_MS: u64 = 300;
 /// The time in which a daemon starts, about.
 const START_MS: u64 = 150;
-/// The longest time for which a collector waits for a window.
-const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Returns the packets per second, few enough for a queue to hold those that come while no daemon runs.
+fn rate() -> u64 {
+    scaled(10_000, 20_000)
+}
 
 /// The totals of all windows so far.
 #[derive(Debug, Default)]
@@ -122,7 +125,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
     let mut bystanders = Bystanders::deploy(&daemon, &topology)?;
     daemon.put("/v1/probes/p", &config(window, &[("QUEUED", QUEUED)])).expect(201);
     let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-    let load = generator.spawn(Load { rate: Some(RATE), ..Load::default() });
+    let load = generator.spawn(Load { rate: Some(rate()), ..Load::default() });
     let windows = Windows::of(&daemon, "p");
     let (account, last, ended) = (Mutex::default(), AtomicU64::new(u64::MAX), AtomicBool::new(false));
     let sent = thread::scope(|scope| {
@@ -190,10 +193,10 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
 
 #[test]
 fn kills_under_a_schedule_cost_no_packet() -> Result<()> {
-    kill_and_collect(&json!({ "interval": "8ms", "retain": 100_000 }), scaled(30, 200))
+    kill_and_collect(&json!({ "interval": "8ms", "retain": 100_000 }), scaled(15, 200))
 }
 
 #[test]
 fn kills_between_requests_cost_no_packet() -> Result<()> {
-    kill_and_collect(&json!({ "retain": 100_000 }), scaled(15, 100))
+    kill_and_collect(&json!({ "retain": 100_000 }), scaled(10, 100))
 }

@@ -87,7 +87,7 @@ fn counts(document: &Value) -> (u64, u64) {
 fn two_maps_agree_in_every_window() -> Result<()> {
     for method in ["sweep", "membarrier", "map-in-map"] {
         let options = DaemonOptions::default().argument("--quiesce").argument(method);
-        let torn = torn_windows(&options, scaled(600, 6_000), 10_000)?;
+        let torn = torn_windows(&options, scaled(60, 6_000), 10_000)?;
         assert_eq!(torn, None, "with {method}");
     }
     Ok(())

@@ -53,7 +53,7 @@ fn variables_are_read_reset_and_added_up() -> Result<()> {
 fn a_live_counter_loses_nothing_by_a_reset() -> Result<()> {
     let scene = Scene::new()?;
     scene.deploy(&json!([metric("packets", ".bss:packets", false, true)]));
-    let packets = twinprobe_tests::scaled(2_000_000, 20_000_000);
+    let packets = twinprobe_tests::scaled(500_000, 20_000_000);
     let load = scene.generator()?.spawn(Load { count: Some(packets), ..Load::default() });
     let (mut sum, mut readings) = (0, 0);
     loop {
@@ -78,7 +78,7 @@ fn windows_of_variables_add_up() -> Result<()> {
         metric("totals", ".bss:totals", true, true),
         metric("odd_keys", "odd_keys", true, true),
     ]));
-    let packets = twinprobe_tests::scaled(1_000_000, 10_000_000);
+    let packets = twinprobe_tests::scaled(300_000, 10_000_000);
     let load = scene.generator()?.spawn(Load { count: Some(packets), ..Load::default() });
     let mut sum = 0;
     loop {

@@ -61,6 +61,8 @@ pub struct Account {
     /// The packets by metric; `popped` has the numbers of the queue and the stack.
     pub counted: std::collections::BTreeMap<String, u64>,
     pub popped: [BTreeSet<u64>; 2],
+    /// The last window that is in them.
+    last: u64,
 }
 
 impl Account {
@@ -150,11 +152,17 @@ impl Scene {
 
     /// All windows that are retained.
     pub fn account(&self, probe: &str) -> Account {
-        let windows = Windows::of(&self.daemon, probe);
         let mut account = Account::default();
-        for seq in windows.seqs() {
-            account.add(&windows.get(seq));
-        }
+        self.add_new(probe, &mut account);
         account
+    }
+
+    /// Adds the windows that have come since the last one of the account.
+    pub fn add_new(&self, probe: &str, account: &mut Account) {
+        let windows = Windows::of(&self.daemon, probe);
+        for seq in windows.list(&format!("after={}", account.last)).seqs() {
+            account.add(&windows.get(seq));
+            account.last = seq;
+        }
     }
 }

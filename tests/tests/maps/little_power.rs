@@ -1,7 +1,6 @@
 //! A daemon with only the rights of `deploy/twinprobe.service`, which lack CAP_SYS_ADMIN.
 
 use std::fs;
-use std::time::Duration;
 
 use crate::scene::{ADDRESSES, MAPS, metric};
 use anyhow::{Context as _, Result};
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::unit::as_under_the_unit;
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Daemon, Topology};
 
 const PROBES: [&str; 3] = ["p", "q", "r"];
@@ -108,7 +108,7 @@ fn costs_are_tried_without_admin_and_not_measured() -> Result<()> {
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let created = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201).json();
     assert!(created["cost"]["directions"]["ingress"]["ns_per_packet"].is_u64(), "{created}");
-    assert!(daemon.wait_for_log("what probes cost can't be measured", Duration::from_secs(20)));
+    assert!(daemon.wait_for_log("what probes cost can't be measured", PATIENCE));
     let cost = &daemon.json("/v1/probes/p")["cost"];
     assert_eq!(cost, &created["cost"], "a live cost without a measurement");
     Ok(())

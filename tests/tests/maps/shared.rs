@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::sample::total;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
 const SOURCE: &str = include_str!("../../bpf/shared.bpf.c");
 const PROBE: &str = "/v1/probes/shared";
@@ -239,7 +239,9 @@ fn a_daemon_that_ends_at_any_step_loses_nothing() -> Result<()> {
     let mut daemon = Daemon::start(scene.topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &scene.topology)?;
     let options = DaemonOptions::default();
-    for (reading, step) in [
+    // A usual run takes every second end, of each kind of reading some.
+    let some = 10_usize.div_ceil(scaled(5, 10) as usize);
+    let ends = [
         (Reading::Init, "moved"),
         (Reading::Init, "emptied:2"),
         (Reading::Init, "popped:30"),
@@ -249,7 +251,8 @@ fn a_daemon_that_ends_at_any_step_loses_nothing() -> Result<()> {
         (Reading::Window, "stored"),
         (Reading::Cumulative, "summed:3"),
         (Reading::Cumulative, "stored"),
-    ] {
+    ];
+    for (reading, step) in ends.into_iter().step_by(some) {
         daemon.put(PROBE, &reading.config(&SHARED, &[])).expect(201);
         scene.generator.send(200)?;
         daemon = daemon.restart(libc::SIGKILL, &options.clone().environment("TWINPROBE_CRASH_AT", step))?;
@@ -269,9 +272,10 @@ fn a_daemon_that_ends_at_any_step_loses_nothing() -> Result<()> {
         daemon.delete(PROBE).expect(204);
     }
     let steps = ["pinned", "switched", "committed", "transferred", "retired"];
-    for (reading, step) in
-        [Reading::Cumulative, Reading::Live].into_iter().flat_map(|reading| steps.map(|step| (reading, step)))
-    {
+    let ends = [Reading::Cumulative, Reading::Live]
+        .into_iter()
+        .flat_map(|reading| steps.map(|step| (reading, step)));
+    for (reading, step) in ends.step_by(some) {
         daemon.put(PROBE, &reading.config(&[], &[])).expect(201);
         scene.generator.send(200)?;
         daemon.get(METRICS).expect(200);

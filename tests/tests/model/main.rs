@@ -21,7 +21,7 @@ fn whatever_is_done_every_packet_is_where_it_belongs() -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
     let seed = number("TWINPROBE_SEED").unwrap_or(if is_long { now } else { USUAL_SEED });
     println!("TWINPROBE_SEED={seed}");
-    let seconds = number("TWINPROBE_MODEL_SECONDS").unwrap_or_else(|| scaled(120, 3 * 3600));
+    let seconds = number("TWINPROBE_MODEL_SECONDS").unwrap_or_else(|| scaled(30, 3 * 3600));
     let length = number("TWINPROBE_MODEL_STEPS").unwrap_or(60) as usize;
     let shrinking = number("TWINPROBE_MODEL_SHRINK").unwrap_or(120);
     model::explore(seed, length, Duration::from_secs(seconds), Duration::from_secs(shrinking))

@@ -1,14 +1,12 @@
 //! Replacements without a gap: the probe goes on counting and keeps its counts.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::layouts::{Layout, Reading, field, packets};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Bystanders, Daemon, Topology, scaled};
 
 const PROBE: &str = "/v1/probes/p";
@@ -48,7 +46,7 @@ fn replaced_under_load(reading: Reading, hook: &'static str, rounds: u64) -> Res
         layout.variant = (round % 2) as u32;
         daemon.put(PROBE, &layout.config()).expect(200);
         // A replacement takes less time than the generator pauses.
-        wait_for("packets after the replacement", Duration::from_secs(30), || {
+        wait_for("packets after the replacement", PATIENCE, || {
             let (arrived, least) = (load.arrived(), round * 1000);
             ensure!(arrived > least, "{arrived} of {least} packets");
             Ok(())

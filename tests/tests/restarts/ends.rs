@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::http;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-const LIMIT: Duration = Duration::from_secs(15);
 
 fn path(name: &str) -> String {
     format!("/v1/probes/{name}")
@@ -49,9 +48,9 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
     let put = thread::spawn(move || {
         http::request(&address, "PUT", &path("b"), &[("content-type", "application/json")], body.as_bytes())
     });
-    ensure!(daemon.wait_for_log("step=\"loaded\"", LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log("step=\"loaded\"", PATIENCE), "{}", daemon.log());
     daemon.signal(libc::SIGTERM);
-    ensure!(daemon.wait_for_log("step=\"detached_all\"", LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log("step=\"detached_all\"", PATIENCE), "{}", daemon.log());
     fs::write(&loaded, "")?;
     // The request is over: it is answered, or its connection has ended.
     let answer = put.join().expect("no panic");
@@ -132,13 +131,13 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
             .argument("--detach-on-exit")
             .environment("TWINPROBE_WAIT_AT", format!("{step}={}", go.display()));
         let daemon = Daemon::spawn_in(topology.monitor(), &options, directories)?;
-        ensure!(daemon.wait_for_log("waits for a test", LIMIT), "{}", daemon.log());
+        ensure!(daemon.wait_for_log("waits for a test", PATIENCE), "{}", daemon.log());
         daemon.signal(libc::SIGTERM);
         if step == "opened" {
             // The daemon handles the signal once it goes on.
             fs::write(&go, "")?;
         }
-        ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());
+        ensure!(daemon.wait_for_log("draining", PATIENCE), "{}", daemon.log());
         fs::write(go, "")?;
         let (exit, left) = daemon.terminate()?;
         ensure!(exit.success(), "{exit}");

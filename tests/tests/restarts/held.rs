@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -11,11 +10,8 @@ use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::silent::Silent;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::wait::wait_for_attachment;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
-
-/// The time within which probes follow their interfaces.
-const SOON: Duration = Duration::from_secs(5);
+use twinprobe_tests::wait::{PATIENCE, wait_for_attachment};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology, scaled};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -52,90 +48,87 @@ fn damage(directories: &Directories) -> Result<()> {
 
 #[test]
 fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
-    for enforcing in NAMES {
-        for delete in [false, true] {
-            let topology = Topology::new()?;
-            let baseline = KernelObjects::now()?;
-            // This counter sees the packets that pass all probes.
-            let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
-            let daemon = Daemon::start(topology.monitor())?;
-            for name in NAMES {
-                daemon.put(&path(name), &config(name == enforcing)).expect(201);
-            }
-            let other = json!({ "interface": "mon1", "ingress": config(false)["ingress"] });
-            daemon.put(&path("other"), &other).expect(201);
-            let directories = daemon.kill()?;
-            damage(&directories)?;
-            let files = ["a", "b"].map(|name| directories.state().join(format!("probes/{name}.json")));
-            let contents = files.clone().map(fs::read);
-
-            let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
-            let load = generator.spawn(Load::default());
-            let mut daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
-            for _ in 0..2 {
-                for (name, says) in [("a", "expected value"), ("b", "version 99"), ("c", "this")] {
-                    let status = daemon.json(&path(name));
-                    let reason = status["reason"].as_str().with_context(|| format!("{status}"))?;
-                    ensure!(reason.contains(says) && reason.contains("goes on as it is"), "{name}: {reason}");
-                    ensure!(
-                        status["state"] == "failed" && status["interfaces"][0]["state"] == "attached",
-                        "{status}"
-                    );
-                    daemon.get(&format!("/v1/probes/{name}/metrics")).expect(409);
-                }
-                for (file, content) in files.iter().zip(&contents) {
-                    ensure!(
-                        fs::read(file).ok() == content.as_ref().ok().cloned(),
-                        "{} was changed",
-                        file.display()
-                    );
-                }
-                daemon.get("/readyz").expect(200);
-                daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
-            }
-            // Other probes at the same interface can be created, replaced and deleted.
-            daemon.put(&path("guest"), &config(false)).expect(201);
-            daemon.put(&path("guest"), &config(false)).expect(200);
-            daemon.delete(&path("guest")).expect(204);
-            // A refused replacement changes nothing.
-            let mut bad = config(true);
-            bad["ingress"]["source"] = json!("int x");
-            for name in NAMES {
-                daemon.put(&path(name), &bad).expect(422);
-            }
-            if delete {
-                load.stop()?;
-                ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
-                for name in NAMES {
-                    daemon.delete(&path(name)).expect(204);
-                }
-                let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
-                ensure!(!link.contains("prog/xdp"), "{link}");
-            } else {
-                for name in NAMES {
-                    let status = daemon.put(&path(name), &config(name == enforcing)).expect(200).json();
-                    ensure!(status["state"] == "running", "{status}");
-                }
-                load.stop()?;
-                ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
-                let before = NAMES.map(|name| {
-                    total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets")
-                });
-                Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
-                let seen = 1 + NAMES.iter().position(|name| *name == enforcing).context("one enforces")?;
-                for (i, name) in NAMES.iter().enumerate() {
-                    let now =
-                        total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets");
-                    ensure!(
-                        now - before[i] == if i < seen { 10 } else { 0 },
-                        "{name}: {before:?}, then {now}"
-                    );
-                }
-                // The unreadable file was kept.
-                ensure!(daemon.directories().state().join("probes/a.unreadable").exists());
-            }
-            baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
+    let cases: Vec<_> =
+        [false, true].iter().flat_map(|delete| NAMES.map(|enforcing| (enforcing, *delete))).collect();
+    // A usual run takes every second case: each probe enforces once.
+    let step = cases.len().div_ceil(scaled(3, 6) as usize);
+    for (enforcing, delete) in cases.into_iter().step_by(step) {
+        let topology = Topology::new()?;
+        let baseline = KernelObjects::now()?;
+        // This counter sees the packets that pass all probes.
+        let passed = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
+        let daemon = Daemon::start(topology.monitor())?;
+        for name in NAMES {
+            daemon.put(&path(name), &config(name == enforcing)).expect(201);
         }
+        let other = json!({ "interface": "mon1", "ingress": config(false)["ingress"] });
+        daemon.put(&path("other"), &other).expect(201);
+        let directories = daemon.kill()?;
+        damage(&directories)?;
+        let files = ["a", "b"].map(|name| directories.state().join(format!("probes/{name}.json")));
+        let contents = files.clone().map(fs::read);
+
+        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+        let load = generator.spawn(Load::default());
+        let mut daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+        for _ in 0..2 {
+            for (name, says) in [("a", "expected value"), ("b", "version 99"), ("c", "this")] {
+                let status = daemon.json(&path(name));
+                let reason = status["reason"].as_str().with_context(|| format!("{status}"))?;
+                ensure!(reason.contains(says) && reason.contains("goes on as it is"), "{name}: {reason}");
+                ensure!(
+                    status["state"] == "failed" && status["interfaces"][0]["state"] == "attached",
+                    "{status}"
+                );
+                daemon.get(&format!("/v1/probes/{name}/metrics")).expect(409);
+            }
+            for (file, content) in files.iter().zip(&contents) {
+                ensure!(
+                    fs::read(file).ok() == content.as_ref().ok().cloned(),
+                    "{} was changed",
+                    file.display()
+                );
+            }
+            daemon.get("/readyz").expect(200);
+            daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
+        }
+        // Other probes at the same interface can be created, replaced and deleted.
+        daemon.put(&path("guest"), &config(false)).expect(201);
+        daemon.put(&path("guest"), &config(false)).expect(200);
+        daemon.delete(&path("guest")).expect(204);
+        // A refused replacement changes nothing.
+        let mut bad = config(true);
+        bad["ingress"]["source"] = json!("int x");
+        for name in NAMES {
+            daemon.put(&path(name), &bad).expect(422);
+        }
+        if delete {
+            load.stop()?;
+            ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
+            for name in NAMES {
+                daemon.delete(&path(name)).expect(204);
+            }
+            let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
+            ensure!(!link.contains("prog/xdp"), "{link}");
+        } else {
+            for name in NAMES {
+                let status = daemon.put(&path(name), &config(name == enforcing)).expect(200).json();
+                ensure!(status["state"] == "running", "{status}");
+            }
+            load.stop()?;
+            ensure!(passed.packets()? == 0, "{} passed", passed.packets()?);
+            let before = NAMES
+                .map(|name| total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets"));
+            Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+            let seen = 1 + NAMES.iter().position(|name| *name == enforcing).context("one enforces")?;
+            for (i, name) in NAMES.iter().enumerate() {
+                let now = total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets");
+                ensure!(now - before[i] == if i < seen { 10 } else { 0 }, "{name}: {before:?}, then {now}");
+            }
+            // The unreadable file was kept.
+            ensure!(daemon.directories().state().join("probes/a.unreadable").exists());
+        }
+        baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
     }
     Ok(())
 }
@@ -156,7 +149,7 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     send(10)?;
     rename("mon0", "away0")?;
     for name in NAMES {
-        wait_for_attachment(&daemon, name, "mon0", "pending", SOON)?;
+        wait_for_attachment(&daemon, name, "mon0", "pending", PATIENCE)?;
     }
     let directories = daemon.kill()?;
     let files = NAMES.map(|name| directories.state().join(format!("probes/{name}.json")));
@@ -174,7 +167,7 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     rename("away0", "mon0")?;
     for name in NAMES {
-        wait_for_attachment(&daemon, name, "mon0", "attached", SOON)?;
+        wait_for_attachment(&daemon, name, "mon0", "attached", PATIENCE)?;
     }
     send(5)?;
     for name in NAMES {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -200,8 +200,10 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     };
     let pins = ours()?.len();
     let mut generator = generator(&topology)?;
+    // A usual run does one of both to each pin.
+    let ways = scaled(1, 2) as usize;
     for pin in 0..pins {
-        for exchange in [false, true] {
+        for exchange in [pin % 2 == 1, pin % 2 == 0].into_iter().take(ways) {
             let directories = daemon.kill()?;
             let found = ours()?;
             ensure!(found.len() == pins, "{} pins, not {pins}: {found:?}", found.len());

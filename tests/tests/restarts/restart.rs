@@ -119,7 +119,7 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
         }
         counted
     };
-    let rounds = scaled(10, 200);
+    let rounds = scaled(6, 200);
     for round in 0..rounds {
         read(&daemon, load.arrived(), false);
         daemon = daemon.restart(SIGNALS[(round % 2) as usize], &DaemonOptions::default())?;
@@ -215,7 +215,7 @@ fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
     daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
     let mut directories = daemon.kill()?;
     let detaching = DaemonOptions::default().argument("--detach-on-exit");
-    for round in 0..scaled(10, 100) {
+    for round in 0..scaled(4, 100) {
         let daemon = Daemon::start_in(topology.monitor(), &detaching, directories)?;
         let (exit, left) = daemon.terminate()?;
         ensure!(exit.success(), "round {round}: {exit}");

@@ -9,19 +9,17 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, binary};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-const LIMIT: Duration = Duration::from_secs(15);
 /// The log line of a daemon that waits for a test.
 const WAITS: &str = "waits for a test";
 
@@ -64,7 +62,7 @@ fn early_requests_are_told_to_wait() -> Result<()> {
     let mut generator = generator(&topology)?;
     for ends in [true, false] {
         let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
-        ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+        ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
         daemon.get("/healthz").expect(200);
         daemon.get("/openapi.yaml").expect(200);
         for early in
@@ -84,7 +82,7 @@ fn early_requests_are_told_to_wait() -> Result<()> {
             ensure!(exit.success(), "{exit}");
         } else {
             fs::write(&files[0], "")?;
-            ensure!(daemon.wait_for_log("listening on", LIMIT), "{}", daemon.log());
+            ensure!(daemon.wait_for_log("listening on", PATIENCE), "{}", daemon.log());
             daemon.get("/readyz").expect(200);
             assert_eq!(counts(&daemon), [200; 3]);
         }
@@ -110,17 +108,17 @@ fn a_daemon_that_stops_before_it_is_ready_answers_no_early_request() -> Result<(
     let directories = daemon.kill()?;
     let (options, _) = waiting(&directories, &["claimed"]);
     let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
-    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
     // Draining waits for a request whose beginning the daemon has read.
     let mut early = UnixStream::connect(directories.socket())?;
     early.write_all(b"GET /v1/probes HTTP/1.1\r\n")?;
-    wait_for("the daemon to read", LIMIT, || {
+    wait_for("the daemon to read", PATIENCE, || {
         let left = unread(&early)?;
         ensure!(left == 0, "{left} bytes left");
         Ok(())
     })?;
     daemon.signal(libc::SIGTERM);
-    ensure!(daemon.wait_for_log("draining", LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log("draining", PATIENCE), "{}", daemon.log());
     let mut answer = String::new();
     early.write_all(b"host: daemon\r\n\r\n")?;
     early.read_to_string(&mut answer)?;
@@ -136,11 +134,11 @@ fn a_start_that_fails_leaves_no_socket() -> Result<()> {
     let directories = Arc::new(Directories::new()?);
     let (options, files) = waiting(&directories, &["opened"]);
     let daemon = Daemon::spawn_in(topology.monitor(), &options, Arc::clone(&directories))?;
-    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
     ensure!(directories.socket().exists(), "the daemon listens before it restores");
     fs::remove_dir(directories.state().join("probes"))?;
     fs::write(&files[0], "")?;
-    ensure!(!daemon.wait_for_start(LIMIT), "{}", daemon.log());
+    ensure!(!daemon.wait_for_start(PATIENCE), "{}", daemon.log());
     ensure!(daemon.log().contains("the stored probes can't be read"), "{}", daemon.log());
     ensure!(!directories.socket().exists(), "{}", directories.socket().display());
     Ok(())
@@ -159,12 +157,11 @@ fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
     let address = daemon.address();
     let reader = thread::spawn(move || http::request(&address, "GET", "/v1/probes/b/metrics", &[], b""));
-    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
-    let asked = Instant::now();
+    ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
     let listed = daemon.json("/v1/probes");
     let statuses = NAMES.map(|name| daemon.json(&path(name)));
     let list = daemon.client(&["list"])?;
-    ensure!(asked.elapsed() < Duration::from_secs(10), "the list took {:?}", asked.elapsed());
+    ensure!(!reader.is_finished(), "the probe was not being read any more");
     fs::write(&files[0], "")?;
     reader.join().expect("no panic")?.expect(200);
     let text = String::from_utf8(list.stdout)?;
@@ -273,17 +270,17 @@ fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
     };
     let before = newest();
     let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
-    ensure!(daemon.wait_for_log(WAITS, LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
     let arrived = load.arrived();
-    wait_for("further packets", LIMIT, || {
+    wait_for("further packets", PATIENCE, || {
         ensure!(load.arrived() > arrived + 100_000, "{} after {arrived}", load.arrived());
         Ok(())
     })?;
     assert_eq!(newest(), before, "windows were closed");
     fs::write(&files[0], "")?;
-    ensure!(daemon.wait_for_log("listening on", LIMIT), "{}", daemon.log());
+    ensure!(daemon.wait_for_log("listening on", PATIENCE), "{}", daemon.log());
     let again = load.arrived();
-    wait_for("packets for the next windows", LIMIT, || {
+    wait_for("packets for the next windows", PATIENCE, || {
         ensure!(load.arrived() > again + 100_000, "{} after {again}", load.arrived());
         Ok(())
     })?;

@@ -2,11 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::packets;
 use twinprobe_tests::{Daemon, DaemonOptions};
 
@@ -56,13 +55,7 @@ impl Watch {
 
     /// Waits for the end. Returns the exit status, the unread lines and the errors.
     fn end(mut self) -> Result<(Option<i32>, Vec<String>, String)> {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while self.child.try_wait()?.is_none() {
-            if Instant::now() > deadline {
-                bail!("it does not end");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the end of watch", PATIENCE, || self.child.try_wait()?.context("it goes on"))?;
         let mut complaint = String::new();
         self.child.stderr.take().context("stderr")?.read_to_string(&mut complaint)?;
         let rest = self.lines.by_ref().collect::<Result<_, _>>()?;
@@ -145,7 +138,7 @@ fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
             scene.daemon = scene.daemon.restart(signal, &DaemonOptions::default())?;
         }
     }
-    wait_for("the acknowledgement", Duration::from_secs(5), || {
+    wait_for("the acknowledgement", PATIENCE, || {
         ensure!(scene.windows.seqs().is_empty(), "{:?}", scene.windows.seqs());
         Ok(())
     })?;
@@ -183,7 +176,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() -> Result<()> {
     let mut line = String::new();
     out.read_line(&mut line)?;
     drop(out);
-    wait_for("the first acknowledgement", Duration::from_secs(5), || {
+    wait_for("the first acknowledgement", PATIENCE, || {
         ensure!(scene.windows.seqs().is_empty());
         Ok(())
     })?;

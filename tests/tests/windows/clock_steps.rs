@@ -13,6 +13,11 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const HOUR: i64 = 3_600_000_000_000;
+/// The difference up to which two instants are taken for the same: longer than anything takes here, and much less than the
+/// clock is set by.
+const ABOUT: i64 = HOUR / 4;
+/// The longest time for which a window may be open.
+const LONGEST: Duration = Duration::from_nanos(ABOUT as u64);
 
 /// Sets the offset of the daemon's wall clock from the machine's.
 fn set_clock(file: &Path, nanoseconds: i64) -> Result<()> {
@@ -62,13 +67,13 @@ fn check(document: &Value, offset: i64, [least, most]: [Duration; 2], step: Opti
         "{least:?} to {most:?}: {window}"
     );
     let away = (now(offset) - end).abs();
-    assert!(away < 5_000_000_000, "it ended {away} ns from now: {window}");
+    assert!(away < i128::from(ABOUT), "it ended {away} ns from now: {window}");
     assert!(start < end, "{window}");
     let found = window.get("clock_step_ns").map(|step| step.as_i64().expect("a step"));
     match (step, found) {
         (None, None) => assert!((end - start - duration).abs() < 1_000_000 + duration / 1000, "{window}"),
         (Some(step), Some(found)) => {
-            assert!((found - step).abs() < 1_000_000_000, "{step}: {window}");
+            assert!((found - step).abs() < ABOUT, "{step}: {window}");
             // A window that contains a step back must not end before it began.
             let expected = if step < 0 { duration } else { duration + i128::from(found) };
             assert!((end - start - expected).abs() < 2_000_000, "{window}");
@@ -143,11 +148,45 @@ fn a_window_that_an_earlier_daemon_has_ended() -> Result<()> {
     let windows = Windows::of(&daemon, PROBES[0]);
     let document = windows.get(1);
     let (start, end) = (instant(&document["window"]["start"]), instant(&document["window"]["end"]));
-    assert!(start < end && (now(HOUR) - end).abs() < 10_000_000_000, "{document}");
+    assert!(start < end && (now(HOUR) - end).abs() < i128::from(ABOUT), "{document}");
     assert_eq!(document["window"].get("clock_step_ns"), None, "{document}");
     // The next window has the step.
     let next = windows.close();
-    check(&next, 0, [Duration::ZERO, Duration::from_secs(60)], Some(-HOUR));
+    check(&next, 0, [Duration::ZERO, LONGEST], Some(-HOUR));
+    Ok(())
+}
+
+/// With an interval of an hour, one window ends each time that the clock passes a full hour, from one daemon to the next.
+#[test]
+fn aligned_windows_end_when_the_clock_passes_a_multiple() -> Result<()> {
+    let scene = Scene::new()?;
+    // The daemon's clock is between two full hours but for the moments when the test lets it pass one.
+    let mut hour = now(0) / i128::from(HOUR) * i128::from(HOUR);
+    let set = |time: i128| set_clock(&scene.file(), i64::try_from(time - now(0))?);
+    set(hour + i128::from(HOUR / 8))?;
+    let mut daemon = Daemon::start_with(scene.topology.monitor(), &scene.options())?;
+    for probe in PROBES {
+        let mut config = counter_config("mon0", "XDP_PASS");
+        config["window"] = json!({ "interval": "1h", "align": true });
+        daemon.put(&format!("/v1/probes/{probe}"), &config).expect(201);
+    }
+    for (seq, signal) in (1..).zip([0, libc::SIGTERM, libc::SIGKILL]) {
+        if signal != 0 {
+            daemon = daemon.restart(signal, &scene.options())?;
+        }
+        hour += i128::from(HOUR);
+        set(hour - 1_000_000_000)?;
+        for probe in PROBES {
+            let windows = Windows::of(&daemon, probe);
+            let list = windows.try_list(&format!("after={}&wait=60", seq - 1))?;
+            assert_eq!(list.seqs(), [seq], "{probe}");
+            let late = instant(&json!(list.windows[0].end)) - hour;
+            assert!((0..i128::from(ABOUT)).contains(&late), "{probe}: window {seq} is late by {late} ns");
+        }
+    }
+    for probe in PROBES {
+        assert_eq!(Windows::of(&daemon, probe).seqs(), [1, 2, 3], "{probe}");
+    }
     Ok(())
 }
 
@@ -159,12 +198,12 @@ fn scheduled_windows_follow_a_clock_that_is_set() -> Result<()> {
     let daemon = Daemon::start_with(scene.topology.monitor(), &scene.options())?;
     for (probe, align) in PROBES.iter().zip([false, true, false]) {
         let mut config = counter_config("mon0", "XDP_PASS");
-        config["window"] = json!({ "interval": "200ms", "align": align, "retain": 100 });
+        config["window"] = json!({ "interval": "200ms", "align": align, "retain": 100_000 });
         daemon.put(&format!("/v1/probes/{probe}"), &config).expect(201);
     }
     let wait = |probe: &str, after: u64| -> Result<u64> {
         let windows = Windows::of(&daemon, probe);
-        let list = windows.try_list(&format!("after={after}&wait=5"))?;
+        let list = windows.try_list(&format!("after={after}&wait=60"))?;
         assert!(!list.windows.is_empty(), "{probe} has no window after {after}");
         Ok(*list.seqs().last().expect("a window"))
     };
@@ -175,7 +214,7 @@ fn scheduled_windows_follow_a_clock_that_is_set() -> Result<()> {
             // The second window from now began after the step.
             let seq = wait(probe, wait(probe, seq)?)?;
             let document = Windows::of(&daemon, probe).get(seq);
-            check(&document, offset, [Duration::ZERO, Duration::from_secs(3)], None);
+            check(&document, offset, [Duration::ZERO, LONGEST], None);
         }
     }
     // One window for each of the two steps says so.

@@ -75,7 +75,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
     let scene = Scene::new(&[], 1)?;
     let length = fs::metadata(file(&scene.files, 1)?)?.len();
     // A usual run checks some positions, a full run all.
-    let step = (length / scaled(400, length)).max(1);
+    let step = (length / scaled(150, length)).max(1);
     let positions: Vec<u64> = (0..length).step_by(step as usize).collect();
     let last = 2 * positions.len() as u64 + 1;
     for _ in 2..=last {
@@ -189,7 +189,7 @@ fn every_byte_of_the_state_counts() -> Result<()> {
     let known: Vec<_> = (3..=6).map(|seq| (seq, scene.windows.bytes(seq, "json"))).collect();
     let state = fs::read(scene.files.join("state.json"))?;
     let positions = state.len() as u64;
-    let step = (positions / scaled(25, positions)).max(1);
+    let step = (positions / scaled(10, positions)).max(1);
     let mut damages: Vec<Option<u64>> = (0..positions)
         .step_by(step as usize)
         .map(|at| Some((at + random.below(step)).min(positions - 1)))

@@ -1,12 +1,12 @@
 //! A full or read-only disk: nothing is lost, requests fail with the reason, and everything else goes on.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::{Collector, Windows, config, packets, wait_for_status};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, Tmpfs, Topology};
 
@@ -217,12 +217,12 @@ fn acknowledging_makes_room_on_a_full_disk() -> Result<()> {
         let full = scene.windows.seqs().len();
         ensure!(full > 10, "{full} windows fill the disk");
         collector.round(0.0, |document| sum += packets(document))?;
-        let list = scene.windows.try_list(&format!("after={}&wait=5", collector.taken))?;
+        let list = scene.windows.try_list(&format!("after={}&wait=60", collector.taken))?;
         ensure!(!list.windows.is_empty(), "no window although there is room");
     }
     let sent = load.stop()?;
     // The disk may be full again at this moment.
-    twinprobe_tests::wait::wait_for("the last packet", Duration::from_secs(10), || {
+    wait_for("the last packet", PATIENCE, || {
         collector.round(0.0, |document| sum += packets(document))?;
         ensure!(sum == sent, "{sum} of {sent}");
         Ok(())

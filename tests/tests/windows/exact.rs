@@ -11,7 +11,7 @@ use twinprobe_tests::sample::total;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
 use twinprobe_tests::wait::EndOnDrop;
 use twinprobe_tests::windows::{Collector, Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Topology, probes, scaled, timed};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -48,17 +48,17 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     let options = DaemonOptions::default().argument("--retain-bytes").argument(room.to_string());
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    let window = json!({ "interval": "300ms", "retain": 100_000, "retain_bytes": room });
+    let mut window = json!({ "interval": "300ms", "retain": 100_000, "retain_bytes": room });
     daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(201);
     daemon.put("/v1/probes/sink", &sink()).expect(201);
-    // This many flows make documents of some megabytes.
-    let spread = Spread { addresses: 64, ..Spread::default() };
+    // This many flows make documents that are larger than what sockets hold.
+    let spread = Spread { addresses: scaled(16, 64) as u32, ..Spread::default() };
     let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
     let generator = Generator::new(topology.generator(), "gen0", options)?;
     let load = generator.spawn(Load { rate: Some(500_000), ..Load::default() });
     let mut collector = Collector::new(Windows::of(&daemon, "flows"), None);
     let windows = collector.windows.clone();
-    let wanted = scaled(40, 100);
+    let wanted = scaled(20, 100);
     let (cut, newest, ended) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let (mut random, mut sum) = (Random::new(), 0);
     let size = windows.close().to_string().len() as u64;
@@ -79,7 +79,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
             (0..3).map(|_| random.fork()).map(|random| scope.spawn(move || hang_up(random))).collect();
         let end = EndOnDrop(&ended);
         while cut.load(Ordering::Acquire) < wanted {
-            for window in windows.try_list(&format!("after={}&wait=5", collector.taken))?.windows {
+            for window in windows.try_list(&format!("after={}&wait=60", collector.taken))?.windows {
                 newest.store(window.seq, Ordering::Release);
                 for _ in 0..random.below(3) {
                     let bytes = random.below(size) as usize;
@@ -95,6 +95,9 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
             .try_for_each(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
     let sent = load.stop()?;
+    // A long interval ends the stream of windows, so that reading them comes to an end on a slow machine as well.
+    window["interval"] = json!("1h");
+    daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(200);
     windows.close();
     while collector.round(0.0, |document| sum += flow_packets(document))? > 0 {}
     println!("{} windows, {} cuts, {sent} packets", collector.taken, cut.into_inner());
@@ -115,7 +118,7 @@ fn two_collectors_get_every_window_once() -> Result<()> {
     let windows = Windows::of(&daemon, "p");
     let mut random = Random::new();
     let load =
-        generator(&topology)?.spawn(Load { count: Some(scaled(20_000_000, 200_000_000)), ..Load::default() });
+        generator(&topology)?.spawn(Load { count: Some(scaled(4_000_000, 200_000_000)), ..Load::default() });
     let (ended, last) = (AtomicBool::new(false), AtomicU64::new(0));
     let (ended, last) = (&ended, &last);
     let sums = thread::scope(|scope| {
@@ -153,9 +156,9 @@ fn two_collectors_get_every_window_once() -> Result<()> {
     bystanders.finish()
 }
 
-/// The shortest interval costs no packet under full load.
-#[test]
-fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
+/// Closes windows at the shortest interval under full load and checks that no packet is lost. Returns the number of windows a
+/// second.
+fn a_thousand_a_second(duration: Duration) -> Result<f64> {
     let topology = Topology::new()?;
     let directories = Directories::with_state_in_memory(8 << 30)?.into();
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
@@ -163,7 +166,6 @@ fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     let mut window = json!({ "interval": "1ms", "retain": 100_000, "retain_bytes": 4_u64 << 30 });
     daemon.put("/v1/probes/p", &config(&window, &[("KEYS", "1")])).expect(201);
     let windows = Windows::of(&daemon, "p");
-    let duration = Duration::from_secs(scaled(8, 60));
     let started = Instant::now();
     let load = generator(&topology)?.spawn(Load { duration: Some(duration), ..Load::default() });
     let sent = load.join()?;
@@ -179,7 +181,20 @@ fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
     while collector.round(0.0, |document| sum += packets(document))? > 0 {}
     println!("{rate:.0} windows/s, {sent} packets in {} windows", collector.taken);
     assert_eq!(sum, sent);
-    // The load takes one of two processors.
-    assert!(rate > 200.0, "{rate:.0} windows/s");
-    bystanders.finish()
+    assert!(last > 20, "only {last} windows");
+    bystanders.finish()?;
+    Ok(rate)
+}
+
+/// The shortest interval costs no packet under full load.
+#[test]
+fn a_thousand_windows_a_second_count_every_packet_once() -> Result<()> {
+    a_thousand_a_second(Duration::from_secs(scaled(2, 60))).map(drop)
+}
+
+#[timed("it measures how many windows a second there are beside a load that takes one of two processors")]
+fn hundreds_of_windows_a_second_under_full_load() -> Result<()> {
+    let rate = a_thousand_a_second(Duration::from_secs(8))?;
+    ensure!(rate > 200.0, "{rate:.0} windows/s");
+    Ok(())
 }

@@ -1,4 +1,6 @@
 //! Grace periods while a real-time task keeps a CPU busy: no window waits for that CPU, and capabilities report it.
+//!
+//! The kernel leaves ordinary tasks 50 ms of each second of such a CPU, so a visit may take 950 ms.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,17 +14,17 @@ use twinprobe_tests::hog::Hog;
 use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, alone, timed};
 
 const PROBES: [&str; 3] = ["p", "q", "r"];
-const HOG_TIME: Duration = Duration::from_secs(5);
-/// The longest grace period at the median. The kernel leaves ordinary tasks 50 ms of each second of such a CPU, so a
-/// visit may take 950 ms.
+/// The number of rounds of windows that are closed while a visit is late.
+const ROUNDS: u64 = 3;
+/// The least number of seconds between two messages in the log that the sweep is late.
+const SAID_EVERY: u64 = 60;
+/// The longest grace period at the median.
 const LIMIT: Duration = Duration::from_millis(500);
-/// The interval of requests for capabilities, which cost the other CPU some time.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// Returns options with a script that moves to the first CPU and becomes the daemon, so that neither the busy CPU nor
 /// other tests delay it.
@@ -38,11 +40,17 @@ fn sweep(capabilities: &Value) -> Value {
     capabilities["kernel"]["quiesce_methods"][0].clone()
 }
 
-#[test]
-fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
+/// Tells whether capabilities say that the sweep is late and that another method takes its place.
+fn is_late(capabilities: &Value) -> bool {
+    sweep(capabilities)["available"] == false && capabilities["kernel"]["quiesce"] == "membarrier"
+}
+
+/// Closes windows of all probes at once until this many times all have been closed although the sweep was still late after
+/// them, with a real-time task on the second CPU. Returns the grace periods of all windows in microseconds.
+fn close_while_late(rounds: u64) -> Result<Vec<u64>> {
     if thread::available_parallelism()?.get() < 2 {
         println!("a single CPU: nothing was tested");
-        return Ok(());
+        return Ok(vec![0]);
     }
     pin_to_cpu(0)?;
     let topology = Topology::new()?;
@@ -55,10 +63,11 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
     assert_eq!(sweep(&daemon.json("/v1/capabilities"))["available"], true);
 
     let (mut counted, mut sent) = ([0; PROBES.len()], 0);
-    let (mut late, mut waited) = (None, Vec::new());
-    let hog = Hog::start(1, HOG_TIME)?;
-    let until = Instant::now() + HOG_TIME - Duration::from_secs(1);
-    while Instant::now() < until {
+    let (mut waited, mut done) = (Vec::new(), 0);
+    let hog = Hog::start(1, PATIENCE)?;
+    let begun = Instant::now();
+    while done < rounds {
+        ensure!(begun.elapsed() < PATIENCE, "{done} of {rounds} times: {waited:?} us");
         generator.send(100)?;
         sent += 100;
         let close = |(probe, counted): (&&str, &mut u64)| {
@@ -68,39 +77,51 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
             quiesce
         };
         let close = &close;
-        thread::scope(|scope| {
+        let closed: Vec<u64> = thread::scope(|scope| {
             let closings = PROBES.iter().zip(&mut counted).map(|probe| scope.spawn(move || close(probe)));
             let closings: Vec<_> = closings.collect();
-            // Capabilities report the sweep as late only until it ends, so the test has to look meanwhile.
-            while !closings.iter().all(thread::ScopedJoinHandle::is_finished) {
-                let capabilities = daemon.json("/v1/capabilities");
-                let is_late = sweep(&capabilities)["available"] == false;
-                if is_late && capabilities["kernel"]["quiesce"] == "membarrier" {
-                    late = Some(capabilities);
-                }
-                thread::sleep(LOOK);
-            }
-            waited.extend(closings.into_iter().map(|closing| closing.join().expect("no panic")));
+            closings.into_iter().map(|closing| closing.join().expect("no panic")).collect()
         });
+        waited.extend(closed);
+        // The sweep is reported as late only until it ends.
+        let capabilities = daemon.json("/v1/capabilities");
+        if is_late(&capabilities) {
+            let reason = sweep(&capabilities)["reason"].to_string();
+            assert!(reason.contains("CPU 1"), "{reason}");
+            done += 1;
+        }
     }
     drop(hog);
     assert_eq!(counted, [sent; PROBES.len()]);
-    // The median counts because the kernel's own thread for grace periods may be on the busy CPU at times.
-    waited.sort_unstable();
-    let median = waited[waited.len() / 2];
-    assert!(u128::from(median) < LIMIT.as_micros(), "{waited:?} us");
-    let late = late.expect("the sweep was late at least once, and membarrier took its place");
-    let reason = sweep(&late)["reason"].to_string();
-    assert!(reason.contains("CPU 1"), "{reason}");
-    assert_eq!(daemon.log().matches("another method waits as well").count(), 1, "said once");
+    let log = daemon.log();
+    let late = |line: &&str| line.contains("another method waits as well") && line.contains("Sweep");
+    let said = log.lines().filter(late).count() as u64;
+    assert!(said >= 1 && said <= 1 + begun.elapsed().as_secs() / SAID_EVERY, "said {said} times");
 
     // The sweep is used again once it has ended.
-    wait_for("the sweep", HOG_TIME, || {
+    wait_for("the sweep", PATIENCE, || {
         Windows::of(&daemon, PROBES[0]).close();
         let capabilities = daemon.json("/v1/capabilities");
         let sweeps =
             sweep(&capabilities)["available"] == true && capabilities["kernel"]["quiesce"] == "sweep";
         ensure!(sweeps, "{capabilities}");
         Ok(())
-    })
+    })?;
+    Ok(waited)
+}
+
+#[alone("a real-time task keeps a CPU to itself")]
+fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
+    close_while_late(ROUNDS).map(drop)
+}
+
+#[timed("it measures grace periods while a real-time task keeps a CPU to itself")]
+fn grace_periods_beside_a_real_time_task_are_short() -> Result<()> {
+    let mut waited = close_while_late(15)?;
+    // The median counts because the kernel's own thread for grace periods may be on the busy CPU at times.
+    waited.sort_unstable();
+    let median = waited[waited.len() / 2];
+    println!("{median} us at the median, {:?} us at most", waited.last());
+    assert!(u128::from(median) < LIMIT.as_micros(), "{waited:?} us");
+    Ok(())
 }

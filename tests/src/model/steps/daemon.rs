@@ -14,11 +14,8 @@ use crate::model::probe::Turn;
 use crate::model::reboot;
 use crate::model::time::now;
 use crate::model::world::World;
-use crate::wait::wait_for;
+use crate::wait::{PATIENCE, wait_for};
 use crate::{Daemon, DaemonOptions, Directories};
-
-/// The time within which a daemon starts or refuses to.
-const START: Duration = Duration::from_secs(15);
 
 /// Ends the daemon by SIGTERM or SIGKILL and starts the next one.
 pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
@@ -40,7 +37,7 @@ pub fn crash(world: &mut World, point: &str, time: u64, step: &Step) -> Result<(
     let directories = daemon.kill()?;
     let options = world.options.clone().environment("TWINPROBE_CRASH_AT", format!("{point}:{time}"));
     let daemon = Daemon::spawn_in(world.topology.monitor(), &options, directories)?;
-    daemon.wait_for_start(START);
+    daemon.wait_for_start(PATIENCE);
     world.daemon = Some(daemon);
     doomed(world, step)
 }
@@ -103,7 +100,7 @@ pub fn anew(world: &mut World, kill: bool, by_itself: bool) -> Result<()> {
 pub fn second(world: &mut World) -> Result<()> {
     let directories = Arc::new(Directories::with_pins_of(&world.directories)?);
     let second = Daemon::spawn_in(world.topology.monitor(), &world.options, directories)?;
-    ensure!(!second.wait_for_start(START), "a second daemon runs on the same pins");
+    ensure!(!second.wait_for_start(PATIENCE), "a second daemon runs on the same pins");
     let log = second.log();
     let state = world.directories.state();
     ensure!(log.contains(&state.display().to_string()), "the refusal does not name {state:?}: {log}");
@@ -215,7 +212,7 @@ pub fn end(world: &mut World) -> Result<()> {
     let left = attachments(world.directories.bpffs(), world.topology.monitor())?;
     ensure!(left.is_empty(), "{left:?} are left");
     if let Some((space, _)) = &world.space {
-        wait_for("no filter in the namespace", Duration::from_secs(3), || {
+        wait_for("no filter in the namespace", PATIENCE, || {
             let filters = space.output("tc", &["filter", "show", "dev", "in0", "ingress"])?;
             ensure!(filters.is_empty(), "{filters}");
             Ok(())

@@ -11,13 +11,9 @@ use crate::model::plan::Step;
 use crate::model::sender::Socket;
 use crate::model::spec::Place;
 use crate::model::world::World;
-use crate::wait::wait_for;
+use crate::wait::{PATIENCE, wait_for};
 use crate::{Namespace, veth_pair};
 
-/// The time within which probes follow interfaces (1 s is documented); [`NOTICED`] is for attachments that another
-/// program removed (some seconds are documented).
-const SOON: Duration = Duration::from_secs(5);
-const NOTICED: Duration = Duration::from_secs(20);
 /// The peer of `ext0`, from which packets are sent to it.
 const OTHER_END: &str = "genx0";
 
@@ -57,7 +53,7 @@ fn rename_link(world: &World, from: &str, to: &str) -> Result<()> {
 pub fn followed(world: &mut World) -> Result<()> {
     for index in world.probes.keys().copied().collect::<Vec<_>>() {
         let path = world.probes[&index].path();
-        wait_for("probes follow their interfaces", SOON, || {
+        wait_for("probes follow their interfaces", PATIENCE, || {
             let status = world.status(&path)?.context("a probe")?;
             let extra = world.is_there(index);
             crate::model::status::attachments(&world.probes[&index], &status, extra)
@@ -92,7 +88,7 @@ pub fn detach(world: &mut World, which: u64) -> Result<()> {
     let all = attachments(world.directories.bpffs(), monitor)?;
     let Some(taken) = all.get(which as usize % all.len().max(1)) else { return Ok(()) };
     taken.remove(monitor)?;
-    wait_for("an attachment is put back", NOTICED, || {
+    wait_for("an attachment is put back", PATIENCE, || {
         ensure!(taken.is_there(monitor)?, "{taken:?} is not there");
         Ok(())
     })
