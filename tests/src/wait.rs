@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use crate::Daemon;
 
+/// The limit of a wait for what takes milliseconds: it is reached only if it never comes, however busy the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);
 
