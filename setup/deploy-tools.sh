@@ -64,7 +64,16 @@ install_promtool() {
     install_prometheus
 }
 
+# Tests are processes that run side by side: one installs a tool, and the others wait until it is there.
 for tool in "$@"; do
+    [ ! -e "bin/$tool" ] || continue
+    case $tool in
+    promtool) lock=prometheus ;;
+    cargo-deb | mdbook) lock=build ;;
+    *) lock=$tool ;;
+    esac
+    exec 9>"$lock.lock"
+    flock 9
     if [ ! -e "bin/$tool" ]; then
         if path=$(command -v "$tool"); then
             ln -s "$path" "bin/$tool"
@@ -72,4 +81,5 @@ for tool in "$@"; do
             "install_$(echo "$tool" | tr - _)"
         fi
     fi
+    exec 9>&-
 done

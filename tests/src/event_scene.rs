@@ -1,13 +1,11 @@
 //! A probe that reports every packet as an event, and readers that account for all of them.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::stream::Stream;
 use crate::traffic::{Generator, GeneratorOptions};
+use crate::wait::{PATIENCE, wait_for};
 use crate::{Bystanders, Daemon, Topology};
 
 const SOURCE: &str = include_str!("../bpf/events.bpf.c");
@@ -71,14 +69,12 @@ impl Scene {
         self.daemon.json("/v1/probes/p/metrics")["ingress"]["lost"]["entries"][0]["value"].clone()
     }
 
-    /// Waits up to 10 s until `done`.
-    pub fn wait_for(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
-        let limit = Instant::now() + Duration::from_secs(10);
-        while !done(self) {
-            ensure!(Instant::now() < limit, "{what}");
-            thread::yield_now();
-        }
-        Ok(())
+    /// Waits until `done`; the error at the limit says what is wrong.
+    pub fn wait_for(&self, wrong: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
+        wait_for(wrong, PATIENCE, || {
+            ensure!(done(self), "not yet");
+            Ok(())
+        })
     }
 }
 

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(try_lock(&File::open(&path).unwrap()).unwrap(), Lock::Held);
         file.unlock().unwrap();
         let mut holder = Command::new("flock");
-        holder.arg("--shared").arg(&path).args(["sh", "-c", "echo has it; exec sleep 60"]);
+        holder.args(["--no-fork", "--shared"]).arg(&path).args(["sh", "-c", "echo has it; exec sleep 60"]);
         let mut holder = holder.uid(NOBODY).gid(NOBODY).stdout(std::process::Stdio::piped()).spawn().unwrap();
         io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0; 7]).unwrap();
         assert_eq!(try_lock(&file).unwrap(), Lock::Foreign);

@@ -10,12 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
 
 use crate::tools::{root, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
 /// Writes, of each node: the packets, the windows, the newest window, and the windows that were lost.
 const SUMS: &str = "import json, sqlite3, sys
 database = sqlite3.connect(sys.argv[1])
@@ -62,7 +61,7 @@ fn a_collector_that_is_killed_loses_nothing_and_doubles_nothing() -> Result<()> 
     let mut collected = 0;
     for kill in 0..scaled(5, 50) {
         let mut collector = start(&database, &daemons)?;
-        wait_for("windows in the database", LIMIT, || {
+        wait_for("windows in the database", PATIENCE, || {
             let windows: u64 = sums(&database)?.values().map(|[_, windows, ..]| windows).sum();
             ensure!(windows > collected, "{windows}");
             collected = windows;
@@ -75,7 +74,7 @@ fn a_collector_that_is_killed_loses_nothing_and_doubles_nothing() -> Result<()> 
     }
     let sent: Vec<u64> = running.into_iter().map(|running| running.stop()).collect::<Result<_>>()?;
     let mut collector = start(&database, &daemons)?;
-    let done = wait_for("all windows in the database", LIMIT, || {
+    let done = wait_for("all windows in the database", PATIENCE, || {
         let sums = sums(&database)?;
         let counted: Vec<u64> = sums.values().map(|[packets, ..]| *packets).collect();
         ensure!(counted == sent, "{sent:?} were sent, {sums:?}");

@@ -4,16 +4,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// A mounted ConfigMap: files are links into a directory that one rename exchanges.
 struct Volume {
@@ -82,7 +79,7 @@ fn revision(daemon: &Daemon, name: &str) -> Option<u64> {
 }
 
 fn until(what: &str, look: impl Fn() -> bool) -> Result<()> {
-    wait_for(what, LIMIT, || {
+    wait_for(what, PATIENCE, || {
         ensure!(look(), "not yet");
         Ok(())
     })
@@ -174,6 +171,10 @@ fn tokens_are_read_again_when_their_file_changes() -> Result<()> {
     until("the new token", || status("two") == 200)?;
     ensure!(status("one") == 401);
     volume.set(&[("tokens", "bot\n".to_owned())])?;
-    ensure!(daemon.wait_for_log("the file is not used", LIMIT) && status("two") == 200, "{}", daemon.log());
+    ensure!(
+        daemon.wait_for_log("the file is not used", PATIENCE) && status("two") == 200,
+        "{}",
+        daemon.log()
+    );
     Ok(())
 }

@@ -4,19 +4,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Directories, Topology, binary};
 
 use crate::tools::{root, run, shown};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const NAME: &str = "twinprobe-image-test";
 /// The SHA-256 of the token `one`.
 const TOKEN: &str = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
@@ -116,7 +114,7 @@ impl Scene {
         command.args(["--tls-cert", "/etc/twinprobe/tls.crt", "--tls-key", "/etc/twinprobe/tls.key"]);
         command.args(["--tokens", "/etc/twinprobe/tokens", "--listen-metrics", "127.0.0.1:9469"]);
         run(&mut command)?;
-        wait_for("the container", LIMIT, || self.ask("GET", "/readyz", None).map(drop))
+        wait_for("the container", PATIENCE, || self.ask("GET", "/readyz", None).map(drop))
             .with_context(|| self.log())
     }
 
@@ -132,7 +130,7 @@ impl Scene {
         let url = format!("https://localhost:9470{path}");
         let authority = self.at("tls/tls.crt").display().to_string();
         let mut arguments =
-            vec!["--silent", "--show-error", "--fail-with-body", "--max-time", "20", "--cacert", &authority];
+            vec!["--silent", "--show-error", "--fail-with-body", "--max-time", "60", "--cacert", &authority];
         arguments.extend(["--header", "Authorization: Bearer one", "--request", method]);
         let text = body.map(Value::to_string);
         if let Some(text) = &text {

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 use crate::schema::{Schema, cell};
@@ -68,7 +67,7 @@ pub fn page() -> Result<String> {
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let _silent = UnixStream::connect(daemon.directories().socket())?;
     // The live cost is known once the daemon has measured while packets came. The silent client is cut off after a second.
-    let scraped = wait_for("all metrics", Duration::from_secs(30), || {
+    let scraped = wait_for("all metrics", PATIENCE, || {
         generator.send(1000)?;
         let scraped = daemon.get("/metrics").expect(200);
         for late in ["twinprobe_probe_live_ns_per_packet{", "twinprobe_http_connections_cut_total{"] {

@@ -16,7 +16,7 @@ use crate::page::Step;
 const MARK: char = '\u{1}';
 
 /// The time that all commands of a page may take.
-const LIMIT: &str = "120";
+const LIMIT: &str = "600";
 
 /// What makes the machine, before the page's first command.
 const MACHINE: &str = "

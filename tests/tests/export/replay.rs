@@ -1,8 +1,9 @@
 //! Windows over captured packets.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::replays::{append, head, pcap, replay};
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology, replays};
 
 const SOURCE: &str = include_str!("../../bpf/replay.bpf.c");
@@ -50,7 +51,9 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
         (0..200).map(|i| frame(0x0800, lengths[i % lengths.len()], 1 + i as u8)).collect();
     let time = |index: usize| START + 1_000_000_001 * index as u64;
     let capture = pcap(frames.iter().enumerate().map(|(i, frame)| (time(i), &frame[..])));
-    let objects = KernelObjects::now()?;
+    let of_daemon = || KernelObjects::of_process(daemon.pid());
+    let (all, held) = (KernelObjects::now()?, of_daemon()?);
+    let pinned = KernelObjects::pinned(daemon.directories().bpffs())?;
     for (direction, hook) in HOOKS {
         let config = witness(&[(direction, hook)]);
         let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
@@ -71,7 +74,15 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
         assert_eq!(got, expected, "{direction} {hook}");
     }
     assert_eq!(daemon.json("/v1/probes")["probes"], json!([]));
-    objects.wait_for_no_more(&["see", "packets", "tp_replay", "tp_replayed"])
+    // The daemon holds what it held before, and nobody holds anything else that has come.
+    wait_for("something is left", PATIENCE, || {
+        ensure!(
+            of_daemon()? == held && KernelObjects::pinned(daemon.directories().bpffs())? == pinned,
+            "objects"
+        );
+        Ok(())
+    })?;
+    all.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
 #[test]

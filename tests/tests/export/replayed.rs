@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::replays::{head, pcap, replay};
 use twinprobe_tests::sample::{COUNTERS, window};
 use twinprobe_tests::traffic::{Frame, FrameOptions, Protocol};
-use twinprobe_tests::{Daemon, Topology, probes, scaled};
+use twinprobe_tests::{Daemon, Topology, probes, scaled, timed};
 
 use crate::replay::{START, frame};
 
@@ -150,17 +150,35 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
     Ok(())
 }
 
-/// A million packets in a second, in a release build.
-#[test]
-fn a_replay_is_fast() -> Result<()> {
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
-    let packets = if cfg!(debug_assertions) { 20_000 } else { scaled(1_000_000, 5_000_000) };
+/// Returns a capture of so many packets from 256 hosts.
+fn large(packets: u64) -> Vec<u8> {
     let syn = Frame::default();
     let frames: Vec<Vec<u8>> = (0..=255)
         .map(|host| syn.from_source([198, 18, 0, host].into(), 1024 + u16::from(host) % 97))
         .collect();
-    let capture = pcap((0..packets).map(|i| (START + 1000 * i, &frames[i as usize % 256][..])));
+    pcap((0..packets).map(|i| (START + 1000 * i, &frames[i as usize % 256][..])))
+}
+
+/// The capture is larger than any buffer on its way.
+#[test]
+fn a_large_capture_is_counted_to_the_packet() -> Result<()> {
+    const PACKETS: u64 = 200_000;
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let config = probes::configuration("packet-counter", "mon0")?;
+    let document = replay(&daemon, &config, &[("capture", &large(PACKETS))]).expect(200).json();
+    let counted = &document["ingress"]["ingress_protocols"]["entries"][0]["value"]["packets"];
+    assert_eq!((counted, &document["replayed"]["packets"]), (&json!(PACKETS), &json!(PACKETS)));
+    Ok(())
+}
+
+/// A million packets in a second.
+#[timed("it measures packets per second")]
+fn a_replay_is_fast() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let packets = if cfg!(debug_assertions) { 20_000 } else { scaled(1_000_000, 5_000_000) };
+    let capture = large(packets);
     let config = probes::configuration("packet-counter", "mon0")?;
     let run = |capture: &[u8]| {
         let begun = std::time::Instant::now();

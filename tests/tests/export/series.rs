@@ -1,12 +1,10 @@
 //! Counters, labels and bounds of the series that Prometheus gets, and the count of windows that collectors have missed.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, Topology};
 
 use crate::prometheus_page::Page;
@@ -92,7 +90,7 @@ fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Resul
     ensure!(first.len() == 10, "{}", page.text);
     ensure!(page.one("twinprobe_export_skipped_total", &[("probe", "p")]) == 15.0, "{}", page.text);
     // Who is silent leaves the sum, and others take the places.
-    wait_for("other senders", Duration::from_secs(20), || {
+    wait_for("other senders", PATIENCE, || {
         send(&topology, 100, 5, 50)?;
         let page = Page::scrape(&daemon);
         let now = labels(&page);

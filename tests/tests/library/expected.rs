@@ -9,22 +9,39 @@ use twinprobe_tests::probes;
 /// The directions of a document.
 pub const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
 
+/// The number of parts for [`for_part`].
+pub const PARTS: usize = 4;
+
 /// Calls `check` for every ready-made probe, or for those that the variable `PROBES` names, separated by commas. Tells
 /// all failures at once.
-pub fn for_every_probe(mut check: impl FnMut(&str) -> Result<()>) -> Result<()> {
-    let chosen = env::var("PROBES").ok();
-    let chosen: Option<Vec<&str>> = chosen.as_deref().map(|names| names.split(',').collect());
-    let (mut checked, mut failures) = (0, String::new());
-    for name in probes::names()? {
-        if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&name.as_str())) {
-            continue;
-        }
+pub fn for_every_probe(check: impl FnMut(&str) -> Result<()>) -> Result<()> {
+    for_each_of(chosen()?, check)
+}
+
+/// Does the same for every [`PARTS`]th probe, from the one with this number.
+pub fn for_part(part: usize, check: impl FnMut(&str) -> Result<()>) -> Result<()> {
+    for_each_of(chosen()?.into_iter().skip(part).step_by(PARTS), check)
+}
+
+fn chosen() -> Result<Vec<String>> {
+    let mut names = probes::names()?;
+    if let Ok(chosen) = env::var("PROBES") {
+        names.retain(|name| chosen.split(',').any(|chosen| chosen == name));
+        ensure!(!names.is_empty(), "no probe {chosen:?}");
+    }
+    Ok(names)
+}
+
+fn for_each_of(
+    names: impl IntoIterator<Item = String>,
+    mut check: impl FnMut(&str) -> Result<()>,
+) -> Result<()> {
+    let mut failures = String::new();
+    for name in names {
         if let Err(error) = check(&name) {
             failures += &format!("{name}: {error:#}\n\n");
         }
-        checked += 1;
     }
-    ensure!(checked > 0, "no probe {chosen:?}");
     ensure!(failures.is_empty(), "\n{failures}");
     Ok(())
 }

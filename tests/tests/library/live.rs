@@ -1,4 +1,5 @@
-//! Each probe at each of its hooks, on a veth that its capture comes over.
+//! Each probe at each of its hooks, on a veth that its capture comes over; then by a replay of the capture, and as its README
+//! shows it. The same daemon does all of it, which compiles a source once.
 
 use std::fs;
 
@@ -10,7 +11,8 @@ use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::PacketSocket;
 use twinprobe_tests::{Daemon, Topology};
 
-use crate::expected::{agree, comparable, configuration, for_every_probe, without_timed};
+use crate::expected::{PARTS, agree, comparable, configuration, for_part, without_timed};
+use crate::{output, replay};
 
 /// A daemon, and an interface that packets can be sent to and from.
 struct Scene {
@@ -74,17 +76,39 @@ impl Scene {
     }
 }
 
-#[test]
-fn captures_give_what_is_expected_at_every_hook() -> Result<()> {
+/// Checks the probes of one of the parts, which run beside each other.
+fn captures_give_what_is_expected_at_every_hook(part: usize) -> Result<()> {
     let scene = Scene::new()?;
-    for_every_probe(|name| {
+    for_part(part, |name| {
         let entry = index::entry(name)?;
         let hooks = entry["hooks"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for (i, hook) in hooks.enumerate() {
-            check(&scene, name, hook, i == 0).with_context(|| hook.to_owned())?;
+            check(&scene, name, hook, i == 0).with_context(|| format!("{hook}, live"))?;
+            replay::check(&scene.daemon, name, hook, i == 0).with_context(|| format!("{hook}, replayed"))?;
         }
-        Ok(())
+        output::check(&scene.daemon, name).context("the tables of its README")
     })
+}
+
+#[test]
+fn captures_give_what_is_expected_1() -> Result<()> {
+    captures_give_what_is_expected_at_every_hook(0)
+}
+
+#[test]
+fn captures_give_what_is_expected_2() -> Result<()> {
+    captures_give_what_is_expected_at_every_hook(1)
+}
+
+#[test]
+fn captures_give_what_is_expected_3() -> Result<()> {
+    captures_give_what_is_expected_at_every_hook(2)
+}
+
+#[test]
+fn captures_give_what_is_expected_4() -> Result<()> {
+    const { assert!(PARTS == 4, "each part has its test") };
+    captures_give_what_is_expected_at_every_hook(3)
 }
 
 fn check(scene: &Scene, name: &str, hook: &str, first: bool) -> Result<()> {

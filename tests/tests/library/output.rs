@@ -5,11 +5,11 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use twinprobe_tests::Daemon;
 use twinprobe_tests::probes::capture::of_direction;
 use twinprobe_tests::probes::{self, index};
-use twinprobe_tests::{Daemon, Topology};
 
-use crate::expected::{configuration, for_every_probe};
+use crate::expected::configuration;
 
 /// The beginning of the sentence above tables of the captures.
 const OF_CAPTURES: &str = "For `capture.pcap`";
@@ -17,27 +17,22 @@ const OF_CAPTURES: &str = "For `capture.pcap`";
 /// The rows of each table, by its title; the cells of each row by their columns.
 type Tables = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
-#[test]
-fn readmes_show_what_captures_give() -> Result<()> {
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
-    for_every_probe(|name| {
-        let shown = shown(&probes::readme(name)?)?;
-        if shown.is_empty() {
-            return Ok(());
+pub fn check(daemon: &Daemon, name: &str) -> Result<()> {
+    let shown = shown(&probes::readme(name)?)?;
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let given = given(daemon, name)?;
+    for (title, rows) in &shown {
+        let table = given.get(title).with_context(|| format!("no table: {title}"))?;
+        for row in rows {
+            let is_row = |given: &BTreeMap<String, String>| {
+                row.iter().all(|(column, cell)| given.get(column) == Some(cell))
+            };
+            ensure!(table.iter().any(is_row), "no row {row:?} in: {title}\n{table:?}");
         }
-        let given = given(&daemon, name)?;
-        for (title, rows) in &shown {
-            let table = given.get(title).with_context(|| format!("no table: {title}"))?;
-            for row in rows {
-                let is_row = |given: &BTreeMap<String, String>| {
-                    row.iter().all(|(column, cell)| given.get(column) == Some(cell))
-                };
-                ensure!(table.iter().any(is_row), "no row {row:?} in: {title}\n{table:?}");
-            }
-        }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Returns the tables of a README that are of its captures.

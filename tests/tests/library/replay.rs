@@ -2,30 +2,16 @@
 
 use std::fs;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use twinprobe_tests::Daemon;
+use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::{of_direction, read_capture};
-use twinprobe_tests::probes::{self, index};
 use twinprobe_tests::replays::replay;
-use twinprobe_tests::{Daemon, Topology};
 
-use crate::expected::{agree, comparable, configuration, for_every_probe};
+use crate::expected::{agree, comparable, configuration};
 
-#[test]
-fn replays_give_what_is_expected_at_every_hook() -> Result<()> {
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
-    for_every_probe(|name| {
-        let entry = index::entry(name)?;
-        let hooks = entry["hooks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        for (i, hook) in hooks.enumerate() {
-            check(&daemon, name, hook, i == 0).with_context(|| hook.to_owned())?;
-        }
-        Ok(())
-    })
-}
-
-fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()> {
+pub fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()> {
     let config = configuration(name, hook)?;
     let (mut captures, mut packets) = (Vec::new(), 0);
     for (direction, part) in [("ingress", "capture"), ("egress", "egress-capture")] {

@@ -55,13 +55,13 @@ mod tests {
         requests.block_on(async {
             // No thread is left for a request's work, and none for its task.
             tokio::task::spawn_blocking(move || released.recv());
-            tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(20)) });
+            tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(600)) });
             clock.spawn(async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 let _ = sender.send(tokio::task::spawn_blocking(|| 7).await.ok());
             });
         });
-        assert_eq!(closed.recv_timeout(Duration::from_secs(10)), Ok(Some(7)));
+        assert_eq!(closed.recv_timeout(Duration::from_secs(120)), Ok(Some(7)));
         drop(release);
         requests.shutdown_background();
     }

@@ -1,8 +1,9 @@
 //! The reference parser of OpenMetrics, `prometheus_client` of PyPI.
 
 use std::{
+    fs::{self, File},
     io::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::LazyLock,
 };
@@ -47,17 +48,21 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     if has_parser(&system) {
         return system;
     }
-    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("openmetrics-parser");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(directory).expect("a directory");
+    let environment = directory.join("openmetrics-parser");
     let python = environment.join("bin/python3");
+    // Tests are processes that run side by side: one makes the environment, and the others wait for it.
+    let lock = File::create(directory.join("openmetrics-parser.lock")).expect("a file for the lock");
+    lock.lock().expect("the lock");
     if !has_parser(&python) {
-        // Test binaries can run at once: made beside, and put in place when it is complete.
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment));
         run(Command::new(&python).args(["-m", "pip", "install", "--quiet", PACKAGE]));
     }
     python
 });
 
-fn has_parser(python: &PathBuf) -> bool {
+fn has_parser(python: &Path) -> bool {
     let output = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
     output.is_ok_and(|output| output.status.success())
 }

@@ -33,11 +33,12 @@ pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Re
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use twinprobe_ebpf_common::hook::ProgramKind;
 
     use super::*;
+    use crate::load::deadline::testing::processor_time;
     use crate::sys::asm::{add_imm32, exit, jump, jump_gt32, mov_imm};
     use crate::sys::prog::{ProgLoad, prog_load};
 
@@ -64,9 +65,7 @@ mod tests {
         let slow =
             [mov_imm(0, 0), add_imm32(0, 1), jump_gt32(0, 250_000, 1), jump(-3), mov_imm(0, 2), exit()];
         let load = |_| prog_load(&ProgLoad::new("slow", ProgramKind::Xdp, &slow), None);
-        let begun = Instant::now();
-        load(0).unwrap();
-        let whole = begun.elapsed();
+        let whole = processor_time(|| drop(load(0).unwrap()));
         let only_second = |twin| if twin == 0 { Ok(None) } else { load(twin).map(Some) };
         let deadline = Deadline::start(whole / 10).unwrap();
         let error = both(only_second).unwrap_err();

@@ -210,15 +210,14 @@ async fn open(path: Option<&Path>) -> io::Result<Watch> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use tokio::time::timeout;
 
     use super::*;
     use crate::net::interface::list;
     use crate::net::netns::testing::Named;
 
-    const SOON: Duration = Duration::from_secs(1);
+    /// The longest time that a change takes until it is noticed, however busy the machine is.
+    const SOON: Duration = Duration::from_secs(120);
     const QUIET: Duration = Duration::from_millis(300);
 
     impl Watch {
@@ -379,9 +378,6 @@ mod tests {
     }
 
     async fn noticed(watch: &mut PlaceWatch) -> NamespaceChange {
-        let start = Instant::now();
-        let event = timeout(SOON, watch.changed()).await.expect("a change is noticed");
-        assert!(start.elapsed() < SOON);
-        event
+        timeout(SOON, watch.changed()).await.expect("a change is noticed")
     }
 }

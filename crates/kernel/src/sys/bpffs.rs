@@ -79,6 +79,32 @@ impl Claim {
 }
 
 #[cfg(test)]
+pub mod testing {
+    use super::*;
+
+    /// A directory in bpffs, removed on drop.
+    pub struct Pins(pub PathBuf);
+
+    impl Pins {
+        /// Makes a directory of this name and of this process. Mounts the file system if nobody has done so yet.
+        pub fn new(name: &str) -> Self {
+            // Tests are processes that run side by side: a second mount would hide what is pinned in the first one.
+            let lock = File::open("/sys/fs").unwrap();
+            lock.lock().unwrap();
+            let directory = Path::new(USUAL).join(format!("tp_{name}_{}", std::process::id()));
+            prepare(&directory).unwrap();
+            Self(directory)
+        }
+    }
+
+    impl Drop for Pins {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 

@@ -71,7 +71,7 @@ mod tests {
         parts
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn silent_streams_have_comments_where_that_is_asked_for() {
         let sse = parts(&[b"data: 1\n\n", b"data: 2\n\n"], Some(Duration::from_millis(100))).await;
         assert_eq!(sse[..3], [&b"data: 1\n\n"[..], b"data: 2\n\n", COMMENT]);

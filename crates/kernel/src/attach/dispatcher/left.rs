@@ -191,13 +191,14 @@ mod tests {
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::Socket;
     use crate::sys::asm;
+    use crate::sys::bpffs::testing::Pins;
     use crate::sys::prog::{self, ProgLoad};
 
     /// A filter in a namespace of its own, whose path is a symbolic link that can be broken.
     struct Scene {
         named: Named,
         directory: tempfile::TempDir,
-        root: PathBuf,
+        _root: Pins,
         place: HookPoint,
         pins: PathBuf,
     }
@@ -213,15 +214,15 @@ mod tests {
             let ifindex = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
             let (hook, position) = (Hook::TcEgress, Position::Last);
             let place = HookPoint { netns, interface: "tpa".into(), ifindex, hook, position };
-            let root = Path::new("/sys/fs/bpf").join(&named.0);
-            let pins = root.join(place.pin_name());
+            let root = Pins::new("left");
+            let pins = root.0.join(place.pin_name());
             drop(Dispatcher::create(pins.clone(), &place).unwrap());
             let pass = asm::pass_program(0);
             let program = prog::prog_load(&ProgLoad::new("tp_test", hook.kind(), &pass), None);
             let (program, method) = (program.unwrap(), TcMethod::Clsact);
             let attach = || Attachment::attach(&place, XdpMode::Auto, method, program.as_fd(), &pins);
             place.netns.run(attach).unwrap().unwrap();
-            Self { named, directory, root, place, pins }
+            Self { named, directory, _root: root, place, pins }
         }
 
         fn filters(&self) -> usize {
@@ -243,12 +244,6 @@ mod tests {
             let link = self.directory.path().join("netns");
             std::fs::remove_file(&link).unwrap();
             symlink("netns", link).unwrap();
-        }
-    }
-
-    impl Drop for Scene {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.root);
         }
     }
 

@@ -170,6 +170,7 @@ mod tests {
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
     use crate::sys::asm;
+    use crate::sys::bpffs::testing::Pins;
     use crate::sys::prog::ProgLoad;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
@@ -201,8 +202,8 @@ mod tests {
         let named = Named::new();
         named.ip("link add tpa type veth peer name tpb");
         let netns = Netns::open(&named.path()).unwrap();
-        let pins = Path::new("/sys/fs/bpf").join(&named.0);
-        std::fs::create_dir_all(&pins).unwrap();
+        let pins = Pins::new("clsact");
+        let pins = &pins.0;
         let index = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
         let place = HookPoint {
             netns: netns.clone(),
@@ -211,7 +212,7 @@ mod tests {
             hook: Hook::TcEgress,
             position: Position::First,
         };
-        let adopt = || netns.run(|| ClsactFilter::adopt(index, Hook::TcEgress, &pins)).unwrap().unwrap();
+        let adopt = || netns.run(|| ClsactFilter::adopt(index, Hook::TcEgress, pins)).unwrap().unwrap();
         let tc = |arguments: &str| {
             let mut command = std::process::Command::new("tc");
             let output = command.args(["-n", &named.0]).args(arguments.split_whitespace()).output().unwrap();
@@ -225,16 +226,16 @@ mod tests {
         let is_at = |filter: &ClsactFilter, index| filter.program_at(index).unwrap().is_some();
 
         assert!(adopt().is_none());
-        let mut ours = netns.run(|| ClsactFilter::attach(&place, first.as_fd(), &pins)).unwrap().unwrap();
+        let mut ours = netns.run(|| ClsactFilter::attach(&place, first.as_fd(), pins)).unwrap().unwrap();
         assert!(is_at(&ours, index) && !is_at(&ours, index + 1));
         assert_eq!(found(&ours), tag(&first));
         assert_eq!(found(&adopt().unwrap()), tag(&first));
-        ours.replace(second.as_fd(), &pins).unwrap();
+        ours.replace(second.as_fd(), pins).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
         // The daemon ends before it replaces the filter, and after that.
-        pin(third.as_fd(), &pins, NEW_PIN).unwrap();
+        pin(third.as_fd(), pins, NEW_PIN).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
-        pin(third.as_fd(), &pins, NEW_PIN).unwrap();
+        pin(third.as_fd(), pins, NEW_PIN).unwrap();
         ours.socket.lock().set_filter(ours.parent, ours.place, NAME, third.as_fd()).unwrap();
         assert_eq!(found(&ours), None);
         assert_eq!(found(&adopt().unwrap()), tag(&third));
@@ -245,17 +246,16 @@ mod tests {
         assert!(!is_at(&ours, index) && adopt().is_none());
         ours.detach().unwrap();
         assert!(tc("filter show dev tpa egress").contains("theirs"));
-        let mut again = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), &pins)).unwrap().unwrap();
+        let mut again = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), pins)).unwrap().unwrap();
         let shown = tc("filter show dev tpa egress");
         assert!(shown.find(NAME).unwrap() < shown.find("theirs").unwrap(), "{shown}");
         tc("qdisc del dev tpa clsact");
         assert!(!is_at(&again, index) && adopt().is_none());
-        assert_eq!(again.replace(first.as_fd(), &pins).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(again.replace(first.as_fd(), pins).unwrap_err().kind(), io::ErrorKind::NotFound);
         again.detach().unwrap();
         // The older ingress qdisc is in the place of clsact.
         tc("qdisc add dev tpa ingress");
-        let refused = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), &pins)).unwrap();
+        let refused = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), pins)).unwrap();
         assert!(refused.unwrap_err().to_string().contains("the qdisc ingress"));
-        std::fs::remove_dir_all(pins).unwrap();
     }
 }

@@ -20,6 +20,12 @@ fn available(quiescer: &Quiescer) -> Vec<bool> {
     quiescer.workers.reports().iter().map(|report| report.available).collect()
 }
 
+/// Tells whether a call need not wait for [`PATIENCE`]: one that waits takes so long each time, however fast the machine is,
+/// and one that does not takes so long only while the machine is busy.
+fn at_once(call: impl Fn() -> Duration) -> bool {
+    (0..100).any(|_| call() < PATIENCE)
+}
+
 fn methods(ways: &[(QuiesceMethod, Way)]) -> Vec<QuiesceMethod> {
     ways.iter().map(|(method, _)| *method).collect()
 }
@@ -80,14 +86,15 @@ fn one_that_is_held_up_holds_up_nobody() {
     let (release, held_up) = stuck(Sweep);
     let quiescer = Quiescer::with(Auto, vec![held_up, found(Membarrier), found(MapInMap)]).unwrap();
     let took = quiescer.quiesce().unwrap();
-    assert!(took >= PATIENCE && took < LIMIT / 2, "{took:?}");
-    assert_eq!((quiescer.workers.in_use(), available(&quiescer)), (Membarrier, vec![false, true, true]));
+    assert!(took >= PATIENCE && took < LIMIT, "{took:?}");
+    assert!(quiescer.workers.in_use() != Sweep && !available(&quiescer)[0]);
     // The method is marked as late, so that nobody waits for it alone again.
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| assert!(quiescer.quiesce().unwrap() < PATIENCE));
+            scope.spawn(|| quiescer.quiesce().unwrap());
         }
     });
+    assert!(at_once(|| quiescer.quiesce().unwrap()), "each waits for the one that is late");
     release.send(Ok(())).unwrap();
     // The threads have asked for a second grace period.
     release.send(Ok(())).unwrap();
@@ -100,10 +107,14 @@ fn one_that_is_held_up_holds_up_nobody() {
 #[test]
 fn one_that_fails_is_not_waited_for() {
     use QuiesceMethod::{Auto, MapInMap, Sweep};
-    let broken: Trial = (Sweep, Ok(Arc::new(|_| Err(io::Error::other("broken")))));
-    let quiescer = Quiescer::with(Auto, vec![broken, found(MapInMap)]).unwrap();
-    assert!(quiescer.quiesce().unwrap() < PATIENCE);
-    assert_eq!((quiescer.workers.in_use(), available(&quiescer)), (MapInMap, vec![false, true]));
+    let broken = || -> Trial { (Sweep, Ok(Arc::new(|_| Err(io::Error::other("broken"))))) };
+    let at_first = || {
+        let quiescer = Quiescer::with(Auto, vec![broken(), found(MapInMap)]).unwrap();
+        let took = quiescer.quiesce().unwrap();
+        assert_eq!((quiescer.workers.in_use(), available(&quiescer)[0]), (MapInMap, false));
+        took
+    };
+    assert!(at_once(at_first), "each waits for the one that fails");
 
     let broken =
         |method| -> Trial { (method, Ok(Arc::new(|_| Err(io::Error::from_raw_os_error(libc::EPERM))))) };

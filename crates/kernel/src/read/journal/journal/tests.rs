@@ -3,31 +3,23 @@
 mod keyed;
 mod killed;
 
-use std::env;
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use twinprobe_ebpf_common::MapKind;
+use twinprobe_test_attributes::timed;
 
 use super::*;
 use crate::read::journal::drain::pop_all as drain;
 use crate::read::journal::fifo;
 use crate::read::table::tests::*;
 use crate::read::table::{self, Table};
+use crate::sys::bpffs::testing::Pins;
 use crate::sys::map as sys_map;
 
 const KINDS: [MapKind; 2] = [MapKind::Queue, MapKind::Stack];
 
-/// A directory in bpffs, removed on drop.
-struct Pins(PathBuf);
-
 impl Pins {
-    fn new(name: &str) -> Self {
-        let directory = Path::new("/sys/fs/bpf").join(format!("tp_journal_{name}_{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        Self(directory)
-    }
-
     fn journal(&self) -> PathBuf {
         self.0.join("journal")
     }
@@ -46,12 +38,6 @@ impl Journal {
             ControlFlow::Continue(())
         });
         all
-    }
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -297,16 +283,25 @@ fn the_copy_of_what_was_popped_does_not_fault() {
     assert!(more < 100, "{more} faults");
 }
 
-/// The speed of the journal, printed with `--nocapture`; `TWINPROBE_SCALE=full` measures a million values.
+/// The journal has what a plain reading has, and in this order.
 #[test]
+fn large_queues_are_drained_whole() {
+    compare_with_a_plain_reading(20_000, 1);
+}
+
+/// The speed of the journal, printed with `--no-capture`.
+#[timed("it measures values per second")]
 fn speed_of_the_journal() {
-    let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
-    let count = if full { 1_000_000 } else { 20_000 };
+    compare_with_a_plain_reading(1_000_000, 5);
+}
+
+/// Prints the best speed of these rounds.
+fn compare_with_a_plain_reading(count: u32, rounds: usize) {
     let pins = Pins::new("speed");
     for size in [8, 64, 1024] {
         let table = fifo(MapKind::Queue, size, count.min(64_000_000 / size));
         let mut best = [Duration::MAX; 2];
-        for _ in 0..if full { 5 } else { 1 } {
+        for _ in 0..rounds {
             let expected = push(&table, table.max_entries as u32);
             let started = std::time::Instant::now();
             let mut rows = RawTable::default();

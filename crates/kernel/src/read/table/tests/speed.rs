@@ -1,7 +1,8 @@
-//! The speed of the strategies; `TWINPROBE_SCALE=full cargo test --release -p twinprobe-kernel speed -- --nocapture`
-//! prints the numbers for a million entries.
+//! Large tables by each strategy, and its speed.
 
 use std::time::{Duration, Instant};
+
+use twinprobe_test_attributes::timed;
 
 use super::*;
 use crate::read::table;
@@ -47,9 +48,18 @@ fn count_rows(table: &Table, after: AfterRead) -> usize {
 }
 
 #[test]
+fn large_tables_are_read_whole_and_in_pieces() {
+    read_by_each_strategy(20_000, 1);
+}
+
+/// The speed of the strategies, printed with `--no-capture`.
+#[timed("it measures how long a reading takes")]
 fn speed_of_the_strategies() {
-    let full = std::env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
-    let (count, rounds) = if full { (1_000_000, 3) } else { (20_000, 1) };
+    read_by_each_strategy(1_000_000, 3);
+}
+
+/// Prints the median time of these rounds.
+fn read_by_each_strategy(count: u32, rounds: usize) {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::Array, MapKind::LpmTrie] {
         let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
         let mut accesses = accesses(kind);

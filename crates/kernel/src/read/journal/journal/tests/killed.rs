@@ -81,7 +81,7 @@ fn kill(pins: &Pins, kind: MapKind, round: u64) -> usize {
 fn rounds(mut round: impl FnMut(u64) -> usize) {
     let full = env::var("TWINPROBE_SCALE").is_ok_and(|scale| scale == "full");
     let (mut in_the_middle, rounds) = (0, if full { 100 } else { 4 });
-    for number in 0..100 {
+    for number in 0..1000 {
         if number >= rounds && in_the_middle > 10 {
             break;
         }
