@@ -26,8 +26,9 @@ use crate::{
 };
 
 /// The time that a daemon may take to start, even on an emulated processor.
-const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(8);
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// A daemon drains within 5 s; `security::connections` measures that.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Options of a daemon to start. The default is `twinprobe serve` with directories of its own.
 #[derive(Clone, Debug, Default)]

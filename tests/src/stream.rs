@@ -11,7 +11,7 @@ use crate::Daemon;
 use crate::http::Address;
 
 /// The longest time for which a test waits for a line.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An open stream. Dropping the value hangs up.
 #[derive(Debug)]

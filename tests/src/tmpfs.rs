@@ -12,7 +12,7 @@ use crate::wait::wait_for;
 
 const FILLER: &str = "filler";
 /// The time to wait for a daemon to close the files that it writes.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A mounted tmpfs, unmounted on drop even while it is used.
 #[derive(Debug)]

@@ -15,15 +15,10 @@ use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::http;
 use twinprobe_tests::sample::{total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::{attachments, wait_for, wait_for_attachment};
+use twinprobe_tests::wait::{PATIENCE, attachments, wait_for, wait_for_attachment};
 use twinprobe_tests::{
     Daemon, DaemonOptions, Directories, KernelObjects, Namespace, Topology, binary, veth_pair,
 };
-
-/// The time in which the daemon has checked its attachments at least twice.
-const LOOKED: Duration = Duration::from_secs(7);
-/// The time within which a probe follows a change that the kernel reports.
-const SOON: Duration = Duration::from_secs(1);
 
 /// Adds and removes an interface, which makes the daemon list all interfaces.
 fn stir(namespace: &Namespace) -> Result<()> {
@@ -96,7 +91,7 @@ fn one_daemon_has_the_pins() -> Result<()> {
     let bound = Bound(&bound);
     let objects = KernelObjects::pinned(directories.bpffs())?;
     for bpffs in [directories.bpffs(), bound.0] {
-        let said = Other::start(&monitor, &elsewhere, bpffs)?.refused(Duration::from_secs(10))?;
+        let said = Other::start(&monitor, &elsewhere, bpffs)?.refused(PATIENCE)?;
         for word in [directories.state(), bpffs.to_owned(), "--bpffs".into()] {
             ensure!(said.contains(word.to_str().context("text")?), "{} is not in {said}", word.display());
         }
@@ -108,7 +103,7 @@ fn one_daemon_has_the_pins() -> Result<()> {
     three.counted(&daemon)?;
     drop(daemon);
     let other = Other::start(&monitor, &elsewhere, directories.bpffs())?;
-    wait_for("another daemon", Duration::from_secs(15), || {
+    wait_for("another daemon", PATIENCE, || {
         let answer = http::request(&http::Address::Unix(elsewhere.socket()), "GET", "/readyz", &[], b"")?;
         ensure!(answer.status == 200, "{answer:?}");
         Ok(())
@@ -133,7 +128,7 @@ fn what_somebody_detaches_is_attached_again() -> Result<()> {
             for (interface, hook) in [("mon0", "xdp"), ("mon0", "tc-ingress"), ("mon1", "tc-egress")] {
                 detach(directories.bpffs(), &monitor, interface, hook).with_context(step)?;
             }
-            three.wait_until_counted(&daemon, LOOKED).with_context(step)?;
+            three.wait_until_counted(&daemon, PATIENCE).with_context(step)?;
             for (probe, direction, interface) in PROBES {
                 let status = status(&daemon, probe);
                 let [at] = attachments(&status, interface)[..] else { bail!("{status}") };
@@ -181,7 +176,7 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     let path = pin.to_str().context("a path")?;
     monitor.run("ip", &["link", "set", "dev", "mon0", "xdpdrv", "pinned", path])?;
     daemon.resume();
-    let status = wait_for_attachment(&daemon, "xdp", "mon0", "pending", LOOKED)?;
+    let status = wait_for_attachment(&daemon, "xdp", "mon0", "pending", PATIENCE)?;
     let reason = attachments(&status, "mon0")[0]["reason"].as_str().context("a reason")?.to_owned();
     for word in ["removed by somebody", "count_xdp", &foreign.program_id()?.to_string()] {
         ensure!(reason.contains(word), "{word} is not in {reason}");
@@ -194,12 +189,12 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     let now = Three::counts(&daemon);
     assert_eq!(now, [before[0], before[1] + 10, before[2] + 10], "the others count on");
     monitor.run("ip", &["link", "set", "dev", "mon0", "xdpdrv", "off"])?;
-    three.wait_until_counted(&daemon, LOOKED)?;
-    wait_for_attachment(&daemon, "xdp", "mon0", "attached", SOON)?;
+    three.wait_until_counted(&daemon, PATIENCE)?;
+    wait_for_attachment(&daemon, "xdp", "mon0", "attached", PATIENCE)?;
     // A link of the daemon stays its own, even if another program is put behind it.
     let ours = dispatcher(directories.bpffs(), &monitor, "mon0", "xdp")?;
     exchange(&ours, &pin)?;
-    three.wait_until_counted(&daemon, LOOKED)?;
+    three.wait_until_counted(&daemon, PATIENCE)?;
     let theirs = foreign.packets()?;
     three.counted(&daemon)?;
     assert_eq!(foreign.packets()?, theirs);
@@ -230,17 +225,17 @@ fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
         let objects = KernelObjects::pinned(daemon.directories().bpffs())?;
         let limited = NoFiles::limit(&daemon)?;
         stir(&monitor)?;
-        let reported = daemon.wait_for_log("the interfaces can't be listed", Duration::from_secs(3));
+        let reported = daemon.wait_for_log("the interfaces can't be listed", PATIENCE);
         three.generator.send(1000)?;
         drop(limited);
-        let now = wait_for("an answer", LOOKED, || Ok(Three::counts(&daemon)))?;
+        let now = wait_for("an answer", PATIENCE, || Ok(Three::counts(&daemon)))?;
         ensure!(now == before.map(|count| count + 1000), "{}: {before:?}, {now:?}", step());
         ensure!(three.topology.sink0_stats()?.rx_packets == left, "{}: packets were not dropped", step());
         ensure!(reported, "{}: {}", step(), daemon.log());
         assert_eq!(KernelObjects::pinned(daemon.directories().bpffs())?.differences(&objects), []);
         // Everything works again once files can be opened.
         for (probe, _, interface) in PROBES {
-            wait_for(&format!("{probe} as ever"), LOOKED, || {
+            wait_for(&format!("{probe} as ever"), PATIENCE, || {
                 let status = status(&daemon, probe);
                 let at = attachments(&status, interface);
                 ensure!(at.len() == 1 && at[0]["reason"].is_null(), "{}", status["interfaces"]);
@@ -249,7 +244,7 @@ fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
         }
         three.counted(&daemon)?;
         three.topology.generator().run("ip", &["link", "del", "gen0"])?;
-        wait_for_attachment(&daemon, "xdp", "mon0", "pending", SOON)?;
+        wait_for_attachment(&daemon, "xdp", "mon0", "pending", PATIENCE)?;
     }
     Ok(())
 }
@@ -290,23 +285,23 @@ fn an_interface_that_comes_while_a_replacement_compiles_is_attached() -> Result<
         std::thread::scope(|scope| -> Result<()> {
             let (path, config, daemon) = (&path, with(direction, &part), &daemon);
             let put = scope.spawn(move || daemon.put(path, &config));
-            wait_for("a compiler", LOOKED, || {
+            wait_for("a compiler", PATIENCE, || {
                 ensure!(!children(daemon.pid())?.is_empty(), "no child");
                 Ok(())
             })?;
             veth_pair(peers, &format!("peer{}", n + 1), monitor, &tap)?;
-            wait_for_attachment(daemon, probe, &tap, "attached", SOON)?;
+            wait_for_attachment(daemon, probe, &tap, "attached", PATIENCE)?;
             ensure!(!put.is_finished(), "the compiler was too fast");
             put.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).expect(200);
             Ok(())
         })?;
-        let status = wait_for_attachment(&daemon, probe, &tap, "attached", SOON)?;
+        let status = wait_for_attachment(&daemon, probe, &tap, "attached", PATIENCE)?;
         ensure!(status["revision"] == 2, "{status}");
     }
     // All three probes are attached to the interfaces that appeared meanwhile.
     for (probe, ..) in &configs {
         for n in 0..=3 {
-            wait_for_attachment(&daemon, probe, &format!("tap{n}"), "attached", SOON)?;
+            wait_for_attachment(&daemon, probe, &format!("tap{n}"), "attached", PATIENCE)?;
         }
     }
     for n in 0..=3 {

@@ -1,5 +1,5 @@
 //! Expedited grace periods: attaching at TCX need not wait for each interface, and the machine's switch for that is as it
-//! was afterwards, also if the daemon dies meanwhile. These tests run alone, since every daemon turns the switch.
+//! was afterwards, also if the daemon dies meanwhile.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use twinprobe_tests::attachments::tc_counter;
 use twinprobe_tests::http::Response;
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, veth_pair};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, alone, veth_pair};
 
 const SWITCH: &str = "/sys/kernel/rcu_expedited";
 const PROBE: &str = "/v1/probes/p";
@@ -24,7 +24,7 @@ fn config() -> serde_json::Value {
     json!({ "interfaces": ["mon*"], "ingress": { "hook": "tc", "source": tc_counter("-1"), "metrics": metrics } })
 }
 
-#[test]
+#[alone("every daemon turns the switch of the machine, and others would delay both ways")]
 fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
     let topology = Topology::new()?;
     for number in 2..INTERFACES + 2 {
@@ -64,7 +64,7 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
     Ok(())
 }
 
-#[test]
+#[alone("every daemon turns the switch of the machine")]
 fn the_next_daemon_turns_the_switch_off() -> Result<()> {
     let topology = Topology::new()?;
     // A daemon that a test has killed for good may have left it on.

@@ -2,19 +2,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::http;
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::wait::{attachments, wait_for, wait_for_attachment};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Namespace, Stand, Topology, scaled, veth_pair};
+use twinprobe_tests::wait::{PATIENCE, attachments, wait_for, wait_for_attachment};
+use twinprobe_tests::{
+    Bystanders, Daemon, DaemonOptions, Namespace, Stand, Topology, scaled, timed, veth_pair,
+};
 
 const PROBE: &str = "/v1/probes/p";
-/// The time within which a probe is attached again.
-const SOON: Duration = Duration::from_secs(1);
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -41,7 +41,7 @@ fn create_gen0(topology: &Topology) -> Result<()> {
 /// Waits until the probe is attached to the interface with its present index. Returns the probe's status.
 fn back(daemon: &Daemon, namespace: &Namespace, probe: &str, interface: &str) -> Result<Value> {
     let index = namespace.interface_index(interface)?;
-    wait_for(&format!("{probe} back at {interface}, index {index}"), SOON, || {
+    wait_for(&format!("{probe} back at {interface}, index {index}"), PATIENCE, || {
         let status = daemon.json(&format!("/v1/probes/{probe}"));
         let found = attachments(&status, interface);
         let right = |attachment: &&Value| attachment["state"] == "attached" && attachment["ifindex"] == index;
@@ -52,7 +52,7 @@ fn back(daemon: &Daemon, namespace: &Namespace, probe: &str, interface: &str) ->
 
 /// Waits until the probe's status says that it waits for the interface, and why.
 fn pending(daemon: &Daemon, probe: &str, interface: &str) -> Result<()> {
-    let status = wait_for_attachment(daemon, probe, interface, "pending", SOON)?;
+    let status = wait_for_attachment(daemon, probe, interface, "pending", PATIENCE)?;
     for attachment in attachments(&status, interface) {
         let reason = attachment["reason"].as_str().unwrap_or_default();
         assert!(reason.contains(interface), "{attachment} does not say why");
@@ -62,6 +62,20 @@ fn pending(daemon: &Daemon, probe: &str, interface: &str) -> Result<()> {
 
 fn has_xdp(namespace: &Namespace, interface: &str) -> Result<bool> {
     Ok(namespace.output("ip", &["-d", "link", "show", "dev", interface])?.contains("prog/xdp"))
+}
+
+#[timed("a probe is back within a second of its interface: the daemon hears of it from the kernel")]
+fn a_probe_is_back_at_once() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put(PROBE, &live("mon0")).expect(201);
+    remove_gen0(&topology)?;
+    pending(&daemon, "p", "mon0")?;
+    create_gen0(&topology)?;
+    let begun = Instant::now();
+    back(&daemon, topology.monitor(), "p", "mon0")?;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    Ok(())
 }
 
 /// An interface is deleted, under traffic, and created again, while readers read and another interface counts on.
@@ -157,7 +171,7 @@ fn a_renamed_interface_is_left_and_taken_back() -> Result<()> {
         sent += 100;
         rename("mon0", "other0")?;
         pending(&daemon, "p", "mon0")?;
-        wait_for("left alone", SOON, || {
+        wait_for("left alone", PATIENCE, || {
             ensure!(!has_xdp(monitor, "other0")?, "a program is attached to other0");
             Ok(())
         })?;
@@ -196,7 +210,7 @@ fn an_interface_that_was_moved_is_left_and_taken_back() -> Result<()> {
         sent += 100;
         moved(monitor, sink)?;
         pending(&daemon, "p", "mon0")?;
-        wait_for("left alone", SOON, || {
+        wait_for("left alone", PATIENCE, || {
             ensure!(!has_xdp(sink, "mon0")?, "a program is attached in another namespace");
             Ok(())
         })?;
@@ -287,7 +301,7 @@ fn patterns_follow_interfaces() -> Result<()> {
     }
     assert!(!has_xdp(monitor, "mon0")?, "mon0 does not match");
     peers.run("ip", &["link", "del", "peer1"])?;
-    wait_for("tap1 forgotten", SOON, || {
+    wait_for("tap1 forgotten", PATIENCE, || {
         let status = daemon.json(PROBE);
         let left = attachments(&status, "tap1");
         if left.iter().any(|attachment| attachment["state"] == "attached") {
@@ -337,7 +351,7 @@ fn a_namespace_can_be_named() -> Result<()> {
     assert!((400..500).contains(&refused.status), "{refused:?}");
     late["wait_for_interface"] = json!(true);
     daemon.put("/v1/probes/late", &late).expect(201);
-    wait_for_attachment(&daemon, "late", "late0", "pending", SOON)?;
+    wait_for_attachment(&daemon, "late", "late0", "pending", PATIENCE)?;
     let namespace = Namespace::create(&name)?;
     veth_pair(topology.generator(), "peer0", &namespace, "late0")?;
     back(&daemon, &namespace, "late", "late0")?;

@@ -1,18 +1,14 @@
 //! Reattachment: programs and filters that others remove at the daemon's hooks are noticed and attached again, for
 //! every probe of the hook, and only there.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Namespace, Stand, Topology};
 
-/// The time within which a probe is attached again.
-const SOON: Duration = Duration::from_secs(1);
 const PROBES: [&str; 2] = ["/v1/probes/a", "/v1/probes/b"];
 
 fn live() -> Value {
@@ -44,7 +40,7 @@ fn counts(daemon: &Daemon) -> [u64; 2] {
 
 /// Waits until each probe counts every packet that is sent, once.
 fn counting(daemon: &Daemon, generator: &mut Generator) -> Result<()> {
-    wait_for("every packet counted once", SOON, || {
+    wait_for("every packet counted once", PATIENCE, || {
         let before = counts(daemon);
         generator.send(10)?;
         let now = counts(daemon);
@@ -172,7 +168,7 @@ fn a_filter_follows_its_interface() -> Result<()> {
     }
     monitor.run("ip", &["link", "set", "dev", "mon0", "down"])?;
     monitor.run("ip", &["link", "set", "dev", "mon0", "name", "other0"])?;
-    wait_for("left alone", SOON, || {
+    wait_for("left alone", PATIENCE, || {
         let left = filters(monitor, "other0")?;
         ensure!(left.is_empty(), "{left}");
         Ok(())
@@ -221,7 +217,7 @@ fn an_index_that_is_given_again_is_another_interface() -> Result<()> {
             assert_eq!(monitor.interface_index("mon0")?.to_string(), index);
             let mut new = Generator::new(topology.generator(), "new0", GeneratorOptions::default())?;
             counting(&daemon, &mut new)?;
-            wait_for("left alone", SOON, || {
+            wait_for("left alone", PATIENCE, || {
                 let shown = sink.output("ip", &["-d", "link", "show", "dev", "mon0"])?;
                 ensure!(!shown.contains("prog/xdp"), "{shown}");
                 Ok(())

@@ -2,18 +2,14 @@
 //! each of them.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::attachments::{dispatcher, tc_attach, tc_counter};
 use twinprobe_tests::sample::{total, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for_attachment;
+use twinprobe_tests::wait::{PATIENCE, wait_for_attachment};
 use twinprobe_tests::{Daemon, KernelObjects, Topology, veth_pair};
-
-/// The time within which probes follow their interfaces.
-const SOON: Duration = Duration::from_secs(5);
 
 fn config(interfaces: &str, hook: &str) -> Value {
     let source = if hook == "xdp" { xdp_counter("XDP_PASS") } else { tc_counter("-1") };
@@ -90,7 +86,7 @@ fn interfaces_with_the_same_probes_have_the_same_program() -> Result<()> {
 
         daemon.delete("/v1/probes/one").expect(204);
         veth_pair(topology.generator(), "gen3", topology.monitor(), "mon3")?;
-        wait_for_attachment(&daemon, "all", "mon3", "attached", SOON)?;
+        wait_for_attachment(&daemon, "all", "mon3", "attached", PATIENCE)?;
         let again = programs(&daemon, &topology, hook, &["mon0", "mon1", "mon2", "mon3"])?;
         ensure!(again.iter().all(|id| *id == replaced[0]), "{hook}: {again:?}, {replaced:?}");
         for interface in ["gen0", "gen2", "gen3"] {

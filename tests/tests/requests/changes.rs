@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Daemon, Topology};
 
 const CHANGES: &str = "/v1/changes";
 const SSE: &str = "text/event-stream";
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = PATIENCE;
 
 struct Changes(Stream);
 

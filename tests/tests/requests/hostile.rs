@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::json;
 use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Bystanders, Daemon, Response, Topology};
 
 /// The longest time of an answer: the daemon's limit for a compilation, and some time to answer.
-const AT_MOST: Duration = Duration::from_secs(40);
+const AT_MOST: Duration = PATIENCE;
 
 struct Scene {
     daemon: Daemon,

@@ -10,13 +10,13 @@ use twinprobe_tests::attachments::dispatcher;
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 /// The longest time until a probe whose lease has ended is gone.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = PATIENCE;
 
 fn leased(expires: &str) -> Value {
     let mut config = counter_config("mon0", "XDP_PASS");

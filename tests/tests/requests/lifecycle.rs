@@ -1,14 +1,15 @@
 //! The life of probes: they are created, read, replaced, enforce, and are deleted without a trace.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use serde_json::json;
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Topology, scaled};
+use twinprobe_tests::wait::PATIENCE;
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Topology, alone, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -296,7 +297,7 @@ fn a_foreign_xdp_program_is_left_alone() -> Result<()> {
 /// The names of kernel objects of the daemon and of the sources in this file.
 const OURS: &[&str] = &["tp_dispatcher", "tp_slots", "tp_epochs", "tp_clocks", "count", "packets"];
 
-#[test]
+#[alone("it looks for what is left in the kernel, where other daemons have objects of the same names")]
 fn nothing_is_left_after_delete() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
@@ -316,12 +317,12 @@ fn nothing_is_left_after_delete() -> Result<()> {
     // The first round creates the threads and sockets that the daemon keeps.
     round("/v1/probes/warm");
     let (objects, files) = (KernelObjects::now()?, daemon.open_files());
-    for n in 0..200 {
+    for n in 0..scaled(40, 200) {
         round(&format!("/v1/probes/p{n}"));
     }
     objects.wait_for_no_more(OURS)?;
     // The connection of an earlier request may still be open, at the first count as well as now.
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + PATIENCE;
     while daemon.open_files() > files {
         assert!(Instant::now() < limit, "{} descriptors, not {files}", daemon.open_files());
         std::thread::yield_now();
@@ -331,7 +332,7 @@ fn nothing_is_left_after_delete() -> Result<()> {
 }
 
 /// A daemon that stops leaves its probes counting; the next one on the same directories adopts them.
-#[test]
+#[alone("it looks for what is left in the kernel")]
 fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     let topology = Topology::new()?;
     let before = KernelObjects::now()?;

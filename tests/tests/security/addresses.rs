@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, Namespace};
 
 use crate::scene::Scene;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = PATIENCE;
 
 /// Nobody who only reaches the port controls the host: on loopback neither.
 #[test]

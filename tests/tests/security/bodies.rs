@@ -1,7 +1,6 @@
 //! Refusals of requests with bodies: clients that send everything before they read see the answer.
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -81,11 +80,10 @@ fn bodies_are_not_asked_for_in_vain() -> Result<()> {
     ] {
         let mut stream = scene.begin(head)?;
         stream.write_all(b"\r\n")?;
-        let begun = Instant::now();
+        // Whoever waited for the body would say 408, or nothing.
         let mut first = [0; 12];
         stream.read_exact(&mut first)?;
         assert_eq!(first, format!("HTTP/1.1 {status}").as_bytes(), "{head}");
-        assert!(begun.elapsed() < Duration::from_secs(3), "{head}: {:?}", begun.elapsed());
     }
     let mut stream =
         scene.begin("POST /v1/validate HTTP/1.1\r\ncontent-length: 2\r\nexpect: 100-continue")?;

@@ -2,13 +2,12 @@
 //! trace in what is counted.
 
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{counter_config, total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
 
 const HEADERS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
@@ -256,7 +255,7 @@ fn live_costs_are_measured_and_shared_out() -> Result<()> {
     }
     let traffic =
         Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.spawn(Load::default());
-    let [slow, light] = wait_for("live costs", Duration::from_secs(30), || {
+    let [slow, light] = wait_for("live costs", PATIENCE, || {
         let live = ["slow", "light"]
             .map(|name| daemon.json(&format!("/v1/probes/{name}"))["cost"]["live"][0].clone());
         ensure!(live.iter().all(Value::is_object), "{live:?}");

@@ -5,11 +5,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, Response, Topology, binary};
 
 use crate::guarded::{Scene, Token};
@@ -185,7 +185,7 @@ fn a_socket_is_given_to_a_group() -> Result<()> {
     let topology = Topology::new()?;
     let unknown = DaemonOptions::default().argument("--socket-group").argument("no-such-group");
     let daemon = Daemon::spawn_in(topology.monitor(), &unknown, Arc::new(Directories::new()?))?;
-    assert!(!daemon.wait_for_start(Duration::from_secs(10)), "{}", daemon.log());
+    assert!(!daemon.wait_for_start(PATIENCE), "{}", daemon.log());
     assert!(daemon.log().contains("--socket-group no-such-group"), "{}", daemon.log());
     Ok(())
 }

@@ -4,11 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use twinprobe_tests::http::{self, Address};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Namespace, Response, Topology, binary};
 
 /// The roles, each with all rights of the ones before it.
@@ -72,7 +71,7 @@ impl Scene {
             options.argument("--listen").argument("127.0.0.1:0").argument("--tokens").argument(&tokens.path);
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
         let mark = "listening on 127.0.0.1:";
-        ensure!(daemon.wait_for_log(mark, Duration::from_secs(10)), "it does not listen");
+        ensure!(daemon.wait_for_log(mark, PATIENCE), "it does not listen");
         let log = daemon.log();
         let port = log.split(mark).nth(1).and_then(|rest| rest.lines().next()).context("a port")?;
         let tcp = format!("127.0.0.1:{port}").parse()?;
@@ -99,7 +98,7 @@ impl Scene {
         let count = || self.daemon.log().matches(RELOADED).count();
         let before = count();
         self.daemon.signal(libc::SIGHUP);
-        wait_for("the files are read again", Duration::from_secs(10), || {
+        wait_for("the files are read again", PATIENCE, || {
             ensure!(count() > before, "{before} times");
             Ok(())
         })

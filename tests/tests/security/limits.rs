@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use twinprobe_tests::http::Address;
 use twinprobe_tests::sample::{counter_config, total, window, xdp_counter};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::wait::wait_for;
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::wait::{EndOnDrop, PATIENCE, wait_for};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, timed};
 
 /// Returns a source with arrays of these names and numbers of `__u64`, and with `code` for each packet.
 fn arrays(maps: &[(&str, u64)], code: &str) -> String {
@@ -208,9 +208,7 @@ fn too_many_compilations_wait_and_more_are_sent_away() -> Result<()> {
     let endless = endless();
     let streams =
         (0..24).map(|_| send(&scene.daemon, "POST", "/v1/validate", &endless)).collect::<Result<Vec<_>>>()?;
-    let begun = Instant::now();
     let busy = scene.daemon.post("/v1/validate", &endless).expect(429);
-    ensure!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     let wait = busy.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
     assert!(wait.is_some_and(|seconds| seconds > 0), "{:?}", busy.headers);
     assert!(busy.text().contains("--max-compilations"), "{}", busy.text());
@@ -249,9 +247,7 @@ fn too_many_changes_of_a_probe_wait_and_more_are_sent_away() -> Result<()> {
         .map(|_| send(&scene.daemon, "PUT", "/v1/probes/p", &endless()))
         .collect::<Result<Vec<_>>>()?;
     let config = counter_config("mon0", "XDP_PASS");
-    let begun = Instant::now();
     let busy = scene.daemon.put("/v1/probes/p", &config).expect(429);
-    ensure!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(busy.header("retry-after").is_some() && busy.text().contains("probe p"), "{}", busy.text());
     scene.put("q", &config, 201);
     drop(streams);
@@ -285,7 +281,7 @@ fn bodies_have_a_bound_together() -> Result<()> {
     assert!(scene.daemon.rss_kib() < 400 << 10, "{} KiB", scene.daemon.rss_kib());
     scene.daemon.get("/v1/probes").expect(200);
     drop(streams);
-    wait_for("room", Duration::from_secs(10), || {
+    wait_for("room", PATIENCE, || {
         ensure!(scene.daemon.put("/v1/probes/p", &config).status == 201, "none");
         Ok(())
     })
@@ -294,6 +290,34 @@ fn bodies_have_a_bound_together() -> Result<()> {
 /// Clients that close windows all the time, many at once, do not keep the clock from closing them.
 #[test]
 fn a_crowd_of_readers_does_not_stop_the_clock() -> Result<()> {
+    beside_a_crowd(|by_clock| {
+        let before = by_clock();
+        wait_for("windows that the clock closes", PATIENCE, || {
+            let closed = by_clock() - before;
+            ensure!(closed >= 10.0, "{closed}");
+            Ok(())
+        })
+    })
+}
+
+#[timed("how many windows the clock closes in 3 s")]
+fn a_crowd_of_readers_does_not_slow_the_clock() -> Result<()> {
+    beside_a_crowd(|by_clock| {
+        let (before, begun) = (by_clock(), Instant::now());
+        std::thread::sleep(Duration::from_secs(3));
+        let (closed, took) = (by_clock() - before, begun.elapsed());
+        println!("{closed} windows in {took:?}");
+        // In turn with the crowd the clock would get one of 65 turns.
+        ensure!(
+            closed > took.as_secs_f64() / 0.05 / 4.0,
+            "the clock has closed {closed} windows in {took:?}"
+        );
+        Ok(())
+    })
+}
+
+/// Runs `look`, with a function that counts the windows that the clock has closed, while 64 clients close windows.
+fn beside_a_crowd(look: impl FnOnce(&dyn Fn() -> f64) -> Result<()>) -> Result<()> {
     let scene = Scene::new(&[])?;
     let mut config = counter_config("mon0", "XDP_PASS");
     config["window"] = json!({ "interval": "50ms", "retain": 100 });
@@ -305,6 +329,7 @@ fn a_crowd_of_readers_does_not_stop_the_clock() -> Result<()> {
     };
     let ended = AtomicBool::new(false);
     std::thread::scope(|threads| {
+        let _ended = EndOnDrop(&ended);
         for _ in 0..64 {
             threads.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
@@ -312,17 +337,7 @@ fn a_crowd_of_readers_does_not_stop_the_clock() -> Result<()> {
                 }
             });
         }
-        let (before, begun) = (by_clock(), Instant::now());
-        std::thread::sleep(Duration::from_secs(3));
-        let (closed, took) = (by_clock() - before, begun.elapsed());
-        ended.store(true, Ordering::Relaxed);
-        println!("{closed} windows in {took:?}");
-        // In turn with the crowd the clock would get one of 65 turns.
-        ensure!(
-            closed > took.as_secs_f64() / 0.05 / 4.0,
-            "the clock has closed {closed} windows in {took:?}"
-        );
-        Ok(())
+        look(&by_clock)
     })
 }
 

@@ -15,9 +15,10 @@ use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::unit::as_under_the_unit;
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
 
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = PATIENCE;
 const NOBODY: u32 = 65534;
 /// BPF, PERFMON, NET_ADMIN, SETUID, SETGID, KILL; SYS_ADMIN and SYS_PTRACE for `netns`.
 const KEPT: u64 = 1 << 39 | 1 << 38 | 1 << 12 | 1 << 7 | 1 << 6 | 1 << 5 | 1 << 21 | 1 << 19;

@@ -5,13 +5,12 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::DaemonOptions;
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::guarded::{Scene, Token};
 
@@ -113,7 +112,7 @@ fn a_client_that_hangs_up_is_recorded() -> Result<()> {
          content-length: {length}\r\n\r\n{body}"
     )?;
     let children = format!("/proc/{0}/task", scene.daemon.pid());
-    wait_for("the compiler", Duration::from_secs(10), || {
+    wait_for("the compiler", PATIENCE, || {
         let mut tasks = fs::read_dir(&children)?.flatten();
         let has_child = |task: fs::DirEntry| {
             fs::read_to_string(task.path().join("children")).is_ok_and(|children| !children.is_empty())
@@ -123,7 +122,7 @@ fn a_client_that_hangs_up_is_recorded() -> Result<()> {
     })?;
     assert_eq!(lines(&path)?.len(), 0);
     drop(stream);
-    wait_for("a line", Duration::from_secs(10), || {
+    wait_for("a line", PATIENCE, || {
         let found = lines(&path)?;
         let put = found.iter().find(|line| line["what"] == "PUT /v1/probes/p").context("none")?;
         ensure!(put["who"] == "token:ci-bot" && put["outcome"].is_null(), "{put}");

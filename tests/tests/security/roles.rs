@@ -1,7 +1,6 @@
 //! Each role, each route, each kind of credential.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rcgen::ExtendedKeyUsagePurpose;
@@ -11,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology, http};
 
 use crate::guarded::{ROLES, Scene, Token};
@@ -213,7 +212,7 @@ fn certificates() -> Result<()> {
     // A new role counts from the next request on.
     files.write("roles", "stranger.example collector\n")?;
     scene.daemon.signal(libc::SIGHUP);
-    wait_for("the new role", Duration::from_secs(10), || {
+    wait_for("the new role", PATIENCE, || {
         let answer = client(&["stranger.example"])?("GET", "/v1/probes/kept/windows", b"");
         ensure!(answer.status == 200, "{}", answer.status);
         Ok(())

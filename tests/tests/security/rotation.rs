@@ -7,11 +7,10 @@ use std::process::Command;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use twinprobe_tests::http::{self, Address};
-use twinprobe_tests::wait::{EndOnDrop, wait_for};
+use twinprobe_tests::wait::{EndOnDrop, PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
 
 use crate::guarded::{Scene, Token, Tokens};
@@ -61,7 +60,7 @@ fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
             kept.get(&new, 200)?;
             kept.get(&old, 401)?;
             let before = answered.load(Ordering::Relaxed);
-            wait_for("clients go on", Duration::from_secs(30), || {
+            wait_for("clients go on", PATIENCE, || {
                 ensure!(
                     answered.load(Ordering::Relaxed) > before + 64 || clients.iter().any(|c| c.is_finished())
                 );
@@ -116,7 +115,7 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
     ] {
         fs::write(&scene.tokens.path, content)?;
         scene.reload()?;
-        assert!(scene.daemon.wait_for_log(says, Duration::from_secs(5)), "{says} in {}", scene.daemon.log());
+        assert!(scene.daemon.wait_for_log(says, PATIENCE), "{says} in {}", scene.daemon.log());
         assert_eq!(known(), 200);
     }
     fs::remove_file(&scene.tokens.path)?;
@@ -149,8 +148,8 @@ fn a_daemon_does_not_start_with_a_mistake() -> Result<()> {
         let options = DaemonOptions::default().argument(option).argument(&file.path);
         let directories = std::sync::Arc::new(twinprobe_tests::Directories::new()?);
         let daemon = Daemon::spawn_in(topology.monitor(), &options, directories)?;
-        assert!(!daemon.wait_for_start(Duration::from_secs(10)));
-        assert!(daemon.wait_for_log(says, Duration::from_secs(5)), "{}", daemon.log());
+        assert!(!daemon.wait_for_start(PATIENCE));
+        assert!(daemon.wait_for_log(says, PATIENCE), "{}", daemon.log());
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use twinprobe_tests::sample::{counter_config, xdp_counter};
 use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
 
 /// The longest time for which a test waits for an answer or the end of a connection.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A daemon with the probe `p`, whose document has a megabyte.
 pub struct Scene {

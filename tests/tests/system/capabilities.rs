@@ -7,11 +7,12 @@ use crate::cpuset::Cpuset;
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::wait::PATIENCE;
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, alone};
 
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = PATIENCE;
 
-#[test]
+#[alone("it looks for what is left in the kernel, where other daemons try the same")]
 fn what_was_found_by_probing() -> Result<()> {
     let topology = Topology::new()?;
     let before = KernelObjects::now()?;

@@ -8,12 +8,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 use twinprobe_tests::http::{Address, Response, request};
-use twinprobe_tests::wait::wait_for;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 /// A demo that is kept. Drop ends it as Ctrl-C does.
 struct Demo {
@@ -126,7 +125,7 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
         entry.as_u64().with_context(|| document.to_string())
     };
     let before = seen()?;
-    wait_for("more packets", Duration::from_secs(30), || {
+    wait_for("more packets", PATIENCE, || {
         let now = seen()?;
         ensure!(now > before, "{now} packets, before {before}");
         Ok(())
@@ -150,7 +149,7 @@ fn a_demo_that_is_kept_shows_traffic_and_leaves_nothing() -> Result<()> {
     let status = demo.script.wait()?;
     let errors = errors.join().expect("reads to the end")?;
     ensure!(status.success() && errors.is_empty(), "{status}: {rest:?}\n{errors}");
-    wait_for("the end of all processes", Duration::from_secs(10), || {
+    wait_for("the end of all processes", PATIENCE, || {
         ensure!(!demo.signal("-0")?, "processes are left");
         Ok(())
     })?;

@@ -1,9 +1,10 @@
 //! Tests of the fixture: no packet is lost between the generator and a counter, and every flow gets its share.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use crate::capture;
 use anyhow::{Context as _, Result};
+use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::{
     Topology,
     counter::{Counter, Place},
@@ -140,7 +141,7 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     receive_on_a_thread(&topology, cpu)?;
     // The scene is right if the generator, which never waits, overflows the receiver's ring.
     let lossy = GeneratorOptions { cpu: Some(cpu), ..GeneratorOptions::default() };
-    let packets = 100_000;
+    let packets = 20_000;
     generator(&topology, lossy)?.send(packets)?;
     let received = counter.packets()?;
     assert!(received < packets - RING, "the receiver keeps up with the generator: {received}");
@@ -174,7 +175,7 @@ fn receive_on_a_thread(topology: &Topology, cpu: usize) -> Result<()> {
     let name = topology.monitor().path().file_name().context("a namespace has a name")?.to_string_lossy();
     let script = "echo 1 >/sys/class/net/mon0/threaded";
     topology.monitor().run("ip", &["netns", "exec", &name, "sh", "-c", script])?;
-    let thread = wait_for("the receiving thread", Duration::from_secs(10), || {
+    let thread = wait_for("the receiving thread", PATIENCE, || {
         threads()?.difference(&before).next().cloned().context("none so far")
     })?;
     topology.monitor().run("taskset", &["-pc", &cpu.to_string(), &thread])?;
