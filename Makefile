@@ -33,7 +33,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check console test-build test test-console test-kernels test-arm64 test-timed soak bench probes docs reference manifests deb image demo
+.PHONY: all build setup check format console test-build test test-console test-kernels test-arm64 test-timed soak bench probes docs reference manifests deb image demo
 
 all: build
 
@@ -56,11 +56,19 @@ check: console
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-# Builds all tests and the binaries that they run in one build. Cargo compiles dependencies again if the selected
-# packages need other features of them, or another profile: therefore each call below and in tests/kernels/run.sh is for
-# the default members and the profile `dev`, and selects targets only.
+# Builds all tests and the binaries that they run, with clippy as the compiler of our own packages: lints and tests share
+# one build. Cargo compiles dependencies again if the selected packages need other features of them, or another profile:
+# therefore each call below and in tests/kernels/run.sh is for the default members and the profile `dev`, and selects
+# targets only.
 test-build: console
 	$(CARGO) build --bins --tests
+
+test test-kernels test-console test-timed test-arm64 soak: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+# What `cargo clippy -- -D warnings` passes on.
+test test-kernels test-console test-timed test-arm64 soak: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+
+format: setup
+	@$(CARGO) fmt --all --check
 
 # Tests mostly wait for the kernel, so there is one more at a time than processors. .config/nextest.toml has their order.
 TEST_TOOLS := $(or $(CARGO_TARGET_DIR),target)/tmp/test-tools
@@ -76,7 +84,7 @@ define run-tests
 	@python3 tests/summary.py $(or $(CARGO_TARGET_DIR),target)/nextest/$(PROFILE)/junit.xml $(SLOWEST)
 endef
 
-test: check test-build
+test: format test-build
 	$(call run-tests)
 
 # What a test is in a group, see the table in tests/README.md.
@@ -99,7 +107,10 @@ test-arm64: test-build
 
 soak: SCALE := full
 soak: PROFILE := soak
-soak: check test-build
+soak: format test-build
+	$(CARGO) clippy -p twinprobe-bench --all-targets -- -D warnings
+	$(CARGO) build --release
+	$(CARGO) test --release -p twinprobe-bench
 	$(call run-tests,--run-ignored all $(if $(PART),--partition slice:$(PART)))
 
 # The profile `bench` compiles the traffic generator with optimizations, and lies where `release` does.
