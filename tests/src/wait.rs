@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::Daemon;
 
-/// The limit of a wait for what takes milliseconds: it is reached only if it never comes, however busy the machine is.
+/// The limit of a wait for something that takes a moment on an idle machine and has no limit of its own: a test that fails at
+/// it would wait for ever.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);
