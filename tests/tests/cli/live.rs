@@ -61,9 +61,12 @@ fn a_watch_shows_rates_sorted_once() -> Result<()> {
     );
     let row = text.lines().last().context("a row")?;
     let rate = row.split_whitespace().nth(1).context("a rate")?;
-    let rate: f64 = rate.strip_suffix("k/s").context(row.to_owned())?.parse()?;
-    // 5,000 packets in a window of about a second.
-    assert!((2.0..=5.1).contains(&rate), "{text}");
+    let (number, unit) = rate.strip_suffix("k/s").map_or((rate, 1.0), |number| (number, 1000.0));
+    let rate = number.trim_end_matches("/s").parse::<f64>()? * unit;
+    let window = scene.daemon.json("/v1/probes/count/windows/2");
+    let packets = window["ingress"]["seen"]["entries"][0]["value"]["packets"].as_f64().context("packets")?;
+    let seconds = window["window"]["duration_ns"].as_f64().context("a duration")? / 1e9;
+    assert!((0.99..=1.01).contains(&(rate * seconds / packets)), "{packets} in {seconds} s: {text}");
     let refused = scene.run("metrics count --sort nonsense")?;
     assert!(refused.code == 0 || refused.err.contains("there are key, packets, bytes"), "{}", refused.err);
     Ok(())

@@ -1,15 +1,14 @@
 //! Event metrics: streams of the events that programs write to RINGBUF and PERF_EVENT_ARRAY, complete and counted.
 
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::event_scene::{EVENTS, LINES, Scene, account, config};
 use twinprobe_tests::stream::Stream;
-use twinprobe_tests::traffic::{Frame, Generator, GeneratorOptions, Load, PacedSender, Spread};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Bystanders, Daemon, KernelObjects, Topology, scaled, timed};
+use twinprobe_tests::{Bystanders, Daemon, KernelObjects, Topology, scaled};
 
 #[test]
 fn each_packet_is_an_event_decoded_by_its_type() -> Result<()> {
@@ -62,39 +61,6 @@ fn events_wait_for_their_first_reader() -> Result<()> {
     let (serials, lost) = account(&mut scene.stream("")?, count)?;
     assert_eq!((serials, lost), ((0..count).collect(), 0));
     assert_eq!(scene.status()["delivered"], count);
-    scene.bystanders.finish()
-}
-
-/// The number of events that come one by one.
-const SLOW: u32 = 40;
-
-/// Sends each event when the client has the one before. Returns the time of all.
-fn one_by_one(scene: &Scene) -> Result<Duration> {
-    let mut stream = scene.stream("")?;
-    let mut sender =
-        PacedSender::new(scene.topology.generator(), "gen0", Frame::default(), Spread::default())?;
-    let begun = Instant::now();
-    for serial in 0..SLOW {
-        sender.send(1)?;
-        assert_eq!(stream.json()?["event"]["serial"], serial);
-    }
-    Ok(begun.elapsed())
-}
-
-/// No event waits for another one.
-#[test]
-fn events_that_come_slowly_come_one_by_one() -> Result<()> {
-    let scene = Scene::new("")?;
-    one_by_one(&scene)?;
-    scene.bystanders.finish()
-}
-
-/// Events that come fast are gathered for 20 ms.
-#[timed("it measures how long an event waits")]
-fn events_that_come_slowly_do_not_wait() -> Result<()> {
-    let scene = Scene::new("")?;
-    let time = one_by_one(&scene)?;
-    assert!(time < SLOW * Duration::from_millis(10), "{time:?}");
     scene.bystanders.finish()
 }
 
