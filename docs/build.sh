@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 mkdir "$work/pages"
-git ls-files -z docs probes api deploy examples crates/agent/src/api/routes.rs crates/compiler/headers tests/README.md tests/traffic/moongen/README.md bench/README.md ':(glob)*.md' \
+git ls-files -z docs probes api deploy examples crates/agent/src/api/routes.rs crates/compiler/headers 'tests/*README.md' bench/README.md ':(glob)*.md' \
     LICENSE-APACHE LICENSE-MIT | xargs -0 cp --parents -t "$work/pages"
 cp docs/book.toml "$work"
 sed -e 's|](\([^.]\)|](docs/\1|' -e 's|](\.\./|](|' docs/SUMMARY.md >"$work/pages/SUMMARY.md"

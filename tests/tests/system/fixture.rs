@@ -141,7 +141,7 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     receive_on_a_thread(&topology, cpu)?;
     // The scene is right if the generator, which never waits, overflows the receiver's ring.
     let lossy = GeneratorOptions { cpu: Some(cpu), ..GeneratorOptions::default() };
-    let packets = 20_000;
+    let packets = 30_000;
     generator(&topology, lossy)?.send(packets)?;
     let received = counter.packets()?;
     assert!(received < packets - RING, "the receiver keeps up with the generator: {received}");
