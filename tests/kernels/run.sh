@@ -68,9 +68,15 @@ prepare() {
     fi
 ) 9>"$kernels/lock"
 
-# Skips tests of plans and of the analysis, which ask no kernel; those that only take long in the guest (a million entries,
-# speed, trials of compiled programs, which each deployment of the core tests has as well); a race that needs two processors.
-filter="--skip plan:: --skip admit:: --skip ::timed --skip ::soak --skip speed --skip million --skip trial::cost --skip maps_that_change --skip while_it_grows"
+# Skips what asks no kernel (plans, the analysis, the dispatcher's interpreter, files), what only takes long in the guest
+# (speed, a million entries, trials of compiled programs, which each deployment of the core tests has as well), and a race
+# that needs two processors. `make soak` runs what is only many rounds of what others show: all sizes, kills, limits of time.
+filter="--skip ::timed --skip ::soak --skip plan:: --skip admit:: --skip attach::dispatcher::program --skip private::"
+filter="$filter --skip speed --skip million --skip trial::cost --skip maps_that_change --skip while_it_grows"
+if [ "${TWINPROBE_SCALE:-}" != full ]; then
+    filter="$filter --skip odd_sizes --skip all_sizes --skip large_queues --skip journal::tests::killed --skip net::patience"
+    filter="$filter --skip load::deadline --skip load::both --skip the_maps_in_maps_are_read --skip many_maps"
+fi
 # Parsing every header takes the emulated verifier longer than a daemon allows.
 slow="--skip ::timed --skip ::soak --skip one_source_for_all_hooks"
 # shellcheck disable=SC2086 # a list of words
