@@ -70,10 +70,10 @@ test test-kernels test-console test-timed test-arm64 soak: export CLIPPY_ARGS :=
 format: setup
 	@$(CARGO) fmt --all --check
 
-# Tests mostly wait for the kernel, so there is one more at a time than processors. .config/nextest.toml has their order.
+# Tests mostly wait for the kernel, so there are two more at a time than processors. .config/nextest.toml has their order.
 TEST_TOOLS := $(or $(CARGO_TARGET_DIR),target)/tmp/test-tools
 export PATH := $(abspath $(TEST_TOOLS))/bin:$(PATH)
-export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
+export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
 PROFILE := default
 TESTS :=
 # run-tests ARGUMENTS: runs the tests, then says what failed, as the end of the output.

@@ -80,7 +80,7 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
         .args(["-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"])
         .arg(format!("{url}/openapi.yaml"))
         .args(["--url", &url, "--no-color", "--seed", &seed.to_string()])
-        .args(["--max-examples", &scaled(8, 400).to_string()])
+        .args(["--max-examples", &scaled(4, 400).to_string()])
         .args(["--header", &format!("Authorization: {authorization}")])
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(directory.path());
