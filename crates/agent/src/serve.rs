@@ -179,12 +179,12 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         ),
     }
     let windows = WindowStore::open(
-        options.state_dir.join("windows"),
-        &kernel.host.boot_id,
+        &options.state_dir,
+        &store.database,
         options.retain_bytes,
         options.limits.keep_free_bytes,
     )
-    .reusing(twinprobe_kernel::is_unshared);
+    .context("the windows can't be read")?;
     let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
@@ -254,6 +254,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tracing::info!("all probes are detached");
         tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
+    engine.store.database.close();
     Ok(())
 }
 

@@ -2,23 +2,21 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `probes/NAME.json` | a probe's configuration and the deployment that runs it |
-//! | `expired/NAME.json` | the same of a probe whose lease has ended, as long as its windows are kept |
-//! | `revisions/NAME/N.json` | its configurations so far |
+//! | `store.sqlite` | everything but large bodies: probes, revisions, windows, sums; see the crate `store` |
+//! | `bodies/ID` | large bodies of windows and of sums; see the crate `windows` |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
-//! | `windows/NAME/SEQ.window` | retained windows; see the crate `windows` |
-//! | `windows/.log-N` | the log of all windows, which makes them durable |
 //! | `lock` | keeps a second daemon out |
 //!
-//! Files are replaced whole, so a crash leaves the old or the new one. The files in `probes/` say what has to run. The
-//! files of probes and revisions contain the version of their format ([`format`]). A file that can't be read is left as
-//! it is, and its probe stays listed; a PUT that replaces such a file keeps it as `probes/NAME.unreadable`.
+//! The table `probes` says what has to run. A record contains the version of its format ([`format`]). A record that can't
+//! be read is left as it is, and its probe stays listed; a PUT that replaces such a record keeps it in the table
+//! `unreadable`.
 
 pub mod files;
 pub mod format;
 pub mod pending;
 pub mod record;
 pub mod spool;
+pub mod takeover;
 #[cfg(test)]
 mod tests;
 
@@ -26,10 +24,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use twinprobe_client::Revision;
-use twinprobe_kernel::private;
+use twinprobe_kernel::{crash, private};
+use twinprobe_store::{Change, Connection, Database, Durable, OptionalExtension as _, params};
 
 use crate::store::files::{StoreError, TEMPORARY, failed, hex, sync};
 use crate::store::format::Unread;
@@ -43,9 +43,7 @@ const REVISIONS: u64 = 32;
 /// The state on disk.
 #[derive(Debug)]
 pub struct Store {
-    probes: PathBuf,
-    expired: PathBuf,
-    revisions: PathBuf,
+    pub database: Arc<Database>,
     objects: PathBuf,
     state_dir: PathBuf,
     /// The lock files, locked while the daemon lives.
@@ -55,29 +53,40 @@ pub struct Store {
 /// A probe's name, and what is stored or why it can't be read.
 pub type Stored = (String, Result<StoredProbe, Unread>);
 
+/// A table of records by the names of probes.
+#[derive(Clone, Copy)]
+enum Table {
+    Probes,
+    Expired,
+}
+
+impl Table {
+    const fn all(self) -> &'static str {
+        match self {
+            Self::Probes => "SELECT name, record FROM probes ORDER BY name",
+            Self::Expired => "SELECT name, record FROM expired ORDER BY name",
+        }
+    }
+}
+
 impl Store {
-    /// Makes the directories and takes the lock. Fails if another daemon holds the lock.
+    /// Makes the directories, takes the lock, and opens the store. Fails if another daemon holds the lock.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        let [probes, expired, revisions, objects] =
-            ["probes", "expired", "revisions", "objects"].map(|directory| state_dir.join(directory));
-        for directory in [state_dir, &probes, &revisions, &objects] {
+        let objects = state_dir.join("objects");
+        for directory in [state_dir, &objects] {
             private::directory(directory).map_err(failed("preparing", directory))?;
         }
-        for directory in [&expired, &state_dir.join("windows")] {
-            if directory.exists() {
-                private::directory(directory).map_err(failed("preparing", directory))?;
-            }
+        let bodies = state_dir.join(twinprobe_windows::BODIES);
+        if bodies.exists() {
+            private::directory(&bodies).map_err(failed("preparing", &bodies))?;
         }
         let lock_path = state_dir.join("lock");
-        let lock = files::lock(&lock_path, &probes).map_err(failed("locking", &lock_path))?;
+        let lock = files::lock(&lock_path, &objects).map_err(failed("locking", &lock_path))?;
         let lock = lock.ok_or_else(|| StoreError::InUse(state_dir.to_owned()))?;
-        clean(&probes);
         clean(&objects);
-        for history in fs::read_dir(&revisions).into_iter().flatten().flatten() {
-            clean(&history.path());
-        }
-        let state_dir = state_dir.to_owned();
-        Ok(Self { probes, expired, revisions, objects, state_dir, _lock: lock })
+        let database = Database::open(state_dir)?;
+        takeover::take_over(state_dir, &database)?;
+        Ok(Self { database, objects, state_dir: state_dir.to_owned(), _lock: lock })
     }
 
     /// Makes a file for what is too large for the memory, which leaves `keep_free` bytes of the disk free.
@@ -87,108 +96,141 @@ impl Store {
 
     /// Reads every stored probe, sorted by name.
     pub fn load(&self) -> Result<Vec<Stored>, StoreError> {
-        read_all(&self.probes)
+        self.load_all(Table::Probes)
     }
 
     /// Reads the records of probes whose leases have ended, sorted by name.
     pub fn load_expired(&self) -> Result<Vec<Stored>, StoreError> {
-        if self.expired.exists() { read_all(&self.expired) } else { Ok(Vec::new()) }
+        self.load_all(Table::Expired)
     }
 
-    /// Keeps the record of a probe whose lease has ended beyond [`Self::remove`].
-    pub fn keep_expired(&self, name: &str) -> Result<(), StoreError> {
-        private::directory(&self.expired).map_err(failed("preparing", &self.expired))?;
-        let kept = self.expired.join(format!("{name}.json"));
-        let _ = fs::remove_file(&kept);
-        fs::hard_link(self.path(name), &kept).map_err(failed("writing", &kept))?;
-        for directory in [self.expired.parent(), Some(&*self.expired)].into_iter().flatten() {
-            sync(directory).map_err(failed("syncing", directory))?;
-        }
-        Ok(())
+    fn load_all(&self, table: Table) -> Result<Vec<Stored>, StoreError> {
+        let records = self.read("the probes", |connection| {
+            let mut statement = connection.prepare(table.all())?;
+            let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+            rows.collect::<twinprobe_store::Result<Vec<_>>>()
+        })?;
+        Ok(records.into_iter().map(|(name, record)| (name, format::parse(&record))).collect())
     }
 
-    /// Removes the record of a probe whose lease has ended.
-    pub fn forget_expired(&self, name: &str) {
-        let path = self.expired.join(format!("{name}.json"));
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "a record that is not needed any more stays");
-            }
-            _ => {}
-        }
+    fn read<T>(
+        &self,
+        what: &str,
+        read: impl FnOnce(&Connection) -> twinprobe_store::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.database.read(read).map_err(|source| StoreError::Read { what: what.to_owned(), source })
     }
 
-    /// Writes a probe's state to disk, and its revision with the sender's `message`. The state counts only after
-    /// [`Pending::commit`]. Its objects must have been kept.
+    /// Makes the objects of a probe's state last, which counts only after [`Pending::commit`], together with its revision
+    /// and the sender's `message`. Its objects must have been kept.
     pub fn prepare(
         &self,
         name: &str,
         probe: &StoredProbe,
         message: Option<String>,
     ) -> Result<Pending<'_>, StoreError> {
-        let history = self.revisions.join(name);
-        fs::create_dir_all(&history).map_err(failed("creating", &history))?;
-        let path = history.join(format!("{}.json", probe.revision));
-        // A probe that is deployed anew has the file already, with the time when the revision was first deployed.
-        let known = fs::read(&path).ok().and_then(|bytes| format::parse_revision(&bytes));
-        let is_it = |known: StoredRevision| {
+        let of = format!("revision {} of probe {name}", probe.revision);
+        let known = self.record(name, probe.revision)?.and_then(|record| format::parse_revision(&record));
+        // A probe that is deployed anew has the revision already, with the time when it was first deployed.
+        let is_it = |known: &StoredRevision| {
             let says_so = message.is_none() || known.message == message;
             known.config == probe.config && known.pushed_by == probe.pushed_by && says_so
         };
-        if !known.is_some_and(is_it) {
+        let encoded = |source| StoreError::Write { what: of.clone(), source };
+        let mut revision = None;
+        if !known.as_ref().is_some_and(is_it) {
             let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
             let pushed_by = probe.pushed_by.clone();
-            let revision = StoredRevision { created, pushed_by, message, config };
-            let kept = format::file(&revision).and_then(|content| write(&history, &content));
-            kept.and_then(|file| Ok(file.persist(&path)?)).map_err(failed("writing", &path))?;
+            let content = StoredRevision { created, pushed_by, message, config };
+            revision = Some(format::file(&content).map_err(encoded)?);
         }
-        let _ = fs::remove_file(history.join(format!("{}.json", probe.revision.saturating_sub(REVISIONS))));
-        let record = self.path(name);
-        let temporary = format::file(probe).and_then(|content| write(&self.probes, &content));
-        let temporary = temporary.map_err(failed("writing", &record))?;
-        // After a power failure the files that a committed state names must be there, also those that an earlier
-        // daemon wrote. Once all have their names, the first sync takes most of the others' changes to the disk.
+        let record = format::file(probe).map_err(encoded)?;
+        // After a power failure the objects that a committed state names must be there, also those that an earlier
+        // daemon wrote.
         let objects = probe.running.iter().flat_map(|running| running.objects.values());
         let objects = objects.map(|digest| self.object_path(digest));
-        let directories = [&self.objects, &self.revisions, &history].map(PathBuf::clone);
-        for path in objects.chain([path]).chain(directories).chain([temporary.to_path_buf()]) {
+        for path in objects.chain([self.objects.clone()]) {
             sync(&path).map_err(failed("syncing", &path))?;
         }
-        Ok(Pending { probes: &self.probes, temporary, path: record })
+        Ok(Pending { store: self, name: name.to_owned(), number: probe.revision, record, revision })
     }
 
-    /// Removes a probe's file, then its revisions and sums.
-    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
-        pending::remove(&self.probes, &self.path(name))?;
-        let path = self.revisions.join(name);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "revisions of a removed probe stay on disk");
-            }
-            _ => {}
-        }
-        Ok(())
+    fn record(&self, name: &str, revision: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let sql = "SELECT record FROM revisions WHERE name = ?1 AND revision = ?2";
+        self.read("a revision", |connection| {
+            connection.prepare_cached(sql)?.query_row(params![name, revision], |row| row.get(0)).optional()
+        })
+    }
+
+    /// Removes a probe's record with its revisions, and makes the change `windows` of its windows. After an error nothing
+    /// has changed.
+    pub fn remove(&self, name: &str, windows: Change) -> Result<(), StoreError> {
+        self.forget(name, windows, false)
+    }
+
+    /// Does the same at the end of a probe's lease, and keeps its record for its windows.
+    pub fn expire(&self, name: &str) -> Result<(), StoreError> {
+        self.forget(name, Box::new(|_| Ok(())), true)
+    }
+
+    fn forget(&self, name: &str, windows: Change, is_kept: bool) -> Result<(), StoreError> {
+        let of = name.to_owned();
+        self.commit(
+            &format!("the removal of probe {name}"),
+            true,
+            Box::new(move |connection| {
+                if is_kept {
+                    connection
+                        .prepare_cached("INSERT OR REPLACE INTO expired SELECT name, record FROM probes WHERE name = ?1")?
+                        .execute([&of])?;
+                }
+                for sql in [
+                    "DELETE FROM probes WHERE name = ?1",
+                    "DELETE FROM revisions WHERE name = ?1",
+                    "DELETE FROM unreadable WHERE name = ?1",
+                ] {
+                    connection.prepare_cached(sql)?.execute([&of])?;
+                }
+                windows(connection)
+            }),
+        )
+    }
+
+    /// Removes the record of a probe whose lease has ended, and makes the change `windows` of its windows.
+    pub fn forget_expired(&self, name: &str, windows: Change) -> Result<(), StoreError> {
+        let of = name.to_owned();
+        self.commit(
+            &format!("the removal of windows of probe {name}"),
+            true,
+            Box::new(move |connection| {
+                connection.prepare_cached("DELETE FROM expired WHERE name = ?1")?.execute([&of])?;
+                windows(connection)
+            }),
+        )
+    }
+
+    fn commit(&self, what: &str, frees: bool, change: Change) -> Result<(), StoreError> {
+        let written = crash::fault("syncing").and_then(|()| self.database.commit(Durable::Now, frees, change));
+        written.map_err(|source| StoreError::Write { what: what.to_owned(), source })
     }
 
     /// Returns the kept configurations of a probe, oldest first. `current` is the number of its present revision.
     pub fn revisions(&self, name: &str, current: u64) -> Result<Vec<Revision>, StoreError> {
-        let history = self.revisions.join(name);
+        let from = current.saturating_sub(REVISIONS - 1);
+        let sql = "SELECT revision, record FROM revisions WHERE name = ?1 AND revision BETWEEN ?2 AND ?3";
+        let records = self.read("the revisions", |connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let row = |row: &twinprobe_store::Row<'_>| Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?));
+            statement.query_map(params![name, from, current], row)?.collect::<twinprobe_store::Result<Vec<_>>>()
+        })?;
         let mut found = Vec::new();
-        for revision in current.saturating_sub(REVISIONS - 1)..=current {
-            let path = history.join(format!("{revision}.json"));
-            match fs::read(&path) {
-                Ok(bytes) => match format::parse_revision(&bytes) {
-                    Some(StoredRevision { created, pushed_by, message, config }) => {
-                        let current = revision == current;
-                        found.push(Revision { revision, created, pushed_by, message, current, config });
-                    }
-                    None => {
-                        tracing::warn!(path = %path.display(), "a revision can't be read and is left out");
-                    }
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed("reading", &path)(error)),
-            }
+        for (revision, record) in records {
+            let Some(StoredRevision { created, pushed_by, message, config }) = format::parse_revision(&record) else {
+                tracing::warn!(probe = name, revision, "a revision can't be read and is left out");
+                continue;
+            };
+            let current = revision == current;
+            found.push(Revision { revision, created, pushed_by, message, current, config });
         }
         Ok(found)
     }
@@ -216,11 +258,13 @@ impl Store {
         }
     }
 
-    /// The newest revision of a probe that has a file; 0 if there is none.
+    /// The newest revision of a probe; 0 if there is none.
     pub fn last_revision(&self, name: &str) -> u64 {
-        let entries = fs::read_dir(self.revisions.join(name)).into_iter().flatten().flatten();
-        let number = |name: &str| name.strip_suffix(".json")?.parse().ok();
-        entries.filter_map(|entry| entry.file_name().to_str().and_then(number)).max().unwrap_or(0)
+        let sql = "SELECT max(revision) FROM revisions WHERE name = ?1";
+        let found = self.read("the revisions", |connection| {
+            connection.prepare_cached(sql)?.query_row([name], |row| row.get::<_, Option<u64>>(0))
+        });
+        found.ok().flatten().unwrap_or(0)
     }
 
     /// Removes the objects that no stored probe uses. Removes none if a stored probe can't be read, because the objects
@@ -236,36 +280,9 @@ impl Store {
         remove_but(&self.objects, is_used);
     }
 
-    /// Removes the revisions and sums of probes that have no file. A file that can't be read counts as a file.
-    pub fn forget_others(&self, probes: &BTreeSet<String>) {
-        remove_but(&self.revisions, |name| probes.contains(name));
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.probes.join(format!("{name}.json"))
-    }
-
     fn object_path(&self, digest: &str) -> PathBuf {
         self.objects.join(format!("{digest}.o"))
     }
-}
-
-/// Reads the records of a directory, sorted by name.
-fn read_all(directory: &Path) -> Result<Vec<Stored>, StoreError> {
-    let mut out = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed("reading", directory))? {
-        let path = entry.map_err(failed("reading", directory))?.path();
-        let Some(name) =
-            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"))
-        else {
-            continue;
-        };
-        let read =
-            fs::read(&path).map_err(|error| Unread(format!("{} can't be read: {error}", path.display())));
-        out.push((name.to_owned(), read.and_then(|bytes| format::parse(&bytes))));
-    }
-    out.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(out)
 }
 
 fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
@@ -293,11 +310,7 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
 /// Removes the temporary files of a daemon that was killed while writing.
 fn clean(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| TEMPORARY.iter().any(|prefix| name.starts_with(prefix)))
-        {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -305,7 +318,7 @@ fn clean(directory: &Path) {
 
 /// Writes a temporary file, which [`sync`] takes to the disk.
 fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
-    let mut file = tempfile::Builder::new().prefix(TEMPORARY[0]).tempfile_in(directory)?;
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
     file.write_all(content)?;
     Ok(file.into_temp_path())
 }

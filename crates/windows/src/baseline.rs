@@ -2,19 +2,22 @@
 //! no map.
 //!
 //! The newest window holds the sums. A baseline is written where the newest window is not enough: before a replacement
-//! is committed, in the layouts of the new deployment, as `SEQ.SERIAL.baseline`. The baseline counts for the deployment
-//! with this serial, until the file of window SEQ exists. So a committed replacement has its sums, and a replacement
+//! is committed, in the layouts of the new deployment. The baseline counts for the deployment with its serial, until there
+//! is a window with its number. So a committed replacement has its sums, and a replacement
 //! that is not committed leaves the sums of the old deployment as they are.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io;
 
 use serde::{Deserialize, Serialize};
+use twinprobe_store::Durable;
 
-use crate::file::format::{self, Encoder, FileHead, Unusable};
-use crate::file::part::{Part, ages_as_rows, ages_of};
-use crate::file::stored::WindowError;
+use crate::body::content::Content;
+use crate::body::draft::Body;
+use crate::body::format::{self, Encoder, FileHead, Unusable};
+use crate::body::part::{Part, ages_as_rows, ages_of};
+use crate::body::stored::WindowError;
+use crate::rows::{self, Baseline, Table};
 use crate::windows::Windows;
 
 /// The rows that the windows before the open one have left.
@@ -27,13 +30,10 @@ pub struct Base {
 
 /// The reason why the base of the open window is not known. No window can be closed before the base is known.
 #[derive(Debug, thiserror::Error)]
-pub enum BaseError {
-    #[error(
-        "the sums of the windows so far can't be read, and nothing is overwritten until they can: {file}: {reason}"
-    )]
-    Unreadable { file: String, reason: String },
-    #[error("{0}")]
-    Blocked(String),
+#[error("the sums of the windows so far can't be read, and nothing is overwritten until they can: {file}: {reason}")]
+pub struct BaseError {
+    file: String,
+    reason: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,98 +57,77 @@ impl FileHead for BaselineHead<'_> {
 }
 
 impl Windows {
-    /// Writes the base of the open window `seq` to disk, for the deployment with this serial.
-    pub fn write_baseline(&self, probe: &str, seq: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
-        self.expect_open()?;
-        let _turn = self.changes.lock();
+    /// Writes the base of the open window `seq`, for the deployment with this serial.
+    pub fn write_baseline(
+        &self,
+        (seq, serial): (u64, u64),
+        parts: &[Part],
+        durable: Durable,
+    ) -> io::Result<()> {
+        let probe = &*self.name;
         let head = BaselineHead { probe: probe.into(), seq, parts: parts.into() };
-        let mut encoder = Encoder::new(BufWriter::new(self.directory.create()?), &head)?;
+        let mut encoder = Encoder::new(self.bodies.draft(), &head)?;
         for (place, part) in parts.iter().enumerate() {
             encoder.rows(place, &part.rows)?;
             encoder.rows(parts.len() + place, &ages_as_rows(&part.ages))?;
         }
-        let file = encoder.finish()?.0.into_inner().map_err(io::IntoInnerError::into_error)?;
-        self.directory.publish_baseline(file, seq, serial)?;
-        self.index.lock().baselines.insert((seq, serial));
-        self.weigh();
-        Ok(())
+        self.add_baseline((seq, serial), encoder.finish()?.0.finish()?, durable)
+    }
+
+    fn add_baseline(&self, key: (u64, u64), body: Body, durable: Durable) -> io::Result<()> {
+        let turn = self.turn();
+        let baseline = Baseline { id: body.id, bytes: body.bytes, is_file: body.content.is_none() };
+        let change = self.index.lock().add_baseline(key, baseline);
+        self.finish(self.submit(turn, change, Some(body), durable))
     }
 
     /// Gives the baseline of serial `from` to serial `to` as well, although the baseline can't be read now.
     pub fn pass_baseline_on(&self, from: Option<u64>, to: u64) -> io::Result<()> {
-        let _turn = self.changes.lock();
-        let Some((seq, from)) = self.index.lock().baseline_of(from) else { return Ok(()) };
-        self.directory.link_baseline(seq, from, to)?;
-        self.index.lock().baselines.insert((seq, to));
-        self.weigh();
-        Ok(())
+        let Some(((seq, _), baseline)) = self.index.lock().baseline_of(from) else { return Ok(()) };
+        let mut draft = self.bodies.draft();
+        self.baseline_content(&baseline)?.copy_to(&mut draft)?;
+        self.add_baseline((seq, to), draft.finish()?, Durable::Soon)
     }
 
     /// Forgets the baseline of a deployment that was not committed.
     pub fn forget_baseline(&self, serial: u64) {
-        let _turn = self.changes.lock();
         self.forget_baselines(|_, other| other == serial);
     }
 
     /// Forgets the baselines of all deployments but the one with this serial.
     pub fn forget_other_baselines(&self, serial: u64) {
-        let _turn = self.changes.lock();
         self.forget_baselines(|_, other| other != serial);
     }
 
-    /// Forgets the baselines that are needless because window `seq` has a file. The caller holds `changes`.
-    pub fn forget_old_baselines(&self, seq: u64) {
-        self.forget_baselines(|of, _| of <= seq);
-    }
-
     fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) {
-        let mut gone = Vec::new();
-        self.index.lock().baselines.retain(|&(seq, serial)| {
-            let gone_too = is_gone(seq, serial);
-            gone.extend(gone_too.then_some((seq, serial)));
-            !gone_too
-        });
-        if !gone.is_empty() {
-            gone.into_iter().for_each(|(seq, serial)| self.directory.remove_baseline(seq, serial));
-            self.weigh();
-        }
+        let turn = self.turn();
+        let change = self.index.lock().forget_baselines(is_gone);
+        // What stays is forgotten with the next window.
+        let _ = self.change(turn, change, Durable::Soon);
     }
 
     /// Returns the base of the open window of the deployment with this serial, or of the newest deployment if the
-    /// serial is not known; `None` if there is no base. A damaged file is set aside and reported, and the file before
-    /// it is used.
+    /// serial is not known; `None` if there is no base. A damaged one is reported, and the one before it is used.
     pub fn base(&self, serial: Option<u64>) -> Result<Option<Base>, BaseError> {
-        self.expect_open().map_err(|error| BaseError::Blocked(error.to_string()))?;
         loop {
-            let unreadable = self.index.lock().newest_unreadable().map(|(seq, _)| seq);
-            unreadable.into_iter().for_each(|seq| self.look_again(seq));
             let baseline = self.index.lock().baseline_of(serial);
-            if let Some((seq, serial)) = baseline {
-                match self.read_baseline(seq, serial) {
+            if let Some((key, baseline)) = baseline {
+                match self.read_baseline(key.0, &baseline) {
                     Ok(base) => return Ok(Some(base)),
                     Err(Unusable::Damaged(reason)) => {
-                        let path = self.directory.baseline(seq, serial);
-                        let path = path.display();
-                        tracing::error!(%path, reason, "the baseline of a window is damaged and set aside");
-                        self.directory.set_baseline_aside(seq, serial);
-                        self.index.lock().baselines.remove(&(seq, serial));
-                        let _turn = self.changes.lock();
-                        self.weigh();
+                        let probe = &self.name;
+                        tracing::error!(probe, seq = key.0, reason, "the baseline of a window is damaged");
+                        self.forget_baselines(|seq, serial| (seq, serial) == key);
+                        self.index.lock().baselines.remove(&key);
                         continue;
                     }
                     Err(error) => {
-                        let file = self.directory.baseline(seq, serial).display().to_string();
-                        return Err(BaseError::Unreadable { file, reason: error.to_string() });
+                        let file = format!("the baseline of window {}", key.0);
+                        return Err(BaseError { file, reason: error.to_string() });
                     }
                 }
             }
-            let index = self.index.lock();
-            if let Some((seq, reason)) = index.newest_unreadable() {
-                let (file, reason) = (format!("window {seq}"), reason.to_owned());
-                return Err(BaseError::Unreadable { file, reason });
-            }
-            let Some(newest) = index.newest().cloned() else { return Ok(None) };
-            drop(index);
+            let Some(newest) = self.newest() else { return Ok(None) };
             let read = newest.open().and_then(|reader| {
                 let parts = reader.sums().map_err(WindowError::Io)?;
                 Ok(Base { through: newest.seq(), parts })
@@ -156,17 +135,32 @@ impl Windows {
             let reason = match read {
                 Ok(base) => return Ok(Some(base)),
                 // The window was set aside.
-                Err(WindowError::Gone | WindowError::Damaged(_)) => continue,
+                Err(WindowError::Gone | WindowError::Damaged(_))
+                    if self.newest().is_none_or(|now| now.id != newest.id) =>
+                {
+                    continue;
+                }
                 Err(WindowError::Io(error)) => error.to_string(),
-                Err(WindowError::Newer(reason)) => reason,
+                Err(error) => error.to_string(),
             };
-            return Err(BaseError::Unreadable { file: format!("window {}", newest.seq()), reason });
+            return Err(BaseError { file: format!("window {}", newest.seq()), reason });
         }
     }
 
-    fn read_baseline(&self, seq: u64, serial: u64) -> Result<Base, Unusable> {
-        let file = File::open(self.directory.baseline(seq, serial))?;
-        let (head, chunks) = format::examine::<BaselineHead<'_>>(&file)?;
+    fn baseline_content(&self, baseline: &Baseline) -> io::Result<Content> {
+        if baseline.is_file {
+            return self.bodies.open(baseline.id).map(Content::File);
+        }
+        let body = rows::body(&self.database, Table::Baselines, baseline.id)?;
+        body.map(Content::Bytes).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn read_baseline(&self, seq: u64, baseline: &Baseline) -> Result<Base, Unusable> {
+        let content = self.baseline_content(baseline).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Unusable::Damaged("it is no longer there".to_owned()),
+            _ => Unusable::Io(error),
+        })?;
+        let (head, chunks) = format::examine::<BaselineHead<'_>>(&content)?;
         if head.seq != seq {
             return Err(Unusable::Damaged(format!("it is of window {}", head.seq)));
         }
@@ -174,8 +168,8 @@ impl Windows {
         let (rows, ages) = chunks.split_at(parts.len());
         for ((part, rows), ages) in parts.iter_mut().zip(rows).zip(ages) {
             part.through = seq - 1;
-            part.rows = format::read_all(&file, rows)?;
-            part.ages = ages_of(&format::read_all(&file, ages)?);
+            part.rows = format::read_all(&content, rows)?;
+            part.ages = ages_of(&format::read_all(&content, ages)?);
         }
         Ok(Base { through: seq - 1, parts })
     }

@@ -1,43 +1,31 @@
-//! The index of a probe's windows. It decides which windows go; [`follow`](super::follow) then changes the files.
-
-mod foresee;
+//! The index of a probe's windows, in memory. It plans what a request changes; the windows commit the plan, and then it is
+//! applied here. So nobody sees what is not on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::window::{Listing, Statistics};
 
-use crate::file::directory::{self, Form};
-use crate::file::head::ClosedBy;
-use crate::file::stored::StoredWindow;
-use crate::retention::{AckError, Limits, Missing};
+use crate::body::head::ClosedBy;
+use crate::body::stored::StoredWindow;
+use crate::retention::{AckError, DAMAGED_WINDOWS, Limits, Missing};
+use crate::rows::{Baseline, Form};
 use crate::state::State;
 
-/// The windows of one probe, in memory.
+/// The windows of one probe, as they are in the store.
 #[derive(Debug, Default)]
 pub struct Index {
     pub state: State,
-    /// True if the state differs from the one on disk.
-    pub unsaved: bool,
-    /// The number of states that were to be written, and the number of the last of them that is on disk.
-    pub saves: u64,
-    pub saved: u64,
-    /// Lost windows that have a `SEQ.lost` file, because the state on disk does not say that they are lost.
-    pub marked: Vec<u64>,
     pub limits: Limits,
-    /// The files that can't be read, or that a later version has written: nobody changes them.
-    pub unreadable: BTreeMap<u64, Unreadable>,
-    /// The baselines, each as the number of the open window and the serial of the deployment.
-    pub baselines: BTreeSet<(u64, u64)>,
-    /// The reason why the directory can't be read, and nothing in it may be changed.
-    pub blocked: Option<String>,
+    /// The windows that could not be read when they were read last.
+    pub unreadable: BTreeSet<u64>,
+    /// The baselines, each by the number of the open window and the serial of the deployment.
+    pub baselines: BTreeMap<(u64, u64), Baseline>,
     retained: BTreeMap<u64, Retained>,
     /// The size of the retained windows in bytes.
     bytes: u64,
-    /// The size in bytes of sums that are in no window, and of files that are damaged or can't be read.
-    beside: u64,
-    /// The files that were set aside, oldest first, with their sizes.
-    damaged: VecDeque<(String, u64)>,
+    /// The windows that were set aside, oldest first.
+    damaged: VecDeque<Arc<StoredWindow>>,
     /// The newest window, once it is acknowledged.
     acknowledged: Option<Arc<StoredWindow>>,
     /// True once the windows were removed together with their probe.
@@ -48,8 +36,6 @@ pub struct Index {
 struct Retained {
     window: Arc<StoredWindow>,
     taken: bool,
-    /// The form of the file's name.
-    form: Form,
 }
 
 impl Retained {
@@ -58,184 +44,217 @@ impl Retained {
     }
 }
 
-/// A file that can't be read.
-#[derive(Debug)]
-pub struct Unreadable {
-    pub form: Form,
-    pub reason: String,
-}
-
-/// The changes of files that a decision needs. Each list is in the order of the windows.
+/// A change of the store.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Change {
-    pub acknowledged: Vec<(u64, Form)>,
-    /// True if the last of `acknowledged` is the newest window, and so is kept.
-    pub newest_acknowledged: bool,
-    pub lost: Vec<(u64, Form)>,
-    /// Windows that go and that their clients have taken.
-    pub served: Vec<(u64, Form)>,
-    /// An acknowledged window that is no longer the newest.
-    pub superseded: Option<u64>,
-    /// The names of files that were set aside, and go.
-    pub damaged: Vec<String>,
+    /// The state after the change.
+    pub state: State,
+    /// True if the state has to be written: the windows do not say the same.
+    pub saves: bool,
+    pub new: Option<Arc<StoredWindow>>,
+    /// The windows that go.
+    pub gone: Vec<Arc<StoredWindow>>,
+    pub forms: Vec<(Arc<StoredWindow>, Form)>,
+    pub baseline: Option<((u64, u64), Baseline)>,
+    pub baselines_gone: Vec<(u64, u64)>,
+}
+
+impl Change {
+    pub fn is_empty(&self) -> bool {
+        let Self { state: _, saves, new, gone, forms, baseline, baselines_gone } = self;
+        !saves
+            && new.is_none()
+            && gone.is_empty()
+            && forms.is_empty()
+            && baseline.is_none()
+            && baselines_gone.is_empty()
+    }
+}
+
+/// A plan in the making: the windows before `from` are gone, and the window of a page.
+struct Draft<'a> {
+    index: &'a Index,
+    change: Change,
+    from: u64,
+    page: Option<u64>,
+    /// The number and the size of the windows that are left, with the new one.
+    count: usize,
+    bytes: u64,
+    damaged: usize,
 }
 
 impl Index {
-    /// Makes an index without any retained window.
-    pub fn new(state: State, unsaved: bool, marked: Vec<u64>) -> Self {
-        Self { state, unsaved, marked, ..Self::default() }
-    }
-
-    /// Takes back that the last window was lost with its damaged file, so that it can be stored again.
-    pub fn reclaim(&mut self, seq: u64) {
-        let state = &mut self.state;
-        if seq == state.last && state.lost.contains(seq) {
-            state.lost.take_back(seq);
-            state.unclaimed -= u64::from(self.limits.collectors.is_empty()).min(state.unclaimed);
-            state.last = seq - 1;
-            self.unsaved = true;
+    /// Adds a window that a start has found.
+    pub fn keep(&mut self, window: Arc<StoredWindow>, form: Form) {
+        match form {
+            Form::Acknowledged => self.acknowledged = Some(window),
+            Form::Damaged => self.damaged.push_back(window),
+            Form::Closed | Form::Taken => {
+                self.bytes += window.entry.bytes;
+                self.retained.insert(window.seq(), Retained { window, taken: form == Form::Taken });
+            }
         }
     }
 
-    /// Adds a window that was committed and reports this number of lost windows.
-    pub fn insert(&mut self, window: Arc<StoredWindow>, reports: u64) -> Change {
-        let seq = window.seq();
-        let state = &mut self.state;
-        self.unsaved |= state.first == 0 || reports > 0;
+    fn draft(&self) -> Draft<'_> {
+        let change = Change { state: self.state.clone(), ..Change::default() };
+        let (count, bytes) = (self.retained.len(), self.bytes());
+        Draft { index: self, change, from: 0, page: None, count, bytes, damaged: 0 }
+    }
+
+    /// Plans a window.
+    pub fn insert(&self, window: Arc<StoredWindow>) -> Change {
+        let (seq, is_page) = (window.seq(), window.closed_by == ClosedBy::Page);
+        let mut draft = self.draft();
+        draft.reclaim(seq);
+        let (state, reports) = (&mut draft.change.state, window.reports);
         if state.first == 0 {
             state.first = seq;
         }
-        state.last = seq;
         state.reported += reports;
-        state.reported_through = seq;
-        let superseded = self.acknowledged.take().map(|window| window.seq());
-        let mut change = Change { superseded, ..Change::default() };
-        if let Some(last) = self.retained.last_entry().filter(|last| last.get().is_page()) {
-            let (seq, page) = last.remove_entry();
-            self.bytes -= page.window.entry.bytes;
-            change.served.push((seq, page.form));
+        draft.change.gone.extend(self.acknowledged.iter().cloned());
+        draft.bytes -= self.acknowledged.as_ref().map_or(0, |window| window.entry.bytes);
+        if let Some((page, kept)) = self.retained.last_key_value().filter(|(_, last)| last.is_page()) {
+            (draft.page, draft.count) = (Some(*page), draft.count - 1);
+            draft.bytes -= kept.window.entry.bytes;
+            draft.change.gone.push(Arc::clone(&kept.window));
         }
-        self.keep(window, Form::Window);
-        self.retire(&mut change);
+        draft.change.baselines_gone.extend(self.baselines.keys().filter(|(of, _)| *of <= seq));
+        draft.count += 1;
+        // The window of a page drives out no other.
+        let page_bytes = if is_page { window.entry.bytes } else { 0 };
+        draft.bytes += window.entry.bytes - page_bytes;
+        draft.change.new = Some(window);
+        draft.retire(usize::from(is_page));
+        // The row of the window says that it is the last one.
+        let mut change = draft.change;
+        change.saves = change.state != self.state;
+        (change.state.last, change.state.reported_through) = (seq, seq);
         change
     }
 
-    /// Adds a window whose file exists.
-    pub fn keep(&mut self, window: Arc<StoredWindow>, form: Form) {
-        if form == Form::Acked {
-            self.acknowledged = Some(window);
-            return;
-        }
-        self.bytes += window.entry.bytes;
-        self.retained.insert(window.seq(), Retained { window, taken: form == Form::Taken, form });
+    /// Plans that the limits, which are set already, are kept. Collectors that are no longer named lose their cursors.
+    pub fn keep_limits(&self) -> Change {
+        let mut draft = self.draft();
+        draft.change.state.collectors.retain(|name, _| self.limits.collectors.contains(name));
+        draft.release();
+        let page = self.retained.values().next_back().filter(|last| last.is_page());
+        draft.bytes -= page.map_or(0, |page| page.window.entry.bytes);
+        draft.retire(usize::from(page.is_some()));
+        draft.finish()
     }
 
-    /// The newest of all files and the reason why it can't be read; `None` if it can be read.
-    pub fn newest_unreadable(&self) -> Option<(u64, &str)> {
-        let (&seq, file) = self.unreadable.last_key_value()?;
-        self.newest().is_none_or(|newest| newest.seq() < seq).then_some((seq, &*file.reason))
-    }
-
-    /// The number of the newest file, whether it can be read or not.
-    pub fn newest_file(&self) -> u64 {
-        let newest = self.newest().map(|window| window.seq());
-        newest.max(self.unreadable.keys().next_back().copied()).unwrap_or_default()
-    }
-
-    /// The baseline of the open window of a deployment, or of the newest deployment if no serial is given; `None` if
-    /// the file of a window has made the baseline needless.
-    pub fn baseline_of(&self, serial: Option<u64>) -> Option<(u64, u64)> {
-        let newest = self.newest_file();
-        let fits = |&&(seq, of): &&(u64, u64)| seq > newest && serial.is_none_or(|serial| serial == of);
-        self.baselines.iter().rev().find(fits).copied()
-    }
-
-    /// Sets the limits. Collectors that are no longer named lose their cursors.
-    pub fn set_limits(&mut self, limits: Limits) -> Change {
-        self.limits = limits;
-        let known = self.state.collectors.len();
-        self.state.collectors.retain(|name, _| self.limits.collectors.contains(name));
-        self.unsaved |= self.state.collectors.len() != known;
-        let mut change = Change::default();
-        self.release(&mut change);
-        self.retire(&mut change);
-        change
-    }
-
-    /// Acknowledges all windows up to `seq`, for one collector or for all.
-    pub fn acknowledge(&mut self, seq: u64, collector: Option<&str>) -> Result<Change, AckError> {
-        let mut change = Change::default();
+    /// Plans that all windows up to `seq` are acknowledged, for one collector or for all.
+    pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<Change, AckError> {
         let cursor = collector.map(|name| self.acknowledged(name)).transpose()?;
         if seq > self.state.last {
             return Err(AckError::Beyond { newest: self.state.last });
         }
+        let mut draft = self.draft();
         match collector {
             Some(name) if Some(seq) > cursor => {
-                self.state.collectors.insert(name.to_owned(), seq);
-                self.unsaved = true;
+                draft.change.state.collectors.insert(name.to_owned(), seq);
             }
             Some(_) => {}
-            None => self.acknowledge_for_all(seq, &mut change),
+            None => draft.acknowledge_for_all(seq),
         }
-        self.release(&mut change);
-        Ok(change)
+        draft.release();
+        Ok(draft.finish())
+    }
+
+    /// Plans that the oldest window goes. `None` if it is the only one.
+    pub fn drop_oldest(&self) -> Option<Change> {
+        let mut draft = self.draft();
+        draft.drop_oldest().then(|| draft.finish())
+    }
+
+    /// Plans that the oldest window goes that was set aside. `None` if there is none.
+    pub fn drop_damaged(&self) -> Option<Change> {
+        let mut draft = self.draft();
+        draft.drop_damaged().then(|| draft.finish())
+    }
+
+    /// Plans that a window is set aside. `None` if the window is not in the index any more.
+    pub fn damage(&self, id: i64) -> Option<Change> {
+        let mut draft = self.draft();
+        let retained = self.retained.values().map(|kept| &kept.window).find(|window| window.id == id);
+        if let Some(window) = retained {
+            draft.change.state.damaged += 1;
+            draft.lose(window.seq(), self.retained.keys().next().copied());
+            draft.change.forms.push((Arc::clone(window), Form::Damaged));
+        } else {
+            let window = self.acknowledged.as_ref().filter(|window| window.id == id)?;
+            draft.change.forms.push((Arc::clone(window), Form::Damaged));
+        }
+        while self.damaged.len() + 1 - draft.damaged > DAMAGED_WINDOWS && draft.drop_damaged() {}
+        Some(draft.finish())
+    }
+
+    /// Plans that a window is taken. `None` if it is already, or has gone.
+    pub fn take(&self, seq: u64) -> Option<Change> {
+        let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;
+        let forms = vec![(Arc::clone(&kept.window), Form::Taken)];
+        Some(Change { forms, ..self.draft().finish() })
+    }
+
+    /// Plans that baselines go.
+    pub fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) -> Change {
+        let gone = self.baselines.keys().copied().filter(|&(seq, serial)| is_gone(seq, serial));
+        Change { baselines_gone: gone.collect(), ..self.draft().finish() }
+    }
+
+    /// Plans a baseline.
+    pub fn add_baseline(&self, key: (u64, u64), baseline: Baseline) -> Change {
+        let baselines_gone = self.baselines.contains_key(&key).then_some(key).into_iter().collect();
+        Change { baseline: Some((key, baseline)), baselines_gone, ..self.draft().finish() }
+    }
+
+    /// Makes a change that is on disk.
+    pub fn apply(&mut self, change: Change) {
+        let Change { state, saves: _, new, gone, forms, baseline, baselines_gone } = change;
+        self.state = state;
+        for window in gone {
+            self.take_out(&window);
+        }
+        for (window, form) in forms {
+            self.take_out(&window);
+            self.keep(window, form);
+        }
+        for key in baselines_gone {
+            self.baselines.remove(&key);
+        }
+        self.baselines.extend(baseline);
+        if let Some(window) = new {
+            self.keep(window, Form::Closed);
+        }
+    }
+
+    fn take_out(&mut self, window: &StoredWindow) {
+        let is_it = |other: &Arc<StoredWindow>| other.id == window.id;
+        let seq = window.seq();
+        if self.retained.get(&seq).is_some_and(|kept| is_it(&kept.window)) {
+            self.retained.remove(&seq);
+            self.bytes -= window.entry.bytes;
+        }
+        self.acknowledged.take_if(|window| is_it(window));
+        self.damaged.retain(|window| !is_it(window));
+        self.unreadable.remove(&seq);
+    }
+
+    /// The baseline of the open window of a deployment, or of the newest deployment if no serial is given; `None` if the
+    /// newest window has made the baseline needless.
+    pub fn baseline_of(&self, serial: Option<u64>) -> Option<((u64, u64), Baseline)> {
+        let newest = self.newest().map_or(0, |newest| newest.seq());
+        let fits = |((seq, of), _): &(&(u64, u64), &Baseline)| *seq > newest && serial.is_none_or(|s| s == *of);
+        self.baselines.iter().rev().find(fits).map(|(key, baseline)| (*key, baseline.clone()))
     }
 
     /// The last window that a collector has acknowledged.
     pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
         let known = self.limits.collectors.iter().any(|known| known == collector);
-        known.then(|| self.cursor(collector)).ok_or_else(|| AckError::UnknownCollector(collector.to_owned()))
-    }
-
-    /// Drops the oldest window, unless it is the only one. Returns false if none was dropped.
-    pub fn drop_oldest(&mut self, change: &mut Change) -> bool {
-        if self.retained.len() < 2 {
-            return false;
-        }
-        let Some((seq, kept)) = self.retained.pop_first() else { return false };
-        self.bytes -= kept.window.entry.bytes;
-        if kept.taken && self.limits.taken_counts {
-            change.served.push((seq, kept.form));
-        } else {
-            self.lose(seq);
-            change.lost.push((seq, kept.form));
-        }
-        true
-    }
-
-    /// Counts a window as damaged. Returns the form of its file; `None` if the window is not in the index any more.
-    pub fn damage(&mut self, seq: u64) -> Option<Form> {
-        if let Some(kept) = self.retained.remove(&seq) {
-            self.bytes -= kept.window.entry.bytes;
-            self.lose(seq);
-            self.state.damaged += 1;
-            return Some(kept.form);
-        }
-        self.acknowledged.take_if(|window| window.seq() == seq).map(|_| Form::Acked)
-    }
-
-    /// Counts a window as lost that could not be read before and turned out to be damaged.
-    pub fn lose_damaged(&mut self, seq: u64) {
-        if seq > self.state.acknowledged && !self.state.lost.contains(seq) {
-            self.lose(seq);
-            self.state.damaged += 1;
-        }
-    }
-
-    /// Marks a window as taken. Returns the form from which its file has to be renamed; `None` if there is nothing to
-    /// rename.
-    pub fn take(&mut self, seq: u64) -> Option<Form> {
-        let kept = self.retained.get_mut(&seq).filter(|kept| !kept.taken)?;
-        kept.taken = true;
-        Some(kept.form)
-    }
-
-    /// Records the new form of a file.
-    pub fn renamed(&mut self, seq: u64, form: Form) {
-        if let Some(kept) = self.retained.get_mut(&seq) {
-            kept.form = form;
-        }
+        let cursor = || self.state.cursor(collector);
+        known.then(cursor).ok_or_else(|| AckError::UnknownCollector(collector.to_owned()))
     }
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
@@ -256,8 +275,6 @@ impl Index {
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
         if let Some(kept) = self.retained.get(&seq) {
             Ok(Arc::clone(&kept.window))
-        } else if self.unreadable.contains_key(&seq) {
-            Err(Missing::Unreadable)
         } else if seq < self.state.first.max(1) || seq > self.state.last {
             Err(Missing::Never)
         } else if self.state.lost.contains(seq) {
@@ -281,32 +298,25 @@ impl Index {
         self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
     }
 
+    /// The windows that are taken and kept.
+    #[cfg(test)]
+    pub fn taken(&self) -> Vec<u64> {
+        self.retained.iter().filter(|(_, kept)| kept.taken).map(|(seq, _)| *seq).collect()
+    }
+
     /// The size of everything that is kept, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes + self.acknowledged.as_ref().map_or(0, |window| window.entry.bytes) + self.beside
+        let others = self.acknowledged.iter().chain(&self.damaged).map(|window| window.entry.bytes);
+        let baselines = self.baselines.values().map(|baseline| baseline.bytes);
+        self.bytes + others.chain(baselines).sum::<u64>()
     }
 
-    /// Notes the sizes of the files that are no windows of this index. `files` are all files.
-    pub fn weigh(&mut self, mut files: Vec<(String, u64)>) {
-        let acknowledged = self.acknowledged.as_ref().map(|window| window.entry.seq);
-        let is_window = |seq: u64| self.retained.contains_key(&seq) || acknowledged == Some(seq);
-        let is_beside = |name: &str| match directory::parse(name) {
-            Some((seq, form)) if Form::READABLE.contains(&form) => !is_window(seq),
-            _ => directory::is_baseline(name) || directory::damaged_number(name).is_some(),
-        };
-        files.retain(|(name, _)| is_beside(name));
-        self.beside = files.iter().map(|(_, bytes)| bytes).sum();
-        files.retain(|(name, _)| directory::damaged_number(name).is_some());
-        files.sort_by_key(|(name, _)| directory::damaged_number(name));
-        self.damaged = files.into();
-    }
-
-    /// Drops the oldest file that was set aside. Returns false if there is none.
-    pub fn drop_damaged(&mut self, change: &mut Change) -> bool {
-        let Some((name, bytes)) = self.damaged.pop_front() else { return false };
-        self.beside -= bytes;
-        change.damaged.push(name);
-        true
+    /// Everything that the store has of the probe: the ids of windows and of baselines.
+    pub fn all(&self) -> (Vec<(i64, bool)>, Vec<(i64, bool)>) {
+        let retained = self.retained.values().map(|kept| &kept.window);
+        let windows = retained.chain(&self.acknowledged).chain(&self.damaged);
+        let baselines = self.baselines.values().map(|baseline| (baseline.id, baseline.is_file));
+        (windows.map(|window| (window.id, window.is_file)).collect(), baselines.collect())
     }
 
     pub fn statistics(&self) -> Statistics {
@@ -321,9 +331,16 @@ impl Index {
         }
     }
 
-    /// The number of lost windows that no window has reported yet.
-    pub fn unreported(&self) -> u64 {
-        self.state.lost.total().saturating_sub(self.state.reported)
+    /// The number of lost windows that window `seq` has to report.
+    pub fn unreported(&self, seq: u64) -> u64 {
+        let lost = self.state.lost.total() - u64::from(self.is_reclaimed(seq));
+        lost.saturating_sub(self.state.reported)
+    }
+
+    /// True if `seq` is the last window, and was lost with its damaged body: it can be stored again, because the maps still
+    /// hold it.
+    pub fn is_reclaimed(&self, seq: u64) -> bool {
+        seq == self.state.last && self.state.lost.contains(seq)
     }
 
     /// The number of windows that were lost to collectors that are named.
@@ -331,51 +348,97 @@ impl Index {
         let State { lost, unclaimed, .. } = &self.state;
         if self.limits.collectors.is_empty() { 0 } else { lost.total().saturating_sub(*unclaimed) }
     }
+}
 
-    fn lose(&mut self, seq: u64) {
-        self.state.unclaimed += u64::from(self.limits.collectors.is_empty());
-        let oldest = self.retained.keys().next().copied().unwrap_or(u64::MAX);
-        self.state.lost.add(seq, oldest);
-        self.unsaved = true;
+impl Draft<'_> {
+    fn finish(mut self) -> Change {
+        self.change.saves = self.change.state != self.index.state;
+        self.change
     }
 
-    fn cursor(&self, collector: &str) -> u64 {
-        self.state.collectors.get(collector).map_or(0, |&seq| seq).max(self.state.acknowledged)
+    /// Takes back that the last window was lost, so that it can be stored again.
+    fn reclaim(&mut self, seq: u64) {
+        if self.index.is_reclaimed(seq) {
+            let state = &mut self.change.state;
+            state.lost.take_back(seq);
+            state.unclaimed -= u64::from(self.index.limits.collectors.is_empty()).min(state.unclaimed);
+        }
+    }
+
+    /// The oldest window that is left, unless it is the new one.
+    fn oldest(&self) -> Option<&Retained> {
+        let mut left = self.index.retained.range(self.from..);
+        left.find(|(seq, _)| Some(**seq) != self.page).map(|(_, kept)| kept)
+    }
+
+    /// Takes the oldest window out.
+    fn pop(&mut self) -> Option<(Arc<StoredWindow>, bool)> {
+        let kept = self.oldest()?;
+        let (window, taken) = (Arc::clone(&kept.window), kept.taken);
+        self.from = window.seq() + 1;
+        self.count -= 1;
+        self.bytes -= window.entry.bytes;
+        Some((window, taken))
+    }
+
+    fn lose(&mut self, seq: u64, oldest: Option<u64>) {
+        self.change.state.unclaimed += u64::from(self.index.limits.collectors.is_empty());
+        self.change.state.lost.add(seq, oldest.unwrap_or(u64::MAX));
+    }
+
+    fn drop_oldest(&mut self) -> bool {
+        if self.count < 2 {
+            return false;
+        }
+        let Some((window, taken)) = self.pop() else { return false };
+        if !(taken && self.index.limits.taken_counts) {
+            let new = self.change.new.as_ref().map(|new| new.seq());
+            let oldest = self.oldest().map(|kept| kept.window.seq()).or(new);
+            self.lose(window.seq(), oldest);
+        }
+        self.change.gone.push(window);
+        true
+    }
+
+    fn drop_damaged(&mut self) -> bool {
+        let Some(window) = self.index.damaged.get(self.damaged) else { return false };
+        self.damaged += 1;
+        self.bytes -= window.entry.bytes;
+        self.change.gone.push(Arc::clone(window));
+        true
     }
 
     /// Acknowledges the windows that all collectors have acknowledged.
-    fn release(&mut self, change: &mut Change) {
-        let cursors = self.limits.collectors.iter().map(|collector| self.cursor(collector));
+    fn release(&mut self) {
+        let cursors = self.index.limits.collectors.iter().map(|name| self.change.state.cursor(name));
         if let Some(seq) = cursors.min() {
-            self.acknowledge_for_all(seq, change);
+            self.acknowledge_for_all(seq);
         }
     }
 
-    fn acknowledge_for_all(&mut self, seq: u64, change: &mut Change) {
-        if seq <= self.state.acknowledged {
+    fn acknowledge_for_all(&mut self, seq: u64) {
+        if seq <= self.change.state.acknowledged {
             return;
         }
-        self.state.acknowledged = seq;
-        self.unsaved = true;
-        while let Some(first) = self.retained.first_entry().filter(|first| *first.key() <= seq) {
-            let (seq, Retained { window, form, .. }) = first.remove_entry();
-            self.bytes -= window.entry.bytes;
-            change.acknowledged.push((seq, form));
-            if self.retained.is_empty() {
-                self.acknowledged = Some(window);
-                change.newest_acknowledged = true;
+        self.change.state.acknowledged = seq;
+        while self.oldest().is_some_and(|kept| kept.window.seq() <= seq) {
+            let Some((window, _)) = self.pop() else { return };
+            if self.count == 0 {
+                // The newest one stays, because it has the sums.
+                self.change.gone.extend(self.index.acknowledged.iter().cloned());
+                self.bytes += window.entry.bytes;
+                self.change.forms.push((window, Form::Acknowledged));
+            } else {
+                self.change.gone.push(window);
             }
         }
     }
 
-    /// Drops the oldest windows until the limits are met. The window of a page drives out no other.
-    fn retire(&mut self, change: &mut Change) {
-        let page = self.retained.values().next_back().filter(|kept| kept.is_page());
-        let (extra, bytes) = page.map_or((0, 0), |page| (1, page.window.entry.bytes));
-        while self.retained.len() - extra > self.limits.retain && self.drop_oldest(change) {}
-        // A damaged file is of no use to a collector: it goes before any window.
-        while self.bytes() - bytes > self.limits.bytes
-            && (self.drop_damaged(change) || self.drop_oldest(change))
-        {}
+    /// Drops the oldest windows until the limits are met. `pages` windows are those of pages.
+    fn retire(&mut self, pages: usize) {
+        let limits = &self.index.limits;
+        while self.count - pages > limits.retain && self.drop_oldest() {}
+        // A damaged window is of no use to a collector: it goes before any other.
+        while self.bytes > limits.bytes && (self.drop_damaged() || self.drop_oldest()) {}
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::file::stored::WindowReader;
+use crate::body::stored::WindowReader;
 
 /// The windows that are being read, in the order in which they were opened.
 #[derive(Debug, Default)]

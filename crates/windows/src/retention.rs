@@ -7,7 +7,7 @@ use std::io;
 pub struct Limits {
     /// The largest number of windows; the newest stays in any case.
     pub retain: usize,
-    /// The largest size of their files, in bytes.
+    /// The largest size of all, in bytes.
     pub bytes: u64,
     /// The collectors that all have to acknowledge a window before it is removed.
     pub collectors: Vec<String>,
@@ -30,10 +30,8 @@ pub enum Missing {
     Never,
     #[error("the window was acknowledged")]
     Acknowledged,
-    #[error("the window was lost: it had to go, or its file was damaged, before it was acknowledged")]
+    #[error("the window was lost: it had to go, or it was damaged, before it was acknowledged")]
     Lost,
-    #[error("the file of the window can't be read and stays as it is")]
-    Unreadable,
 }
 
 /// The reason why an acknowledgement fails.
@@ -43,10 +41,10 @@ pub enum AckError {
     Beyond { newest: u64 },
     #[error("no collector is called {0}")]
     UnknownCollector(String),
-    /// The acknowledgement is in memory only and is lost when the daemon ends; a repetition tries to write it again.
+    /// Nothing was acknowledged.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
 }
 
-/// The number of damaged files that are kept for somebody to look at.
-pub const DAMAGED_FILES: usize = 8;
+/// The number of damaged windows that are kept for somebody to look at.
+pub const DAMAGED_WINDOWS: usize = 8;

@@ -1,24 +1,6 @@
-//! Windows on disk, kept until they are acknowledged:
-//!
-//! | file in `windows/PROBE/` | |
-//! |---|---|
-//! | `SEQ.window` | a window nobody has acknowledged |
-//! | `SEQ.taken` | the same, and the client that had it closed has all of it |
-//! | `SEQ.acked` | the newest window, acknowledged: kept until the next one |
-//! | `SEQ.damaged` | what was found not to be what was written; empty where there was no room for it and for the state |
-//! | `SEQ.lost` | empty: a window that had to go while there was no room to write that down in `state.json` |
-//! | `SEQ.SERIAL.baseline` | the base of the open window, see [`baseline`] |
-//! | `state.json` | which windows were lost, who has acknowledged what |
-//! | `state.damaged` | what took its place and can't be read |
-//! | `.new-*` | a file that is being written, or that waits to be written again ([`spare`](crate::file::spare)) |
-//!
-//! `state.json` is written before the files follow it; a start goes on with what a crash has left in between
-//! ([`restore`]). Where there is no room for it the files go first, and their names say why: a full disk does not
-//! keep windows from making room.
-//!
-//! A file that can't be read, or that a later version has written, stays as it is and is reported. This holds for the
-//! file of a single window; if the file is `state.json`, nothing in the whole directory is changed until it can be read
-//! ([`blocked`]).
+//! The windows of one probe, kept until they are acknowledged. The store has a row for each window and each baseline
+//! ([`rows`](crate::rows)), and one with the [`State`] of all. A change of them is planned in the index, committed to the
+//! store as one transaction, and applied to the index: a crash or a full disk leaves all of it or nothing.
 
 #[cfg(test)]
 pub mod tests;
@@ -27,36 +9,66 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use tokio::sync::watch;
 pub use twinprobe_ebpf_common::window::{Listing, Statistics};
+use twinprobe_store::{self as store, Database, Durable, Ticket};
 
-use crate::file::directory::{Directory, Form};
-use crate::file::head::ClosedBy;
-use crate::file::stored::{StoredWindow, WindowFiles};
+use crate::body::content::Content;
+use crate::body::draft::{Bodies, Body};
+use crate::body::head::ClosedBy;
+use crate::body::stored::{Source, StoredWindow};
 use crate::index::{Change, Index};
-use crate::restore;
 use crate::retention::{AckError, Limits, Missing};
+use crate::rows::{self, Form, Table, WindowRow};
 use crate::told::Told;
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
 pub struct Windows {
-    pub directory: Directory,
-    /// The lock under which a change is decided and its files are changed, before the next change. Taken before
-    /// `index`.
-    pub changes: Mutex<()>,
+    /// The number of these windows in the store: a name that is used again has other windows.
+    pub series: i64,
+    pub name: String,
+    pub database: Arc<Database>,
+    pub bodies: Arc<Bodies>,
+    /// The lock under which a change is planned, committed and applied, before the next one. Taken before `index`.
+    turn: Arc<Mutex<IsStored>>,
     /// The index. Nobody waits for the disk while holding this lock.
     pub index: Mutex<Index>,
     /// The number of the newest window that was ever committed.
     pub newest: watch::Sender<u64>,
-    pub itself: Weak<dyn WindowFiles>,
+    pub itself: Weak<Self>,
     /// The room on the file system that windows leave free, in bytes.
     keep_free: u64,
     /// The instant until which there is so much room that nobody has to look again.
     roomy_until: Mutex<Option<Instant>>,
     /// `None` if nobody is to be told.
     pub told: Option<Told>,
+    /// True while the disk counts as full.
+    #[cfg(test)]
+    pub is_full: std::sync::atomic::AtomicBool,
+}
+
+/// True if the store has a row of the series.
+pub type IsStored = bool;
+
+/// The turn of one change.
+pub type Turn = ArcMutexGuard<RawMutex, IsStored>;
+
+/// A change that was handed to the store.
+#[must_use]
+pub struct Submitted {
+    turn: Turn,
+    change: Change,
+    /// `None` if there is nothing to be changed.
+    ticket: Option<Ticket>,
+    body: Option<Body>,
+}
+
+impl std::fmt::Debug for Submitted {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Submitted").field("change", &self.change).finish_non_exhaustive()
+    }
 }
 
 /// The part of a small file system that windows leave free, where `keep_free` is more.
@@ -66,51 +78,137 @@ const KEEP_FREE_PART: u64 = 20;
 const ROOMY: u64 = 1 << 30;
 const ROOMY_FOR: Duration = Duration::from_millis(100);
 
-impl Windows {
-    /// Opens the directory and reads every file. Damaged files are logged and set aside.
-    #[cfg(test)]
-    pub fn open(path: std::path::PathBuf) -> Arc<Self> {
-        Self::open_in(Directory::new(path), 0, None)
-    }
+/// What all windows of a daemon share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub database: Arc<Database>,
+    pub bodies: Arc<Bodies>,
+    pub keep_free: u64,
+}
 
-    /// Does the same; windows leave `keep_free` bytes of the file system free, but no more than a twentieth of it.
-    pub fn open_in(directory: Directory, keep_free: u64, told: Option<Told>) -> Arc<Self> {
+impl Windows {
+    /// Makes the windows of a probe. `index` makes what the store has of them.
+    pub fn new(
+        Shared { database, bodies, keep_free }: Shared,
+        (series, name): (i64, &str),
+        is_stored: bool,
+        told: Option<Told>,
+        index: impl FnOnce(Weak<dyn Source>) -> Index,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
-            let files: Weak<dyn WindowFiles> = Weak::<Self>::clone(itself);
-            let index = restore::restore(&directory, &files);
+            let source: Weak<dyn Source> = Weak::<Self>::clone(itself);
+            let index = index(source);
             let newest = watch::Sender::new(index.state.last);
             Self {
-                directory,
-                changes: Mutex::default(),
+                series,
+                name: name.to_owned(),
+                database,
+                bodies,
+                turn: Arc::new(Mutex::new(is_stored)),
                 index: Mutex::new(index),
                 newest,
-                itself: files,
+                itself: Weak::clone(itself),
                 keep_free,
                 roomy_until: Mutex::default(),
                 told,
+                #[cfg(test)]
+                is_full: false.into(),
             }
         })
     }
 
-    /// Sets the limits and drops the windows that exceed them.
-    pub fn set_limits(&self, limits: Limits) {
-        let _turn = self.changes.lock();
-        if self.unblock().is_err() {
-            // The limits hold once the directory can be read.
-            self.index.lock().limits = limits;
-            return;
+    /// Takes the turn to change something.
+    pub fn turn(&self) -> Turn {
+        self.turn.lock_arc()
+    }
+
+    /// Hands a change to the store. `body` is that of the new window or baseline.
+    pub fn submit(&self, turn: Turn, change: Change, body: Option<Body>, durable: Durable) -> Submitted {
+        if change.is_empty() && body.is_none() {
+            return Submitted { turn, change, ticket: None, body };
         }
-        let change = self.index.lock().set_limits(limits);
-        // A failed save was logged, and the next change repeats it.
-        let _ = self.apply(&change);
+        let (series, name) = (self.series, self.name.clone());
+        let state = (change.saves || !*turn).then(|| change.state.encode());
+        let index = self.index.lock();
+        let new = change.new.as_ref().map(|window| WindowRow::new(series, window, Form::Closed));
+        let gone: Vec<i64> = change.gone.iter().map(|window| window.id).collect();
+        let forms = change.forms.iter().map(|(window, form)| WindowRow::new(series, window, *form));
+        let forms: Vec<WindowRow> = forms.collect();
+        let baseline = change.baseline.clone();
+        let baselines_gone = change.baselines_gone.iter().filter_map(|key| index.baselines.get(key));
+        let baselines_gone: Vec<i64> = baselines_gone.map(|baseline| baseline.id).collect();
+        drop(index);
+        let content = body.as_ref().and_then(|body| body.content.clone());
+        let frees = new.is_none() && baseline.is_none();
+        #[cfg(test)]
+        let is_full = self.is_full.load(std::sync::atomic::Ordering::Relaxed);
+        let ticket = self.database.submit(
+            durable,
+            frees,
+            Box::new(move |connection| {
+                #[cfg(test)]
+                if is_full {
+                    return Err(store::disk_full());
+                }
+                if let Some(state) = &state {
+                    rows::save_series(connection, series, &name, state)?;
+                }
+                gone.iter().try_for_each(|&id| rows::delete_window(connection, id))?;
+                baselines_gone.iter().try_for_each(|&id| rows::delete_baseline(connection, id))?;
+                forms.iter().try_for_each(|row| row.update(connection))?;
+                if let Some(row) = &new {
+                    row.insert(connection, content.as_deref())?;
+                }
+                if let Some((key, baseline)) = &baseline {
+                    rows::insert_baseline(connection, series, *key, baseline, content.as_deref())?;
+                }
+                Ok(())
+            }),
+        );
+        Submitted { turn, change, ticket: Some(ticket), body }
+    }
+
+    /// Waits until a change is in the store, and shows it. After an error nothing has changed.
+    pub fn finish(&self, submitted: Submitted) -> io::Result<()> {
+        let Submitted { mut turn, change, ticket, body } = submitted;
+        let Some(ticket) = ticket else { return Ok(()) };
+        self.database.wait(&ticket)?;
+        *turn = true;
+        let files = change.gone.iter().filter(|window| window.is_file).map(|window| window.id);
+        let mut files: Vec<i64> = files.collect();
+        let mut index = self.index.lock();
+        let baselines = change.baselines_gone.iter().filter_map(|key| index.baselines.get(key));
+        files.extend(baselines.filter(|baseline| baseline.is_file).map(|baseline| baseline.id));
+        index.apply(change);
+        drop(index);
+        body.into_iter().for_each(Body::named);
+        files.into_iter().for_each(|id| self.bodies.remove(id));
+        Ok(())
+    }
+
+    /// Makes a change that needs no body, and logs why it can't be made.
+    pub fn change(&self, turn: Turn, change: Change, durable: Durable) -> io::Result<()> {
+        if self.index.lock().removed {
+            return Ok(());
+        }
+        self.finish(self.submit(turn, change, None, durable)).inspect_err(|error| {
+            tracing::error!(probe = self.name, %error, "a change of windows could not be written");
+        })
+    }
+
+    /// Sets the limits and drops the windows that exceed them. What can't be dropped now goes with the next window.
+    pub fn set_limits(&self, limits: Limits) {
+        let turn = self.turn();
+        self.index.lock().limits = limits;
+        let change = self.index.lock().keep_limits();
+        let _ = self.change(turn, change, Durable::Now);
     }
 
     /// Acknowledges all windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<(), AckError> {
-        let _turn = self.changes.lock();
-        self.unblock().map_err(|error| AckError::NotWritten(error.kind()))?;
+        let turn = self.turn();
         let change = self.index.lock().acknowledge(seq, collector)?;
-        self.apply(&change).map_err(AckError::NotWritten)
+        self.change(turn, change, Durable::Now).map_err(|error| AckError::NotWritten(error.kind()))
     }
 
     /// The last window that a collector has acknowledged.
@@ -118,18 +216,12 @@ impl Windows {
         self.index.lock().acknowledged(collector)
     }
 
-    /// Records that the client that closed the window has received all of it.
+    /// Records that the client that closed the window has received all of it. A loss of power may undo that: then the
+    /// window is given once more.
     pub fn set_taken(&self, seq: u64) {
-        let _turn = self.changes.lock();
-        if self.unblock().is_err() {
-            return;
-        }
-        let taken = self.index.lock().take(seq);
-        if let Some(form) = taken
-            && self.directory.rename(seq, form, Form::Taken)
-        {
-            self.index.lock().renamed(seq, Form::Taken);
-        }
+        let turn = self.turn();
+        let change = self.index.lock().take(seq);
+        let _ = change.map(|change| self.change(turn, change, Durable::Soon));
     }
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
@@ -142,21 +234,15 @@ impl Windows {
         self.make_room(Index::drop_oldest)
     }
 
-    /// Makes room by dropping the oldest file that was set aside. Returns false if there was none.
+    /// Makes room by dropping the oldest window that was set aside. Returns false if there was none.
     pub fn drop_damaged(&self) -> bool {
         self.make_room(Index::drop_damaged)
     }
 
-    fn make_room(&self, drop: impl FnOnce(&mut Index, &mut Change) -> bool) -> bool {
-        let _turn = self.changes.lock();
-        if self.unblock().is_err() {
-            return false;
-        }
-        let mut change = Change::default();
-        let dropped = drop(&mut self.index.lock(), &mut change);
-        // A failed save was logged, and the next change repeats it.
-        let _ = self.apply(&change);
-        dropped
+    fn make_room(&self, plan: impl FnOnce(&Index) -> Option<Change>) -> bool {
+        let turn = self.turn();
+        let change = plan(&self.index.lock());
+        change.is_some_and(|change| self.change(turn, change, Durable::Now).is_ok())
     }
 
     /// Lists the retained windows after `after`.
@@ -164,21 +250,14 @@ impl Windows {
         self.index.lock().list(after)
     }
 
-    /// Returns a retained window, or the reason why it is not available. A file that could not be read is examined
-    /// again.
+    /// Returns a retained window, or the reason why it is not available.
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
-        self.look_again(seq);
         self.index.lock().get(seq)
     }
 
-    /// The newest window that can be read, acknowledged or not.
+    /// The newest window, acknowledged or not.
     pub fn newest(&self) -> Option<Arc<StoredWindow>> {
         self.index.lock().newest().cloned()
-    }
-
-    /// Lets window `seq` be written again if it is the last one and its file was damaged: the maps still hold it.
-    pub fn reclaim(&self, seq: u64) {
-        self.index.lock().reclaim(seq);
     }
 
     /// Tells whether the window was ever committed, whatever has become of it.
@@ -193,9 +272,9 @@ impl Windows {
         self.index.lock().state.last
     }
 
-    /// The number of lost windows that the next window has to report. Its commit counts as reported what its head says.
-    pub fn unreported_lost(&self) -> u64 {
-        self.index.lock().unreported()
+    /// The number of lost windows that window `seq` has to report. Its commit counts as reported what its head says.
+    pub fn unreported_lost(&self, seq: u64) -> u64 {
+        self.index.lock().unreported(seq)
     }
 
     /// Returns a receiver of the newest window's number, which also notifies of each new window.
@@ -213,7 +292,7 @@ impl Windows {
     }
 
     /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
-    /// A window that was not begun is whole in the maps, unlike one whose file could not be written to its end.
+    /// A window that was not begun is whole in the maps, unlike one whose body could not be written to its end.
     /// Where there was far more room a moment ago, windows of the clock are not looked at: each look takes a part of what
     /// such a window needs.
     pub fn expect_room(&self, by: ClosedBy) -> io::Result<()> {
@@ -222,23 +301,16 @@ impl Windows {
             return Ok(());
         }
         let newest = self.newest().map_or(0, |newest| newest.entry.bytes);
-        let (free, needed) = loop {
-            // The directory is made together with the first window.
-            let statistics =
-                self.directory.path().ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
-            let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
-            let total = system.f_blocks.saturating_mul(system.f_frsize);
-            let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
-            let free = system.f_bavail.saturating_mul(system.f_frsize);
-            if free > needed {
-                let roomy = free - needed > ROOMY;
-                *self.roomy_until.lock() = roomy.then(|| Instant::now() + ROOMY_FOR);
-                return Ok(());
-            }
-            if !self.directory.give_up_spares() {
-                break (free, needed);
-            }
-        };
+        let statistics = self.database.path().parent().and_then(|path| rustix::fs::statvfs(path).ok());
+        let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
+        let total = system.f_blocks.saturating_mul(system.f_frsize);
+        let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        if free > needed {
+            let roomy = free - needed > ROOMY;
+            *self.roomy_until.lock() = roomy.then(|| Instant::now() + ROOMY_FOR);
+            return Ok(());
+        }
         let reason = format!("No space left on device: {free} bytes are free, a window needs {needed}");
         Err(io::Error::new(io::ErrorKind::StorageFull, reason))
     }
@@ -249,15 +321,56 @@ impl Windows {
         if index.removed {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the probe was removed"));
         }
-        if let Some(file) = index.unreadable.get(&seq) {
-            let reason = format!("there is a file of window {seq} that can't be read: {}", file.reason);
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
-        }
-        if seq <= index.state.last {
+        if seq <= index.state.last && !index.is_reclaimed(seq) {
             let newest = index.state.last;
             let reason = format!("window {seq} would come after window {newest}");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         Ok(())
+    }
+
+    /// Removes all windows together with their probe by the change that is given to `commit`. Other holders of these
+    /// windows can write no more.
+    pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
+        let _turn = self.turn();
+        let (windows, baselines) = self.index.lock().all();
+        let files = windows.iter().chain(&baselines).filter(|(_, is_file)| *is_file).map(|(id, _)| *id);
+        let files: Vec<i64> = files.collect();
+        let series = self.series;
+        commit(Box::new(move |connection| {
+            windows.iter().try_for_each(|(id, _)| rows::delete_window(connection, *id))?;
+            baselines.iter().try_for_each(|(id, _)| rows::delete_baseline(connection, *id))?;
+            rows::delete_series(connection, series)
+        }))?;
+        self.index.lock().removed = true;
+        files.into_iter().for_each(|id| self.bodies.remove(id));
+        Ok(())
+    }
+}
+
+impl Source for Windows {
+    fn content(&self, window: &StoredWindow) -> io::Result<Content> {
+        if window.is_file {
+            return self.bodies.open(window.id).map(Content::File);
+        }
+        let body = rows::body(&self.database, Table::Windows, window.id)?;
+        body.map(Content::Bytes).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn set_aside(&self, window: &StoredWindow, reason: &str) {
+        let turn = self.turn();
+        // A window that is not in the index was acknowledged or dropped while it was read.
+        let Some(change) = self.index.lock().damage(window.id) else { return };
+        tracing::error!(probe = self.name, seq = window.seq(), reason, "a window is damaged and set aside");
+        let _ = self.change(turn, change, Durable::Now);
+    }
+
+    fn note_readable(&self, window: &StoredWindow, is_readable: bool) {
+        let mut index = self.index.lock();
+        if is_readable {
+            index.unreadable.remove(&window.seq());
+        } else {
+            index.unreadable.insert(window.seq());
+        }
     }
 }

@@ -237,17 +237,16 @@ impl Engine {
         self.change(move |engine| {
             let _turn = turn;
             let probe = engine.get(&name)?;
-            engine.store.remove(&name)?;
+            engine.windows.remove(&name, |windows| engine.store.remove(&name, windows))?;
             crash::point("forgotten");
             engine.take_out(&probe);
-            engine.windows.remove(&name);
             tracing::info!(probe = name, "removed");
             Ok(())
         })
         .await?
     }
 
-    /// Takes a probe without a file out of the list and out of the kernel. Its windows stay.
+    /// Takes a probe without a record out of the list and out of the kernel. Its windows stay.
     pub fn take_out(self: &Arc<Self>, probe: &Probe) {
         self.probes.write().remove(&probe.name);
         probe.detach();

@@ -11,6 +11,20 @@ use twinprobe_kernel::private::{Lock, try_lock};
 pub enum StoreError {
     #[error("the state directory {0} is in use by another twinprobe; give each its own --state-dir")]
     InUse(PathBuf),
+    #[error(transparent)]
+    Open(#[from] twinprobe_store::OpenError),
+    #[error("{what} can't be written to the store")]
+    Write {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{what} can't be read from the store")]
+    Read {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("{action} {path} failed")]
     Io {
         action: &'static str,
@@ -20,9 +34,8 @@ pub enum StoreError {
     },
 }
 
-/// The prefixes of temporary files: of a file that is being written, and of a replaced file until the new one is on
-/// disk to stay.
-pub const TEMPORARY: [&str; 2] = [".new-", ".old-"];
+/// The prefix of a file that is being written.
+pub const TEMPORARY: &str = ".new-";
 
 pub fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
@@ -52,7 +65,7 @@ pub fn lock(path: &Path, directory: &Path) -> io::Result<Option<Vec<File>>> {
     }
     // Everybody could open the file that an earlier version has made, and who has it open can lock it at any time. The
     // earlier version itself knows this file only.
-    let new = tempfile::Builder::new().prefix(TEMPORARY[0]).tempfile_in(directory);
+    let new = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory);
     let replaced = new.and_then(|new| {
         try_lock(new.as_file())?;
         Ok(new.persist(path)?)

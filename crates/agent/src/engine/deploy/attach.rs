@@ -74,7 +74,7 @@ impl Probe {
         warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
         let begun =
-            begin(&mut readers, &deployable, running, history.before, history.replaces, &windows, &name);
+            begin(&mut readers, &deployable, running, history.before, history.replaces, &windows);
         let prepared = begun.map_err(EngineError::from).and_then(|awaited| {
             crash::point("saved");
             let (objects, cost) = (&loaded.objects, loaded.cost);

@@ -1,7 +1,6 @@
 //! The end of a lease. Packets go to the probe no more, its last window is closed, and the probe is removed. Windows that
 //! nobody has acknowledged stay readable for a while.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -103,16 +102,13 @@ impl Engine {
             let _turn = turn;
             let kept = probe.retained();
             let is_kept = kept.is_needed();
-            if is_kept {
-                engine.store.keep_expired(&probe.name)?;
-                crash::point("kept");
+            match probe.lease().filter(|_| is_kept) {
+                Some(_) => engine.store.expire(&probe.name)?,
+                None => engine.windows.remove(&probe.name, |windows| engine.store.remove(&probe.name, windows))?,
             }
-            engine.store.remove(&probe.name).inspect_err(|_| engine.store.forget_expired(&probe.name))?;
             crash::point("expired");
             if let Some(lease) = probe.lease().filter(|_| is_kept) {
                 engine.watch_expired(&probe.name, kept, lease);
-            } else {
-                engine.windows.remove(&probe.name);
             }
             engine.take_out(&probe);
             tracing::info!(probe = probe.name, "removed, since its lease has ended");
@@ -121,18 +117,9 @@ impl Engine {
         .await?
     }
 
-    /// Goes on with the windows of probes whose leases have ended under an earlier daemon. Adds their names to `names`,
-    /// those of the stored probes.
-    pub fn restore_expired(
-        self: &Arc<Self>,
-        mut names: BTreeSet<String>,
-    ) -> Result<BTreeSet<String>, StoreError> {
+    /// Goes on with the windows of probes whose leases have ended under an earlier daemon.
+    pub fn restore_expired(self: &Arc<Self>) -> Result<(), StoreError> {
         for (name, stored) in self.store.load_expired()? {
-            if names.contains(&name) {
-                // The daemon ended before the probe's own file was removed, or after the probe was created anew.
-                self.store.forget_expired(&name);
-                continue;
-            }
             match stored {
                 Ok(stored) => self.go_on_with_expired(&name, &stored),
                 Err(Unread(reason)) => {
@@ -143,9 +130,8 @@ impl Engine {
                     );
                 }
             }
-            names.insert(name);
         }
-        Ok(names)
+        Ok(())
     }
 
     fn go_on_with_expired(self: &Arc<Self>, name: &str, stored: &StoredProbe) {
@@ -166,24 +152,25 @@ impl Engine {
             while let Some(engine) = engine.upgrade().filter(|engine| engine.expired.is(&name, lease)) {
                 let left = lease.left();
                 if left.is_zero() {
-                    let _ = engine.change(move |engine| engine.forget_expired(&name, lease)).await;
-                    return;
+                    let of = name.clone();
+                    // What can't be removed now stays until it can.
+                    let _ = engine.change(move |engine| engine.forget_expired(&of, lease)).await;
                 }
                 drop(engine);
-                tokio::time::sleep(left.min(LOOK)).await;
+                tokio::time::sleep(if left.is_zero() { AGAIN } else { left.min(LOOK) }).await;
             }
         });
     }
 
     /// Removes the windows of an expired probe, if they are still those with this lease. To be called while nothing else
     /// changes.
-    fn forget_expired(&self, name: &str, lease: Lease) {
+    fn forget_expired(&self, name: &str, lease: Lease) -> Result<(), StoreError> {
         if self.expired.is(name, lease) {
+            self.windows.remove(name, |windows| self.store.forget_expired(name, windows))?;
             self.expired.remove(name);
-            self.store.forget_expired(name);
-            self.windows.remove(name);
             self.disturbed.send_modify(|_| {});
         }
+        Ok(())
     }
 
     /// Removes the windows of an expired probe if all of them are acknowledged.
@@ -192,16 +179,15 @@ impl Engine {
             && !retained.is_needed()
         {
             let name = name.to_owned();
-            self.change(move |engine| engine.forget_expired(&name, lease)).await?;
+            self.change(move |engine| engine.forget_expired(&name, lease)).await??;
         }
         Ok(())
     }
 
-    /// Hands the windows of an expired probe on to the probe of the same name that has been created.
+    /// Hands the windows of an expired probe on to the probe of the same name that has been created: the commit of its
+    /// record has done so on disk.
     pub fn hand_on_expired(&self, name: &str) {
-        if self.expired.remove(name) {
-            self.store.forget_expired(name);
-        }
+        self.expired.remove(name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the stored
 //! probes that do not run any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -76,7 +76,6 @@ impl Engine {
                 self.kernel.host.skip_serials(running.deployment.serial);
             }
         }
-        let names: BTreeSet<String> = stored.iter().map(|(name, _)| name.clone()).collect();
         let mut serials = Vec::new();
         let (mut adopted, mut others) = (Vec::new(), Vec::new());
         for (name, stored) in stored {
@@ -135,9 +134,7 @@ impl Engine {
             probe.resume();
             self.insert(probe);
         }
-        // An interrupted removal is finished. A probe that has a file stays, even if the file can't be read.
-        self.store.forget_others(&names);
-        self.windows.sweep(&self.restore_expired(names)?);
+        self.restore_expired()?;
         self.store.sweep_objects();
         self.watch();
         self.listed.store(true, Ordering::Release);

@@ -2,12 +2,12 @@
 //! disk.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::num::NonZeroU32;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
+use twinprobe_store::Durable;
 use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
 
 use crate::engine::deploy::history::Before;
@@ -15,11 +15,6 @@ use crate::engine::error::CloseError;
 use crate::engine::probe::group::groups;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
-
-/// Writes the base of the deployment with this serial to disk.
-fn save(windows: &Windows, probe: &str, epoch: u64, serial: u64, parts: &[Part]) -> io::Result<()> {
-    if parts.is_empty() { Ok(()) } else { windows.write_baseline(probe, epoch, serial, parts) }
-}
 
 /// Makes the metrics go on with the base on disk.
 fn go_on<'a>(
@@ -47,7 +42,6 @@ pub fn begin(
     before: Option<Before>,
     replaces: bool,
     windows: &Windows,
-    probe: &str,
 ) -> Result<Option<Before>, CloseError> {
     let serial = deployable.record().serial;
     let kept_ones = readers.iter_mut().filter(|reader| !replaces || reader.carries());
@@ -60,11 +54,10 @@ pub fn begin(
         }
         (None, Some(before)) => match go_on(kept_ones, windows, before) {
             Ok(()) => {}
-            Err(BaseError::Unreadable { .. }) => {
+            Err(BaseError { .. }) => {
                 windows.pass_baseline_on(before.0, serial)?;
                 return Ok(Some(Before(Some(serial))));
             }
-            Err(error) => return Err(error.into()),
         },
         // A new probe has no base.
         (None, None) => {}
@@ -72,7 +65,8 @@ pub fn begin(
     if old.is_some() || before.is_some() || windows.last_seq() > 0 {
         let open = deployable.open_rows()?;
         let parts: Vec<Part> = readers.iter().flat_map(|reader| reader.parts(&open)).collect();
-        save(windows, probe, deployable.epoch(), serial, &parts)?;
+        // The record of the deployment, which is committed next, makes it last.
+        windows.write_baseline((deployable.epoch(), serial), &parts, Durable::Soon)?;
     }
     Ok(None)
 }
@@ -110,7 +104,7 @@ impl Running {
             (&self.config.name, self.attached.epoch.current(), self.attached.record.serial);
         if !remains.is_empty() {
             let parts: Vec<Part> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
-            if let Err(error) = save(&self.windows, probe, epoch, serial, &parts) {
+            if let Err(error) = self.windows.write_baseline((epoch, serial), &parts, Durable::Now) {
                 tracing::error!(probe, %error, "replaced programs' counts wait for the next window");
             }
         }

@@ -10,7 +10,7 @@ use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{Quiesced, crash};
 use twinprobe_windows::{
-    ClosedBy, Filed, Listed, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
+    ClosedBy, Filed, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
 };
 
 use crate::engine::error::CloseError;
@@ -63,7 +63,7 @@ impl Running {
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.begin_close(by)?;
         let stored = match self.store(by)? {
-            Stored::New(new) => Some(self.list(*new)?.follow()),
+            Stored::New(new) => Some(self.list(*new)?),
             Stored::Known(known) => known,
         };
         self.empty(by)?;
@@ -106,7 +106,6 @@ impl Running {
             Next::Store => {}
         }
         self.windows.expect_room(by)?;
-        self.windows.reclaim(epoch);
         for group in groups(&self.readers) {
             group::gather(&mut self.readers, group, &quiesced)?;
         }
@@ -128,7 +127,7 @@ impl Running {
                 duration_ns: Some(span.duration_ns),
                 clock_step_ns: span.step_ns,
                 quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
-                lost_windows: self.windows.unreported_lost(),
+                lost_windows: self.windows.unreported_lost(epoch),
             },
             format: self.config.format,
             context,
@@ -157,7 +156,7 @@ impl Running {
     }
 
     /// Waits until a stored window is on disk to stay.
-    pub fn list(&mut self, New { filed, head }: New) -> Result<Listed, CloseError> {
+    pub fn list(&mut self, New { filed, head }: New) -> Result<Arc<StoredWindow>, CloseError> {
         let listed = filed.list()?;
         completeness::note_losses(&mut self.readers, Some(&head));
         // The window that contains the rows of earlier deployments is stored.

@@ -101,11 +101,8 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
     let why = match missing {
         Missing::Never => "has not been closed",
         Missing::Acknowledged => "has been acknowledged",
-        Missing::Unreadable => {
-            "is there, but its file can't be read now or was written by a later version; it stays as it is, see the log"
-        }
         Missing::Lost => {
-            "was lost: more were to be retained than the configuration or the daemon allows, or its file was damaged"
+            "was lost: more were to be retained than the configuration or the daemon allows, or it was damaged"
         }
     };
     EngineError::Missing(format!(

@@ -134,17 +134,11 @@ fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
             None => {}
         }
     }
-    // The first waits for the disk, and has all others written as well.
-    let mut listed = Vec::new();
+    // The first waits for the disk, and has all others committed as well.
     for (mut one, new) in stored {
-        match new.map(|new| one.step(|running| running.list(new))) {
-            Some(Some(new)) => listed.push((one, Some(new))),
-            Some(None) => {}
-            None => listed.push((one, None)),
+        if new.is_some_and(|new| one.step(|running| running.list(new)).is_none()) {
+            continue;
         }
-    }
-    for (mut one, new) in listed {
-        new.map(twinprobe_windows::Listed::follow);
         if one.step(|running| running.empty(ClosedBy::Schedule)).is_some() {
             one.end(None);
         }

@@ -1,4 +1,4 @@
-//! The files of all versions so far, which every later version has to read. A file of the present version is also
+//! The bodies of all versions so far, which every later version has to read. One of the present version is also
 //! compared byte by byte: a change of what is written needs a new version and a new file here. `UPDATE_GOLDEN=1` writes
 //! the files that are missing.
 
@@ -8,8 +8,10 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::baseline::Base;
-use crate::file::part::{Part, PartContent, ages_as_rows};
+use crate::body::part::{Part, PartContent, ages_as_rows};
+use crate::rows;
 use crate::state::State;
+use crate::windows::tests::scene::put_body;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/windows/tests/golden")).join(name)
@@ -27,11 +29,11 @@ fn assert_golden(name: &str, written: &[u8]) {
     assert!(golden(name) == written, "{name} is written in another way: give the format another version");
 }
 
-/// Creates a directory with one file.
-fn with(name: &str, bytes: &[u8]) -> (TempDir, Arc<Windows>) {
+/// Makes a store with one window that has this body.
+fn with(seq: u64, bytes: &[u8]) -> (TempDir, Arc<Windows>) {
     let directory = directory();
-    fs::write(directory.path().join(name), bytes).unwrap();
-    let windows = Windows::open(directory.path().to_owned());
+    let windows = open(directory.path());
+    put_body(directory.path(), &commit(&windows, seq, 1), bytes);
     (directory, windows)
 }
 
@@ -52,7 +54,7 @@ fn sum(of: Direction, map: &str, through: u64) -> Part {
 /// The golden file is from a daemon that kept sums in files of their own: 7 packets.
 #[test]
 fn windows_of_the_first_format_are_read() {
-    let (_directory, windows) = with("2.taken", &golden("window-1"));
+    let (_directory, windows) = with(2, &golden("window-1"));
     let reader = windows.get(2).unwrap().open().unwrap();
     let names: Vec<String> = reader.head.metrics.iter().map(|metric| metric.name.clone()).collect();
     assert_eq!(names, ["in_array", "in_hash", "in_percpu_array"]);
@@ -82,7 +84,7 @@ fn golden_head() -> WindowHead {
 /// Checks that the golden file `name` is read as the window with this head and with the sums of both directions.
 #[track_caller]
 fn assert_window(name: &str, head: &WindowHead) {
-    let (_directory, windows) = with("7.acked", &golden(name));
+    let (_directory, windows) = with(7, &golden(name));
     let reader = windows.newest().unwrap().open().unwrap();
     assert_eq!(*reader.head, *head);
     assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
@@ -101,7 +103,7 @@ fn windows_of_the_second_format_are_read() {
 #[test]
 fn windows_of_this_format_are_read_and_written() {
     let directory = directory();
-    let windows = Windows::open(directory.path().to_owned());
+    let windows = open(directory.path());
     let mut head = golden_head();
     head.metrics[0].sample = NonZeroU32::new(100);
     let mut writer = windows.write(&head).unwrap();
@@ -109,8 +111,7 @@ fn windows_of_this_format_are_read_and_written() {
         writer.rows(place, &rows(3, 4)).unwrap();
         writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
     }
-    writer.commit().unwrap();
-    assert_golden("window-3", &fs::read(directory.path().join("7.window")).unwrap());
+    assert_golden("window-3", &bytes(&writer.commit().unwrap()));
     assert_window("window-3", &head);
 }
 
@@ -125,10 +126,20 @@ fn golden_parts() -> [Part; 2] {
     [sum(Direction::Ingress, "a", 8), open]
 }
 
+/// Makes a store with one baseline, of window 9 and serial 12, that has this body.
+fn with_baseline(bytes: &[u8]) -> (TempDir, Arc<Windows>) {
+    let directory = directory();
+    let windows = open(directory.path());
+    windows.write_baseline((9, 12), &[], Durable::Now).unwrap();
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    tamper(directory.path(), &format!("UPDATE baselines SET body = x'{digits}'"));
+    (directory, windows)
+}
+
 /// The golden file is from a daemon that had one metric for each map.
 #[test]
 fn baselines_of_the_first_format_are_read() {
-    let (_directory, windows) = with("9.12.baseline", &golden("baseline-1"));
+    let (_directory, windows) = with_baseline(&golden("baseline-1"));
     let base = Base { through: 8, parts: golden_parts().into() };
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
 }
@@ -136,21 +147,25 @@ fn baselines_of_the_first_format_are_read() {
 #[test]
 fn baselines_of_this_format_are_read_and_written() {
     let directory = directory();
-    let windows = Windows::open(directory.path().to_owned());
-    let [sum, open] = golden_parts();
+    let windows = open(directory.path());
+    let [sum, open_rows] = golden_parts();
     let named = |name: &str| Part { metric: Some(name.into()), ..sum.clone() };
-    let parts = [named("x"), named("y"), open];
-    windows.write_baseline("p", 9, 12, &parts).unwrap();
-    assert_golden("baseline-2", &fs::read(directory.path().join("9.12.baseline")).unwrap());
+    let parts = [named("x"), named("y"), open_rows];
+    windows.write_baseline((9, 12), &parts, Durable::Now).unwrap();
+    let id = windows.index.lock().all().1[0].0;
+    let body = rows::body(&windows.database, rows::Table::Baselines, id).unwrap().unwrap();
+    assert_golden("baseline-2", &body);
 
-    let (directory, windows) = with("9.12.baseline", &golden("baseline-2"));
+    let (directory, windows) = with_baseline(&golden("baseline-2"));
     let base = Base { through: 8, parts: parts.into() };
-    assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
-    assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");
-    assert_eq!(windows.base(None).unwrap(), Some(base));
+    for windows in [&windows, &open(directory.path())] {
+        assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
+        assert_eq!(windows.base(Some(11)).unwrap(), None, "it is another deployment's");
+        assert_eq!(windows.base(None).unwrap(), Some(base.clone()));
+    }
     commit(&windows, 9, 1);
     assert_eq!(windows.base(Some(12)).unwrap().unwrap().through, 9, "the window has its sums");
-    assert_eq!(files(directory.path()), ["9.window", "state.json"]);
+    assert_eq!(windows.index.lock().all().1, []);
 }
 
 #[test]
@@ -161,6 +176,6 @@ fn states_are_read_and_written() {
     state.collectors.insert("a".into(), 6);
     state.lost.add(2, 9);
     (state.reported, state.reported_through) = (1, 9);
-    assert_golden("state-1.json", &state.encode().unwrap());
+    assert_golden("state-1.json", &state.encode());
     assert_eq!(State::decode(&golden("state-1.json")).unwrap(), state);
 }

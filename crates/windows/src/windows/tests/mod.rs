@@ -1,6 +1,6 @@
-//! Windows against real files; the format alone in `format`, everything in random order in `random`.
+//! Windows against a real store; what is damaged in `damage`, everything in random order in `random`.
 
-pub mod faults;
+pub mod damage;
 pub mod format;
 pub mod fuzz;
 pub mod golden;
@@ -9,7 +9,6 @@ pub mod random;
 pub mod retention;
 pub mod scene;
 pub mod threads;
-pub mod unreadable;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +18,38 @@ use twinprobe_ebpf_common::{
     Aggregation, Completeness, Context, Direction, Format, Origin, SeriesRules, Temporality, Window,
 };
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
+use twinprobe_store::{Connection, Database, Durable};
 
-use crate::file::head::{ClosedBy, StoredMetric, WindowHead};
-use crate::file::stored::StoredWindow;
+use crate::body::head::{ClosedBy, StoredMetric, WindowHead};
+use crate::body::stored::StoredWindow;
+use crate::store::WindowStore;
 use crate::windows::Windows;
 
 /// Makes a directory in memory where that is possible: the tests do not cover a loss of power.
 pub fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The windows of all probes in a state directory.
+pub fn store(directory: &Path) -> WindowStore {
+    limited(directory, u64::MAX)
+}
+
+pub fn limited(directory: &Path, budget: u64) -> WindowStore {
+    WindowStore::open(directory, &Database::open(directory).unwrap(), budget, 0).unwrap()
+}
+
+/// The windows of the probe `p`.
+pub fn open(directory: &Path) -> Arc<Windows> {
+    store(directory).of("p")
+}
+
+/// Changes the store as nobody does who knows what it means.
+pub fn tamper(directory: &Path, sql: &str) {
+    let database = Database::open(directory).unwrap();
+    let sql = sql.to_owned();
+    let change = Box::new(move |connection: &Connection| connection.execute_batch(&sql));
+    database.commit(Durable::Now, false, change).unwrap();
 }
 
 fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> Arc<TableLayout> {
@@ -92,7 +115,7 @@ pub fn rows(seq: u64, size: usize) -> RawTable {
 
 /// Commits a window with `size` rows.
 pub fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow> {
-    let mut writer = windows.write(&head(seq, ClosedBy::Read, windows.unreported_lost())).unwrap();
+    let mut writer = windows.write(&head(seq, ClosedBy::Read, windows.unreported_lost(seq))).unwrap();
     writer.rows(0, &rows(seq, size)).unwrap();
     writer.commit().unwrap()
 }
@@ -101,10 +124,19 @@ pub fn numbers(windows: &Windows) -> Vec<u64> {
     windows.list(0).windows.iter().map(|window| window.seq).collect()
 }
 
-/// Lists the names of all files, in order.
-fn files(directory: &Path) -> Vec<String> {
+/// Returns the body of a window.
+fn bytes(window: &StoredWindow) -> Vec<u8> {
+    let content = window.source.upgrade().unwrap().content(window).unwrap();
+    let mut bytes = vec![0; usize::try_from(content.len().unwrap()).unwrap()];
+    content.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Lists the large bodies.
+fn bodies(directory: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-    let mut names: Vec<String> = std::fs::read_dir(directory).unwrap().map(name).collect();
+    let Ok(entries) = std::fs::read_dir(directory.join(crate::BODIES)) else { return Vec::new() };
+    let mut names: Vec<String> = entries.map(name).collect();
     names.sort();
     names
 }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::file::directory::Form;
-use crate::file::head::ClosedBy;
+use crate::body::head::ClosedBy;
 use crate::retention::{AckError, Limits, Missing};
 use crate::windows::{Statistics, Windows};
 
@@ -112,7 +111,7 @@ impl Model {
         self.acked = self.acked.filter(|&acked| acked != seq);
     }
 
-    /// The numbers of the windows that have a file.
+    /// The numbers of the windows that are there.
     pub fn files(&self) -> Vec<u64> {
         self.retained.keys().copied().chain(self.acked).collect()
     }
@@ -157,22 +156,6 @@ impl Model {
         }
     }
 
-    /// Takes over the cursors that are left after a crash on a full disk: older ones are possible, but not older than
-    /// the removed windows.
-    pub fn forget_cursors(&mut self, windows: &Windows) {
-        let index = windows.index.lock();
-        assert!(index.state.acknowledged <= self.acknowledged);
-        self.acknowledged = index.state.acknowledged;
-        let known = &index.state.collectors;
-        self.cursors
-            .iter_mut()
-            .for_each(|(name, seq)| *seq = known.get(name).map_or(0, |&known| known.min(*seq)));
-        // A collector that was removed and added again has the cursor it had before both changes.
-        for (name, &seq) in known.iter().filter(|(name, _)| self.limits.collectors.contains(name)) {
-            self.cursors.entry(name.clone()).or_insert(seq);
-        }
-    }
-
     fn cursor(&self, name: &str) -> Result<u64, AckError> {
         if self.limits.collectors.iter().any(|known| known == name) {
             Ok(self.cursors.get(name).map_or(self.acknowledged, |&seq| seq.max(self.acknowledged)))
@@ -202,10 +185,13 @@ impl Model {
 /// Returns what [`Model::view`] returns, for real windows.
 pub fn view(windows: &Windows) -> View {
     let last = windows.last_seq();
-    let files = windows.directory.scan().unwrap();
     let listing = |after| {
         let listing = windows.list(after);
         (listing.windows.iter().map(|entry| (entry.seq, entry.bytes)).collect(), listing.lost_windows)
+    };
+    let (taken, acknowledged_for_all) = {
+        let index = windows.index.lock();
+        (index.taken(), index.state.acknowledged)
     };
     View {
         listings: (0..last + 2).map(listing).collect(),
@@ -214,10 +200,10 @@ pub fn view(windows: &Windows) -> View {
         last,
         newest: windows.newest().map(|window| window.seq()),
         untaken: windows.untaken().iter().map(|window| window.seq()).collect(),
-        unreported: windows.unreported_lost(),
+        unreported: windows.unreported_lost(last + 1),
         statistics: windows.statistics(),
         acknowledged: COLLECTORS.map(|name| windows.acknowledged(name)).to_vec(),
-        acknowledged_for_all: windows.index.lock().state.acknowledged,
-        taken: files.iter().filter(|file| file.1 == Form::Taken).map(|file| file.0).collect(),
+        acknowledged_for_all,
+        taken,
     }
 }

@@ -3,14 +3,14 @@
 use std::thread;
 
 use super::*;
-use crate::file::stored::WindowError;
+use crate::body::stored::WindowError;
 use crate::retention::Limits;
 
 const WINDOWS: u64 = 300;
 
 /// Commits a window and returns the number of lost windows that it reports.
 fn write(windows: &Arc<Windows>, seq: u64) -> u64 {
-    let reports = windows.unreported_lost();
+    let reports = windows.unreported_lost(seq);
     commit(windows, seq, 20);
     reports
 }
@@ -18,7 +18,7 @@ fn write(windows: &Arc<Windows>, seq: u64) -> u64 {
 #[test]
 fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
     let directory = directory();
-    let windows = Windows::open(directory.path().to_owned());
+    let windows = open(directory.path());
     windows.set_limits(Limits { retain: 4, ..Limits::default() });
     let reported = thread::scope(|scope| {
         let writer = scope.spawn(|| (1..=WINDOWS).map(|seq| write(&windows, seq)).sum::<u64>());
@@ -47,7 +47,7 @@ fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
     let statistics = windows.statistics();
     assert_eq!(statistics.damaged, 0);
     assert_eq!(windows.last_seq(), WINDOWS);
-    let found = Windows::open(directory.path().to_owned());
+    let found = open(directory.path());
     assert_eq!((found.statistics(), numbers(&found)), (statistics, numbers(&windows)));
-    assert_eq!(reported + windows.unreported_lost(), statistics.lost);
+    assert_eq!(reported + windows.unreported_lost(WINDOWS + 1), statistics.lost);
 }

@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::{
     Temporality, Window,
 };
 
-use crate::file::format::FileHead;
+use crate::body::format::FileHead;
 
 /// Everything that rendering a window needs, so that the window gives the same bytes for ever.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The bytes of a window file and of a baseline:
+//! The bytes of a window's body and of a baseline's:
 //!
 //! | bytes | |
 //! |---|---|
@@ -12,14 +12,14 @@
 //! Numbers are little-endian. The digest is compared before any other content is used. Every version begins with the
 //! magic and ends with the digest, so that a file of a later version is told from a damaged one.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt as _;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::RawTable;
+
+use crate::body::content::Content;
 
 const DIGEST: u64 = 32;
 const CHUNK: u8 = 1;
@@ -67,7 +67,13 @@ pub enum Unusable {
     #[error("it has format {0}, and this version of twinprobe knows formats up to {1}; use a later one")]
     Newer(u8, u8),
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Unusable {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof { damaged("it ends too early") } else { Self::Io(error) }
+    }
 }
 
 fn damaged(reason: impl Into<String>) -> Unusable {
@@ -133,8 +139,8 @@ fn size(table: &RawTable) -> u64 {
 
 /// Reads the whole file once, compares its digest, and finds the positions of its parts. Returns the head and, for each
 /// table, its chunks in the order in which they were written; the rows stay in the file.
-pub fn examine<H: FileHead>(file: &File) -> Result<(H, Vec<Vec<ChunkSpan>>), Unusable> {
-    let length = file.metadata()?.len();
+pub fn examine<H: FileHead>(file: &Content) -> Result<(H, Vec<Vec<ChunkSpan>>), Unusable> {
+    let length = file.len()?;
     let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
     compare_digest(file, end)?;
     let magic = take(file, 0, 8, end)?;
@@ -166,7 +172,7 @@ pub fn examine<H: FileHead>(file: &File) -> Result<(H, Vec<Vec<ChunkSpan>>), Unu
 }
 
 /// Reads the table at `place` of a file that was examined.
-pub fn read_table(file: &File, place: ChunkSpan) -> io::Result<RawTable> {
+pub fn read_table(file: &Content, place: ChunkSpan) -> io::Result<RawTable> {
     let length = usize::try_from(place.length).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, place.offset)?;
@@ -176,7 +182,7 @@ pub fn read_table(file: &File, place: ChunkSpan) -> io::Result<RawTable> {
 }
 
 /// Reads the tables at `places` as one table.
-pub fn read_all(file: &File, places: &[ChunkSpan]) -> io::Result<RawTable> {
+pub fn read_all(file: &Content, places: &[ChunkSpan]) -> io::Result<RawTable> {
     let mut table = RawTable::default();
     for &place in places {
         table.append(&read_table(file, place)?);
@@ -184,18 +190,15 @@ pub fn read_all(file: &File, places: &[ChunkSpan]) -> io::Result<RawTable> {
     Ok(table)
 }
 
-fn compare_digest(file: &File, end: u64) -> Result<(), Unusable> {
+fn compare_digest(file: &Content, end: u64) -> Result<(), Unusable> {
     let mut digest = Sha256::new();
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; usize::try_from(end).map_or(PIECE, |end| end.min(PIECE))];
     let mut at = 0;
     while at < end {
         let wanted = usize::try_from(end - at).map_or(PIECE, |rest| rest.min(PIECE));
-        let read = file.read_at(&mut piece[..wanted], at)?;
-        if read == 0 {
-            return Err(damaged("it ended while it was read"));
-        }
-        digest.update(&piece[..read]);
-        at += read as u64;
+        file.read_exact_at(&mut piece[..wanted], at)?;
+        digest.update(&piece[..wanted]);
+        at += wanted as u64;
     }
     if take(file, end, DIGEST, end + DIGEST)?[..] == digest.finalize()[..] {
         Ok(())
@@ -206,7 +209,7 @@ fn compare_digest(file: &File, end: u64) -> Result<(), Unusable> {
 
 /// Reads `length` bytes at `offset`. Fails if they would end after `end`, before any memory is allocated for a length
 /// that the file only claims.
-fn take(file: &File, offset: u64, length: u64, end: u64) -> Result<Vec<u8>, Unusable> {
+fn take(file: &Content, offset: u64, length: u64, end: u64) -> Result<Vec<u8>, Unusable> {
     if offset.checked_add(length).is_none_or(|last| last > end) {
         return Err(damaged("a part of it is missing"));
     }

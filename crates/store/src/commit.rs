@@ -1,0 +1,43 @@
+//! One transaction for all changes that wait: whoever comes first commits the changes of the others as well, and one
+//! sync of the disk makes all of them last.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use rusqlite::Connection;
+
+/// A change of the store. It may be made again after a failure, and changes nothing else.
+pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
+
+/// The time from which on a change outlives what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// A loss of power, once the commit returns.
+    Now,
+    /// The end of the process once the commit returns, a loss of power from the next commit on.
+    Soon,
+}
+
+/// A change that waits for its commit.
+pub struct Waiting {
+    pub change: Change,
+    pub durable: Durable,
+    /// True if the change makes room, and may use the reserve for that.
+    pub frees: bool,
+    pub outcome: Outcome,
+}
+
+/// The end of a commit: `None` until then.
+pub type Outcome = Arc<OnceLock<Result<(), (io::ErrorKind, String)>>>;
+
+/// A change that was handed over. It is made once [`Database::wait`](crate::Database::wait) returns.
+#[derive(Debug)]
+#[must_use]
+pub struct Ticket(pub(crate) Outcome);
+
+impl Ticket {
+    pub(crate) fn outcome(&self) -> Option<io::Result<()>> {
+        let outcome = self.0.get()?;
+        Some(outcome.clone().map_err(|(kind, reason)| io::Error::new(kind, reason)))
+    }
+}

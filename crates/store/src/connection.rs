@@ -1,0 +1,131 @@
+//! Connections to the store's file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{OpenError, io_error};
+
+const SCHEMA: &str = include_str!("schema.sql");
+/// What tells this store from other databases: `tpst`.
+const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
+/// The version of the tables.
+pub const VERSION: u32 = 1;
+/// The memory for pages of the file, in KiB.
+const CACHE: i64 = 2048;
+/// The log ahead of the file is written back at this size in pages of 4 KiB; on a small file system earlier.
+const LOG_PAGES: u64 = 1000;
+const LOG_PART: u64 = 64;
+const PAGE: u64 = 4096;
+/// The time for which another process may keep the file locked: a check of the store reads it.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Opens the store for changes; makes it if it is not there.
+pub fn writer(path: &Path) -> Result<Connection, OpenError> {
+    let found = known_version(path)?;
+    let open = || -> io::Result<Connection> {
+        if found.is_none() {
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            sync_parent(path)?;
+        }
+        open_writer(path).map_err(|error| io_error(&error, path))
+    };
+    open().map_err(|source| OpenError::of(path, source))
+}
+
+fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "cache_size", -CACHE)?;
+    connection.pragma_update(None, "wal_autocheckpoint", log_pages(path))?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version == 0 {
+        connection.execute_batch(&format!(
+            "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+        ))?;
+    }
+    // What an earlier connection has written and not synced must be whole before anything comes after it.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// Opens the store to read it, also where nothing can be written.
+pub fn reader(path: &Path) -> Result<Connection, OpenError> {
+    known_version(path)?;
+    let open = |uri: &str| {
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(uri, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "cache_size", -CACHE)?;
+        connection.pragma_update(None, "cell_size_check", true)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(connection)
+    };
+    let uri = uri(path);
+    open(&uri)
+        .or_else(|error: rusqlite::Error| {
+            // A store that was closed in order has no log, and can be read without the files beside it.
+            let log = fs::metadata(beside(path, "-wal")).map_or(0, |file| file.len());
+            if log == 0 { open(&format!("{uri}?immutable=1")) } else { Err(error) }
+        })
+        .map_err(|error| OpenError::of(path, io_error(&error, path)))
+}
+
+/// Returns the version of the store's tables from the head of its file, before anything opens it; `None` if there is no
+/// store yet.
+fn known_version(path: &Path) -> Result<Option<u32>, OpenError> {
+    let damaged = |reason: &str| OpenError::Damaged { path: path.to_owned(), reason: reason.to_owned() };
+    let mut head = Vec::new();
+    match File::open(path).and_then(|file| file.take(100).read_to_end(&mut head)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|source| OpenError::of(path, source))?,
+    };
+    // A loss of power may have left a file to which nothing was written yet.
+    if head.is_empty() {
+        return Ok(None);
+    }
+    if head.len() < 100 || !head.starts_with(b"SQLite format 3\0") {
+        return Err(damaged("its head is not that of a store"));
+    }
+    let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (found, application) = (number(60), number(68));
+    match application {
+        // Its tables are in the log only.
+        0 if found == 0 => Ok(Some(0)),
+        _ if application != APPLICATION.cast_unsigned() => Err(damaged("its head is not that of a store")),
+        _ if found > VERSION => Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION }),
+        _ => Ok(Some(found)),
+    }
+}
+
+fn log_pages(path: &Path) -> u64 {
+    let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
+    let size = system.map_or(u64::MAX, |system| system.f_blocks.saturating_mul(system.f_frsize));
+    (size / LOG_PART / PAGE).clamp(16, LOG_PAGES)
+}
+
+/// The file beside the store with this ending.
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn uri(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    format!("file:{}", text.replace('%', "%25").replace('?', "%3f").replace('#', "%23"))
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}

@@ -1,0 +1,213 @@
+//! The store, shared by all who use it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rusqlite::Connection;
+
+use crate::commit::{Change, Durable, Ticket, Waiting};
+use crate::connection;
+use crate::error::{OpenError, io_error, is_lasting};
+use crate::reserve::Reserve;
+
+/// The name of the store's file in the state directory.
+pub const FILE: &str = "store.sqlite";
+
+/// The store. Connections are opened when they are needed, and given up after errors of the disk.
+pub struct Database {
+    path: PathBuf,
+    queue: Mutex<Queue>,
+    /// The condition that a commit is over.
+    committed: Condvar,
+    writer: Mutex<Writer>,
+    reader: Mutex<Option<Connection>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// True while a thread commits.
+    is_busy: bool,
+}
+
+struct Writer {
+    connection: Option<Connection>,
+    durable: Durable,
+    reserve: Reserve,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Database").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Opens the store in a directory; makes it if it is not there. A store that nothing can be written to now is opened
+    /// to be read, and changes fail until that is over.
+    pub fn open(directory: &Path) -> Result<Arc<Self>, OpenError> {
+        let path = directory.join(FILE);
+        let (writer, reader) = match connection::writer(&path) {
+            Ok(writer) => (Some(writer), None),
+            Err(OpenError::Io { source, .. }) if path.exists() => {
+                tracing::error!(path = %path.display(), error = %source, "the store can only be read now");
+                (None, Some(connection::reader(&path)?))
+            }
+            Err(error) => return Err(error),
+        };
+        let mut reserve = Reserve::new(directory);
+        if writer.is_some() {
+            reserve.keep();
+        }
+        Ok(Arc::new(Self {
+            path,
+            queue: Mutex::default(),
+            committed: Condvar::new(),
+            writer: Mutex::new(Writer { connection: writer, durable: Durable::Now, reserve }),
+            reader: Mutex::new(reader),
+        }))
+    }
+
+    /// The file of the store.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a change, alone or together with those that wait. After an error nothing has changed. `frees` says that the
+    /// change makes room.
+    pub fn commit(&self, durable: Durable, frees: bool, change: Change) -> io::Result<()> {
+        self.wait(&self.submit(durable, frees, change))
+    }
+
+    /// Hands a change over, to be made with the next commit.
+    pub fn submit(&self, durable: Durable, frees: bool, change: Change) -> Ticket {
+        let outcome = Arc::new(OnceLock::new());
+        self.queue.lock().waiting.push(Waiting { change, durable, frees, outcome: Arc::clone(&outcome) });
+        Ticket(outcome)
+    }
+
+    /// Waits until a change is made. Whoever comes first commits all that wait.
+    pub fn wait(&self, ticket: &Ticket) -> io::Result<()> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(outcome) = ticket.outcome() {
+                return outcome;
+            }
+            if queue.is_busy {
+                self.committed.wait(&mut queue);
+                continue;
+            }
+            queue.is_busy = true;
+            let waiting = std::mem::take(&mut queue.waiting);
+            MutexGuard::unlocked(&mut queue, || self.commit_all(&waiting));
+            queue.is_busy = false;
+            self.committed.notify_all();
+        }
+    }
+
+    fn commit_all(&self, waiting: &[Waiting]) {
+        let mut writer = self.writer.lock();
+        let all = self.transaction(&mut writer, waiting);
+        if all.is_err() && waiting.len() > 1 {
+            // One change must not keep the others from being made.
+            for one in waiting {
+                let _ = one.outcome.set(self.transaction(&mut writer, std::slice::from_ref(one)));
+            }
+            return;
+        }
+        for one in waiting {
+            let _ = one.outcome.set(all.clone());
+        }
+    }
+
+    /// Makes changes in one transaction. After an error none is made.
+    fn transaction(&self, writer: &mut Writer, changes: &[Waiting]) -> Result<(), (io::ErrorKind, String)> {
+        let frees = changes.iter().all(|one| one.frees);
+        let made = self.try_transaction(writer, changes).or_else(|error| {
+            if frees && error.kind() == io::ErrorKind::StorageFull && writer.reserve.give_up() {
+                return self.try_transaction(writer, changes);
+            }
+            Err(error)
+        });
+        if made.is_ok() {
+            writer.reserve.keep();
+        }
+        made.map_err(|error| (error.kind(), error.to_string()))
+    }
+
+    fn try_transaction(&self, writer: &mut Writer, changes: &[Waiting]) -> io::Result<()> {
+        let durable =
+            if changes.iter().any(|one| one.durable == Durable::Now) { Durable::Now } else { Durable::Soon };
+        if writer.connection.is_none() {
+            let opened = connection::writer(&self.path).map_err(|error| match error {
+                OpenError::Io { source, .. } => source,
+                error => io::Error::other(error.to_string()),
+            })?;
+            (writer.connection, writer.durable) = (Some(opened), Durable::Now);
+            tracing::info!(path = %self.path.display(), "the store can be written again");
+        }
+        let Writer { connection: slot, durable: is, .. } = writer;
+        let Some(connection) = slot.as_ref() else { return Ok(()) };
+        let made = set_durable(connection, is, durable).and_then(|()| {
+            connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            changes.iter().try_for_each(|one| (one.change)(connection))?;
+            connection.prepare_cached("COMMIT")?.execute([]).map(drop)
+        });
+        let Err(error) = made else { return Ok(()) };
+        // Some errors have ended the transaction already.
+        let is_back = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+        let reported = io_error(&error, &self.path);
+        if is_lasting(&error) || !is_back {
+            tracing::error!(path = %self.path.display(), %error, "the store can't be written");
+            *slot = None;
+            *self.reader.lock() = None;
+        }
+        Err(reported)
+    }
+
+    /// Reads from the store what was committed.
+    pub fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> io::Result<T> {
+        let mut reader = self.reader.lock();
+        if reader.is_none() {
+            let opened = connection::reader(&self.path).map_err(io::Error::other)?;
+            *reader = Some(opened);
+        }
+        let Some(connection) = reader.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        read(connection).map_err(|error| {
+            if is_lasting(&error) {
+                *reader = None;
+            }
+            io_error(&error, &self.path)
+        })
+    }
+
+    /// Closes the file. Changes and reads after this open it again.
+    pub fn close(&self) {
+        let mut writer = self.writer.lock();
+        *self.reader.lock() = None;
+        writer.connection = None;
+    }
+}
+
+fn set_durable(connection: &Connection, is: &mut Durable, wanted: Durable) -> rusqlite::Result<()> {
+    if *is != wanted {
+        let mode = if wanted == Durable::Now { "full" } else { "normal" };
+        connection.pragma_update(None, "synchronous", mode)?;
+        *is = wanted;
+    }
+    Ok(())
+}
+
+/// Examines every page of the store in a directory. Returns what is wrong with it.
+pub fn check(directory: &Path) -> Result<Vec<String>, OpenError> {
+    let path = directory.join(FILE);
+    let reader = connection::reader(&path)?;
+    let examine = || -> rusqlite::Result<Vec<String>> {
+        let mut statement = reader.prepare("PRAGMA integrity_check(20)")?;
+        let found = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(found.into_iter().filter(|line| line != "ok").collect())
+    };
+    examine().map_err(|error| OpenError::of(&path, io_error(&error, &path)))
+}

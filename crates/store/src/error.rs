@@ -1,0 +1,78 @@
+//! Why the store can't be used.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+use rustix::fs::StatVfsMountFlags;
+
+/// The reason why the store can't be opened. Nothing of it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "the store {path} has format {found}, and this version of twinprobe knows formats up to {known}; use a later one"
+    )]
+    Newer { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "the store {path} is damaged and stays as it is: {reason}; `twinprobe store export` saves what can be read, then \
+         move the file away to begin anew"
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error("the store {path} can't be used")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Tells an error that says something about the content from others.
+    pub fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        if source.kind() == io::ErrorKind::InvalidData {
+            return Self::Damaged { path, reason: source.to_string() };
+        }
+        Self::Io { path, source }
+    }
+}
+
+/// Converts an error of the engine. `path` is the store, whose file system may say more.
+pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
+    let is_read_only = || {
+        let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
+        system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
+    };
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            io::Error::new(io::ErrorKind::StorageFull, "No space left on device: the store can't grow")
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_read_only() => {
+            io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "Read-only file system")
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+        }
+        _ => io::Error::other(error.to_string()),
+    }
+}
+
+/// The error of a full disk, for tests of those who use the store.
+#[must_use]
+pub fn disk_full() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None)
+}
+
+/// Tells whether the connection must be given up after an error: what the engine thinks of the files may be wrong.
+pub fn is_lasting(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::ReadOnly
+                | ErrorCode::CannotOpen
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+        )
+    )
+}

@@ -1,0 +1,18 @@
+//! The daemon's database: one file, one writer, and one commit for all who wait. What the tables mean is for the crates
+//! that own them.
+
+#![forbid(unsafe_code)]
+
+mod commit;
+mod connection;
+mod database;
+mod error;
+mod reserve;
+#[cfg(test)]
+mod tests;
+
+pub use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+pub use self::commit::{Change, Durable, Ticket};
+pub use self::database::{Database, FILE, check};
+pub use self::error::{OpenError, disk_full};

@@ -1,0 +1,43 @@
+//! Where a body is read from.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+/// A body in memory, as the store has given it, or in a file of its own.
+#[derive(Debug)]
+pub enum Content {
+    Bytes(Vec<u8>),
+    File(File),
+}
+
+impl Content {
+    /// The length in bytes.
+    pub fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.len() as u64),
+            Self::File(file) => Ok(file.metadata()?.len()),
+        }
+    }
+
+    /// Writes all of it to `out`.
+    pub fn copy_to(&self, out: &mut impl io::Write) -> io::Result<()> {
+        match self {
+            Self::Bytes(bytes) => out.write_all(bytes),
+            Self::File(file) => io::copy(&mut &*file, out).map(drop),
+        }
+    }
+
+    /// Fills `out` from `offset` on. Fails with `UnexpectedEof` if the body ends before.
+    pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::Bytes(bytes) => {
+                let from = usize::try_from(offset).ok().and_then(|from| bytes.get(from..));
+                let part = from.and_then(|rest| rest.get(..out.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+                out.copy_from_slice(part);
+                Ok(())
+            }
+            Self::File(file) => file.read_exact_at(out, offset),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Bodies that are being written. Small ones go into the store with the change that names them. Large ones are files:
+//! synced before the change that names them, and removed after the change that forgets them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// The largest body that is in the store itself, in bytes: the store writes what it has twice.
+pub const LARGEST: usize = 64 * 1024;
+
+/// The directory of large bodies, and the numbers of all.
+#[derive(Debug)]
+pub struct Bodies {
+    path: PathBuf,
+    next: AtomicI64,
+}
+
+/// A body that is being written.
+#[derive(Debug)]
+pub struct Draft {
+    pub id: i64,
+    path: PathBuf,
+    content: Vec<u8>,
+    /// The file of a body that is too large for the store. Dropping the draft removes it.
+    file: Option<Written>,
+}
+
+/// The file of a body that no change of the store names yet. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Written {
+    file: File,
+    path: PathBuf,
+    is_named: bool,
+}
+
+/// A body that is on disk, or goes there with the change that names it.
+#[derive(Debug)]
+pub struct Body {
+    pub id: i64,
+    pub bytes: u64,
+    /// The content; `None` if the body is a file.
+    pub content: Option<Vec<u8>>,
+    file: Option<Written>,
+}
+
+impl Bodies {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, next: AtomicI64::new(1) }
+    }
+
+    /// Makes new numbers be beyond `id`.
+    pub fn skip(&self, id: i64) {
+        self.next.fetch_max(id.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Begins a body with a number that no other has.
+    pub fn draft(&self) -> Draft {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        Draft { id, path: self.file(id), content: Vec::new(), file: None }
+    }
+
+    fn file(&self, id: i64) -> PathBuf {
+        self.path.join(id.to_string())
+    }
+
+    pub fn open(&self, id: i64) -> io::Result<File> {
+        File::open(self.file(id))
+    }
+
+    /// Removes the file of a body that was forgotten. A failure is logged; the next start removes the file.
+    pub fn remove(&self, id: i64) {
+        let path = self.file(id);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "the file of a window could not be removed");
+        }
+    }
+
+    /// Lists the files. To be called before anything is written.
+    pub fn found(&self) -> io::Result<BTreeSet<i64>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            entries => entries?,
+        };
+        let number = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_str().and_then(|n| n.parse().ok()));
+        entries.filter_map(|entry| number(entry).transpose()).collect()
+    }
+}
+
+impl Draft {
+    /// Makes the body last, or ready for the change that names it.
+    pub fn finish(mut self) -> io::Result<Body> {
+        let Some(file) = self.file.as_mut() else {
+            return Ok(Body {
+                id: self.id,
+                bytes: self.content.len() as u64,
+                content: Some(self.content),
+                file: None,
+            });
+        };
+        file.file.write_all(&self.content)?;
+        file.file.sync_all()?;
+        self.path.parent().map_or(Ok(()), sync)?;
+        let bytes = file.file.metadata()?.len();
+        Ok(Body { id: self.id, bytes, content: None, file: self.file })
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(create(&self.path)?);
+        }
+        if let Some(written) = self.file.as_mut() {
+            written.file.write_all(&self.content)?;
+            self.content.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.content.len() + bytes.len() > LARGEST {
+            self.spill()?;
+        }
+        if bytes.len() > LARGEST
+            && let Some(written) = self.file.as_mut()
+        {
+            return written.file.write(bytes);
+        }
+        self.content.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Body {
+    /// To be called once the store names the body: the file stays.
+    pub fn named(mut self) {
+        if let Some(written) = self.file.as_mut() {
+            written.is_named = true;
+        }
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // What is left after a failure goes at the next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<Written> {
+    let open = || File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = open().or_else(|error| {
+        let Some(parent) = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound) else {
+            return Err(error);
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        parent.parent().map_or(Ok(()), sync)?;
+        open()
+    })?;
+    Ok(Written { file, path: path.to_owned(), is_named: false })
+}
+
+/// Syncs a directory, so that names in it last.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}

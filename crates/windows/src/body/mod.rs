@@ -1,0 +1,8 @@
+//! The bodies of windows and baselines.
+
+pub mod content;
+pub mod draft;
+pub mod format;
+pub mod head;
+pub mod part;
+pub mod stored;

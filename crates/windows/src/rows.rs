@@ -1,0 +1,277 @@
+//! The rows of the store that say what windows, baselines and series of windows there are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use sha2::{Digest as _, Sha256};
+use twinprobe_ebpf_common::window::Entry;
+use twinprobe_store::{Connection, Database, OptionalExtension as _, Result, Row, params};
+
+use crate::body::head::ClosedBy;
+use crate::body::stored::{Source, StoredWindow};
+
+/// What has become of a window in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// No client has taken the window yet.
+    Closed,
+    /// The client that closed the window has received all of it.
+    Taken,
+    /// The window is acknowledged, and kept because it is the newest.
+    Acknowledged,
+    /// The window is damaged and set aside.
+    Damaged,
+}
+
+impl Form {
+    const ALL: [Self; 4] = [Self::Closed, Self::Taken, Self::Acknowledged, Self::Damaged];
+
+    fn of(number: i64) -> Option<Self> {
+        usize::try_from(number).ok().and_then(|number| Self::ALL.get(number)).copied()
+    }
+}
+
+/// The windows of one probe's name, as the store has them.
+#[derive(Debug)]
+pub struct Series {
+    pub id: i64,
+    pub name: String,
+    pub state: Vec<u8>,
+    /// `None` in place of the form of a row that is not what was written.
+    pub windows: Vec<(FoundWindow, Option<Form>)>,
+    pub baselines: BTreeMap<(u64, u64), Baseline>,
+}
+
+/// A baseline in the store; its key is the number of the open window and the serial of the deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    pub id: i64,
+    pub bytes: u64,
+    pub is_file: bool,
+}
+
+/// A window whose probe's windows are not open yet.
+#[derive(Debug)]
+pub struct FoundWindow {
+    pub entry: Entry,
+    pub closed_by: ClosedBy,
+    pub instance: String,
+    pub reports: u64,
+    pub id: i64,
+    pub is_file: bool,
+}
+
+impl FoundWindow {
+    pub fn of(self, source: Weak<dyn Source>) -> Arc<StoredWindow> {
+        let Self { entry, closed_by, instance, reports, id, is_file } = self;
+        Arc::new(StoredWindow { entry, closed_by, instance, reports, id, is_file, source })
+    }
+}
+
+/// Reads every series.
+pub fn load(database: &Database) -> io::Result<Vec<Series>> {
+    database.read(|connection| {
+        let mut all: BTreeMap<i64, Series> = BTreeMap::new();
+        let mut statement = connection.prepare("SELECT id, name, state FROM series")?;
+        for series in statement.query_map([], series)? {
+            let series = series?;
+            all.insert(series.id, series);
+        }
+        let mut statement = connection.prepare(
+            "SELECT id, series, instance, seq, form, closed_by, start, \"end\", bytes, lost, digest, body IS NULL \
+             FROM windows ORDER BY id",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (of, window, form) = window(row)?;
+            match all.get_mut(&of) {
+                Some(series) => series.windows.push((window, form)),
+                None => tracing::error!(id = window.id, "a window of the store belongs to no probe"),
+            }
+        }
+        let mut statement =
+            connection.prepare("SELECT id, series, seq, serial, bytes, body IS NULL FROM baselines")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if let Some(series) = all.get_mut(&row.get(1)?) {
+                let baseline = Baseline { id: row.get(0)?, bytes: row.get(4)?, is_file: row.get(5)? };
+                series.baselines.insert((row.get(2)?, row.get(3)?), baseline);
+            }
+        }
+        Ok(all.into_values().collect())
+    })
+}
+
+fn series(row: &Row<'_>) -> Result<Series> {
+    let (id, name, state) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    Ok(Series { id, name, state, windows: Vec::new(), baselines: BTreeMap::new() })
+}
+
+fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
+    let (id, series, instance, seq): (i64, i64, String, u64) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+    let (form, closed_by, start, end): (i64, i64, String, String) =
+        (row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?);
+    let (bytes, reports, known, is_file): (u64, u64, Vec<u8>, bool) =
+        (row.get(8)?, row.get(9)?, row.get(10)?, row.get(11)?);
+    let found = FoundWindow {
+        entry: Entry { seq, start, end, bytes },
+        closed_by: closed_by_of(closed_by),
+        instance,
+        reports,
+        id,
+        is_file,
+    };
+    let facts = Facts {
+        id,
+        series,
+        instance: &found.instance,
+        entry: &found.entry,
+        form,
+        closed_by,
+        reports,
+    };
+    let form = Form::of(form).filter(|_| facts.digest() == known[..]);
+    Ok((series, found, form))
+}
+
+/// The columns that the digest of a window's row is of.
+struct Facts<'a> {
+    id: i64,
+    series: i64,
+    instance: &'a str,
+    entry: &'a Entry,
+    form: i64,
+    closed_by: i64,
+    reports: u64,
+}
+
+impl Facts<'_> {
+    fn digest(&self) -> [u8; 8] {
+        let Self { id, series, instance, entry, form, closed_by, reports } = self;
+        let Entry { seq, start, end, bytes } = entry;
+        let text = format!("{id} {series} {instance} {seq} {form} {closed_by} {start} {end} {bytes} {reports}");
+        let mut digest = [0; 8];
+        digest.copy_from_slice(&Sha256::digest(text)[..8]);
+        digest
+    }
+}
+
+/// A row that can be written, without its body.
+#[derive(Clone, Debug)]
+pub struct WindowRow {
+    pub id: i64,
+    series: i64,
+    instance: String,
+    entry: Entry,
+    form: i64,
+    closed_by: i64,
+    reports: u64,
+    digest: [u8; 8],
+}
+
+impl WindowRow {
+    pub fn new(series: i64, window: &StoredWindow, form: Form) -> Self {
+        let (id, entry, reports) = (window.id, window.entry.clone(), window.reports);
+        let (form, closed_by) = (form as i64, number_of(window.closed_by));
+        let facts =
+            Facts { id, series, instance: &window.instance, entry: &entry, form, closed_by, reports };
+        let digest = facts.digest();
+        Self { id, series, instance: window.instance.clone(), entry, form, closed_by, reports, digest }
+    }
+
+    pub fn insert(&self, connection: &Connection, body: Option<&[u8]>) -> Result<()> {
+        let Entry { seq, start, end, bytes } = &self.entry;
+        connection
+            .prepare_cached("INSERT INTO windows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?
+            .execute(params![
+                self.id,
+                self.series,
+                self.instance,
+                seq,
+                self.form,
+                self.closed_by,
+                start,
+                end,
+                bytes,
+                self.reports,
+                self.digest,
+                body
+            ])
+            .map(drop)
+    }
+
+    /// Writes the form.
+    pub fn update(&self, connection: &Connection) -> Result<()> {
+        connection
+            .prepare_cached("UPDATE windows SET form = ?2, digest = ?3 WHERE id = ?1")?
+            .execute(params![self.id, self.form, self.digest])
+            .map(drop)
+    }
+}
+
+pub fn delete_window(connection: &Connection, id: i64) -> Result<()> {
+    connection.prepare_cached("DELETE FROM windows WHERE id = ?1")?.execute([id]).map(drop)
+}
+
+/// Returns the body of a window; `None` if there is no such row.
+pub fn body(database: &Database, table: Table, id: i64) -> io::Result<Option<Vec<u8>>> {
+    let sql = match table {
+        Table::Windows => "SELECT body FROM windows WHERE id = ?1",
+        Table::Baselines => "SELECT body FROM baselines WHERE id = ?1",
+    };
+    database.read(|connection| connection.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional())
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Table {
+    Windows,
+    Baselines,
+}
+
+pub fn save_series(connection: &Connection, id: i64, name: &str, state: &[u8]) -> Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO series VALUES (?1, ?2, ?3) ON CONFLICT (id) DO UPDATE SET state = excluded.state",
+        )?
+        .execute(params![id, name, state])
+        .map(drop)
+}
+
+pub fn delete_series(connection: &Connection, id: i64) -> Result<()> {
+    connection.prepare_cached("DELETE FROM series WHERE id = ?1")?.execute([id]).map(drop)
+}
+
+pub fn insert_baseline(
+    connection: &Connection,
+    series: i64,
+    (seq, serial): (u64, u64),
+    baseline: &Baseline,
+    body: Option<&[u8]>,
+) -> Result<()> {
+    connection
+        .prepare_cached("INSERT INTO baselines VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![baseline.id, series, seq, serial, baseline.bytes, body])
+        .map(drop)
+}
+
+pub fn delete_baseline(connection: &Connection, id: i64) -> Result<()> {
+    connection.prepare_cached("DELETE FROM baselines WHERE id = ?1")?.execute([id]).map(drop)
+}
+
+fn number_of(closed_by: ClosedBy) -> i64 {
+    match closed_by {
+        ClosedBy::Read => 0,
+        // In the store the window of a page is one of those that a client asked for: a start shows it to collectors.
+        ClosedBy::Request | ClosedBy::Page => 1,
+        ClosedBy::Schedule => 2,
+    }
+}
+
+fn closed_by_of(number: i64) -> ClosedBy {
+    match number {
+        0 => ClosedBy::Read,
+        2 => ClosedBy::Schedule,
+        _ => ClosedBy::Request,
+    }
+}
