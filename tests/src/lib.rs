@@ -5,6 +5,7 @@
 pub mod attachments;
 pub mod bpf;
 mod bystanders;
+mod copies;
 pub mod counter;
 mod daemon;
 mod described;
@@ -38,6 +39,7 @@ pub mod wait;
 pub mod windows;
 
 pub use bystanders::{Bystanders, Stand};
+pub use copies::copy_directory;
 pub use daemon::{Daemon, DaemonOptions, binary};
 pub use directories::Directories;
 pub use egress::EgressForward;

@@ -11,7 +11,7 @@ mod reserve;
 #[cfg(test)]
 mod tests;
 
-pub use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+pub use rusqlite::{Connection, Error, OptionalExtension, Result, Row, params};
 
 pub use self::commit::{Change, Durable, Ticket};
 pub use self::database::{Database, FILE, check};

@@ -44,6 +44,9 @@ impl Retained {
     }
 }
 
+/// Ids of rows, each with whether the body is a file.
+pub type Ids = Vec<(i64, bool)>;
+
 /// A change of the store.
 #[derive(Debug, Default)]
 #[must_use]
@@ -312,7 +315,7 @@ impl Index {
     }
 
     /// Everything that the store has of the probe: the ids of windows and of baselines.
-    pub fn all(&self) -> (Vec<(i64, bool)>, Vec<(i64, bool)>) {
+    pub fn all(&self) -> (Ids, Ids) {
         let retained = self.retained.values().map(|kept| &kept.window);
         let windows = retained.chain(&self.acknowledged).chain(&self.damaged);
         let baselines = self.baselines.values().map(|baseline| (baseline.id, baseline.is_file));

@@ -277,6 +277,11 @@ impl Windows {
         self.index.lock().unreported(seq)
     }
 
+    /// Tells whether the windows were removed together with their probe.
+    pub fn are_removed(&self) -> bool {
+        self.index.lock().removed
+    }
+
     /// Returns a receiver of the newest window's number, which also notifies of each new window.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()

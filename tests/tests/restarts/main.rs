@@ -1,5 +1,6 @@
 //! Restarts of the daemon: running probes stay, damaged ones are repaired, missing ones are deployed again.
 
+mod earlier;
 mod ends;
 mod held;
 mod many;

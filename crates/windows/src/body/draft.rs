@@ -70,6 +70,23 @@ impl Bodies {
         File::open(self.file(id))
     }
 
+    /// Gives a file that is there the name of body `id` as well, to last.
+    pub fn link(&self, id: i64, file: &Path) -> io::Result<()> {
+        let path = self.file(id);
+        // What an attempt before has left is of no use.
+        let _ = fs::remove_file(&path);
+        fs::hard_link(file, &path).or_else(|error| match self.path.parent() {
+            Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+                sync(parent)?;
+                fs::hard_link(file, &path)
+            }
+            _ => Err(error),
+        })?;
+        File::open(&path)?.sync_all()?;
+        sync(&self.path)
+    }
+
     /// Removes the file of a body that was forgotten. A failure is logged; the next start removes the file.
     pub fn remove(&self, id: i64) {
         let path = self.file(id);

@@ -289,7 +289,8 @@ impl Probe {
             State::Running(running) => {
                 let done = action(running);
                 self.shown.lock().trouble.clone_from(&running.trouble);
-                done
+                // The probe is about to be taken out.
+                if done.is_err() && self.windows.are_removed() { Err(EngineError::Gone) } else { done }
             }
             State::Failed { reason, .. } => {
                 Err(EngineError::NotRunning { name: self.name.clone(), reason: reason.clone() })
