@@ -5,6 +5,7 @@
 mod api;
 mod engine;
 mod folder;
+mod inspect;
 mod limits;
 mod privileges;
 mod serve;
@@ -38,6 +39,8 @@ struct Cli {
 enum Command {
     /// Run the daemon in the foreground
     Serve(Box<Serve>),
+    /// Read the store of a state directory
+    Store(inspect::Store),
     #[command(hide = true)]
     Examine(Examine),
     #[command(flatten)]
@@ -75,7 +78,13 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(options) => serve::serve(*options).await?,
         Command::Examine(command) => command.run()?,
-        Command::Other(command) => return Ok(twinprobe_cli::run(command, cli.options, Cli::command()).await),
+        Command::Store(command) => command.run()?,
+        Command::Other(mut command) => {
+            if let twinprobe_cli::Command::Doctor(doctor) = &mut command {
+                inspect::examine(doctor);
+            }
+            return Ok(twinprobe_cli::run(command, cli.options, Cli::command()).await);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -87,7 +96,7 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Examine(_) | Command::Other(_) => {
+        Command::Examine(_) | Command::Store(_) | Command::Other(_) => {
             tokio::runtime::Builder::new_current_thread().enable_all().build()
         }
     }

@@ -107,7 +107,8 @@ impl Store {
     fn load_all(&self, table: Table) -> Result<Vec<Stored>, StoreError> {
         let records = self.read("the probes", |connection| {
             let mut statement = connection.prepare(table.all())?;
-            let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+            let rows =
+                statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
             rows.collect::<twinprobe_store::Result<Vec<_>>>()
         })?;
         Ok(records.into_iter().map(|(name, record)| (name, format::parse(&record))).collect())
@@ -181,7 +182,9 @@ impl Store {
             Box::new(move |connection| {
                 if is_kept {
                     connection
-                        .prepare_cached("INSERT OR REPLACE INTO expired SELECT name, record FROM probes WHERE name = ?1")?
+                        .prepare_cached(
+                            "INSERT OR REPLACE INTO expired SELECT name, record FROM probes WHERE name = ?1",
+                        )?
                         .execute([&of])?;
                 }
                 for sql in [
@@ -210,7 +213,8 @@ impl Store {
     }
 
     fn commit(&self, what: &str, frees: bool, change: Change) -> Result<(), StoreError> {
-        let written = crash::fault("syncing").and_then(|()| self.database.commit(Durable::Now, frees, change));
+        let written =
+            crash::fault("syncing").and_then(|()| self.database.commit(Durable::Now, frees, change));
         written.map_err(|source| StoreError::Write { what: what.to_owned(), source })
     }
 
@@ -221,11 +225,15 @@ impl Store {
         let records = self.read("the revisions", |connection| {
             let mut statement = connection.prepare_cached(sql)?;
             let row = |row: &twinprobe_store::Row<'_>| Ok((row.get::<_, u64>(0)?, row.get::<_, Vec<u8>>(1)?));
-            statement.query_map(params![name, from, current], row)?.collect::<twinprobe_store::Result<Vec<_>>>()
+            statement
+                .query_map(params![name, from, current], row)?
+                .collect::<twinprobe_store::Result<Vec<_>>>()
         })?;
         let mut found = Vec::new();
         for (revision, record) in records {
-            let Some(StoredRevision { created, pushed_by, message, config }) = format::parse_revision(&record) else {
+            let Some(StoredRevision { created, pushed_by, message, config }) =
+                format::parse_revision(&record)
+            else {
                 tracing::warn!(probe = name, revision, "a revision can't be read and is left out");
                 continue;
             };

@@ -38,8 +38,10 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
 }
 
 fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
@@ -60,7 +62,9 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Opens the store to read it, also where nothing can be written.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
-    known_version(path)?;
+    if known_version(path)?.is_none() && !path.exists() {
+        return Err(OpenError::of(path, io::Error::new(io::ErrorKind::NotFound, "there is no such file")));
+    }
     let open = |uri: &str| {
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;

@@ -18,6 +18,7 @@ pub const FILE: &str = "store.sqlite";
 /// The store. Connections are opened when they are needed, and given up after errors of the disk.
 pub struct Database {
     path: PathBuf,
+    is_read_only: bool,
     queue: Mutex<Queue>,
     /// The condition that a commit is over.
     committed: Condvar,
@@ -63,11 +64,32 @@ impl Database {
         }
         Ok(Arc::new(Self {
             path,
+            is_read_only: false,
             queue: Mutex::default(),
             committed: Condvar::new(),
             writer: Mutex::new(Writer { connection: writer, durable: Durable::Now, reserve }),
             reader: Mutex::new(reader),
         }))
+    }
+
+    /// Opens the store in a directory to be read only, also while a daemon uses it.
+    pub fn open_to_read(directory: &Path) -> Result<Arc<Self>, OpenError> {
+        let path = directory.join(FILE);
+        let reader = connection::reader(&path)?;
+        let writer = Writer { connection: None, durable: Durable::Now, reserve: Reserve::new(directory) };
+        Ok(Arc::new(Self {
+            path,
+            is_read_only: true,
+            queue: Mutex::default(),
+            committed: Condvar::new(),
+            writer: Mutex::new(writer),
+            reader: Mutex::new(Some(reader)),
+        }))
+    }
+
+    /// Tells whether the store was opened to be read only.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// The file of the store.
@@ -140,6 +162,9 @@ impl Database {
     fn try_transaction(&self, writer: &mut Writer, changes: &[Waiting]) -> io::Result<()> {
         let durable =
             if changes.iter().any(|one| one.durable == Durable::Now) { Durable::Now } else { Durable::Soon };
+        if self.is_read_only {
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
+        }
         if writer.connection.is_none() {
             let opened = connection::writer(&self.path).map_err(|error| match error {
                 OpenError::Io { source, .. } => source,
@@ -200,14 +225,14 @@ fn set_durable(connection: &Connection, is: &mut Durable, wanted: Durable) -> ru
     Ok(())
 }
 
-/// Examines every page of the store in a directory. Returns what is wrong with it.
-pub fn check(directory: &Path) -> Result<Vec<String>, OpenError> {
-    let path = directory.join(FILE);
-    let reader = connection::reader(&path)?;
-    let examine = || -> rusqlite::Result<Vec<String>> {
-        let mut statement = reader.prepare("PRAGMA integrity_check(20)")?;
-        let found = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
-        Ok(found.into_iter().filter(|line| line != "ok").collect())
-    };
-    examine().map_err(|error| OpenError::of(&path, io_error(&error, &path)))
+impl Database {
+    /// Examines every page. Returns what is wrong.
+    pub fn check(&self) -> io::Result<Vec<String>> {
+        self.read(|connection| {
+            let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
+            let found = statement.query_map([], |row| row.get::<_, String>(0))?;
+            let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok(found.into_iter().filter(|line| line != "ok").collect())
+        })
+    }
 }

@@ -14,5 +14,5 @@ mod tests;
 pub use rusqlite::{Connection, Error, OptionalExtension, Result, Row, params};
 
 pub use self::commit::{Change, Durable, Ticket};
-pub use self::database::{Database, FILE, check};
+pub use self::database::{Database, FILE};
 pub use self::error::{OpenError, disk_full};

@@ -32,7 +32,9 @@ fn what_was_committed_is_there_after_a_start() {
     assert_eq!(names(&database), ["a", "b"]);
     database.close();
     assert_eq!(names(&database), ["a", "b"]);
-    assert_eq!(check(directory.path()).unwrap(), Vec::<String>::new());
+    let reader = Database::open_to_read(directory.path()).unwrap();
+    assert_eq!((reader.check().unwrap(), names(&reader).len()), (Vec::new(), 2));
+    reader.commit(Durable::Now, false, put("c", b"3")).unwrap_err();
 }
 
 #[test]

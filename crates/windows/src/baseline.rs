@@ -30,7 +30,9 @@ pub struct Base {
 
 /// The reason why the base of the open window is not known. No window can be closed before the base is known.
 #[derive(Debug, thiserror::Error)]
-#[error("the sums of the windows so far can't be read, and nothing is overwritten until they can: {file}: {reason}")]
+#[error(
+    "the sums of the windows so far can't be read, and nothing is overwritten until they can: {file}: {reason}"
+)]
 pub struct BaseError {
     file: String,
     reason: String,

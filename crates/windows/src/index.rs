@@ -249,7 +249,8 @@ impl Index {
     /// newest window has made the baseline needless.
     pub fn baseline_of(&self, serial: Option<u64>) -> Option<((u64, u64), Baseline)> {
         let newest = self.newest().map_or(0, |newest| newest.seq());
-        let fits = |((seq, of), _): &(&(u64, u64), &Baseline)| *seq > newest && serial.is_none_or(|s| s == *of);
+        let fits =
+            |((seq, of), _): &(&(u64, u64), &Baseline)| *seq > newest && serial.is_none_or(|s| s == *of);
         self.baselines.iter().rev().find(fits).map(|(key, baseline)| (*key, baseline.clone()))
     }
 
@@ -299,6 +300,16 @@ impl Index {
     /// The window that would be dropped next.
     pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
         self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
+    }
+
+    pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
+        let form = |kept: &Retained| if kept.taken { Form::Taken } else { Form::Closed };
+        let retained = self.retained.values().map(|kept| (Arc::clone(&kept.window), form(kept)));
+        let acknowledged = self.acknowledged.iter().map(|window| (Arc::clone(window), Form::Acknowledged));
+        let damaged = self.damaged.iter().map(|window| (Arc::clone(window), Form::Damaged));
+        let mut all: Vec<_> = retained.chain(acknowledged).chain(damaged).collect();
+        all.sort_by_key(|(window, _)| window.id);
+        all
     }
 
     /// The windows that are taken and kept.

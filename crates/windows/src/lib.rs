@@ -22,6 +22,7 @@ pub use self::body::part::{Part, PartContent, ages_as_rows};
 pub use self::body::stored::{StoredWindow, WindowError, WindowReader};
 pub use self::readers::Readers;
 pub use self::retention::{AckError, Limits, Missing};
+pub use self::rows::Form;
 pub use self::store::{BODIES, WindowStore};
 pub use self::takeover::take_over;
 pub use self::told::Closed;

@@ -19,7 +19,11 @@ pub fn restore(
 ) -> (Index, Vec<Arc<StoredWindow>>) {
     let Series { name, state, windows, baselines, .. } = series;
     let mut state = State::decode(&state).unwrap_or_else(|error| {
-        tracing::error!(probe = name, ?error, "the state of windows is damaged; what windows say restores it");
+        tracing::error!(
+            probe = name,
+            ?error,
+            "the state of windows is damaged; what windows say restores it"
+        );
         State::default()
     });
     let mut damaged = Vec::new();
@@ -30,8 +34,14 @@ pub fn restore(
         match form.filter(|form| has_body || *form == Form::Damaged) {
             Some(form) => found.push((window, form)),
             None => {
-                let reason = if has_body { "its row is not what was written" } else { "its body is not there" };
-                tracing::error!(probe = name, seq = window.seq(), reason, "a window is damaged and set aside");
+                let reason =
+                    if has_body { "its row is not what was written" } else { "its body is not there" };
+                tracing::error!(
+                    probe = name,
+                    seq = window.seq(),
+                    reason,
+                    "a window is damaged and set aside"
+                );
                 damaged.push(window);
             }
         }
@@ -61,14 +71,16 @@ pub fn restore(
     (index, damaged)
 }
 
-/// Sets windows aside that a start has found damaged.
+/// Sets windows aside that a start has found damaged; in memory only, if the store was opened to be read.
 pub fn mend(windows: &Windows, damaged: Vec<Arc<StoredWindow>>) {
     for window in damaged {
         let turn = windows.turn();
         let change = windows.index.lock().damage(window.id);
-        if let Some(change) = change {
+        match change {
+            Some(change) if windows.database.is_read_only() => windows.index.lock().apply(change),
             // A failure was logged, and the next start finds the window again.
-            let _ = windows.change(turn, change, Durable::Soon);
+            Some(change) => drop(windows.change(turn, change, Durable::Soon)),
+            None => {}
         }
     }
 }

@@ -109,7 +109,8 @@ fn series(row: &Row<'_>) -> Result<Series> {
 }
 
 fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
-    let (id, series, instance, seq): (i64, i64, String, u64) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+    let (id, series, instance, seq): (i64, i64, String, u64) =
+        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
     let (form, closed_by, start, end): (i64, i64, String, String) =
         (row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?);
     let (bytes, reports, known, is_file): (u64, u64, Vec<u8>, bool) =
@@ -122,15 +123,8 @@ fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
         id,
         is_file,
     };
-    let facts = Facts {
-        id,
-        series,
-        instance: &found.instance,
-        entry: &found.entry,
-        form,
-        closed_by,
-        reports,
-    };
+    let facts =
+        Facts { id, series, instance: &found.instance, entry: &found.entry, form, closed_by, reports };
     let form = Form::of(form).filter(|_| facts.digest() == known[..]);
     Ok((series, found, form))
 }
@@ -150,7 +144,8 @@ impl Facts<'_> {
     fn digest(&self) -> [u8; 8] {
         let Self { id, series, instance, entry, form, closed_by, reports } = self;
         let Entry { seq, start, end, bytes } = entry;
-        let text = format!("{id} {series} {instance} {seq} {form} {closed_by} {start} {end} {bytes} {reports}");
+        let text =
+            format!("{id} {series} {instance} {seq} {form} {closed_by} {start} {end} {bytes} {reports}");
         let mut digest = [0; 8];
         digest.copy_from_slice(&Sha256::digest(text)[..8]);
         digest
@@ -174,8 +169,7 @@ impl WindowRow {
     pub fn new(series: i64, window: &StoredWindow, form: Form) -> Self {
         let (id, entry, reports) = (window.id, window.entry.clone(), window.reports);
         let (form, closed_by) = (form as i64, number_of(window.closed_by));
-        let facts =
-            Facts { id, series, instance: &window.instance, entry: &entry, form, closed_by, reports };
+        let facts = Facts { id, series, instance: &window.instance, entry: &entry, form, closed_by, reports };
         let digest = facts.digest();
         Self { id, series, instance: window.instance.clone(), entry, form, closed_by, reports, digest }
     }

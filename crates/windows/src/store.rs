@@ -42,12 +42,7 @@ pub struct WindowStore {
 impl WindowStore {
     /// Opens the windows in a state directory. `budget` is the room for all windows, sums and damaged windows;
     /// `keep_free` is the room on the file system that windows leave free, at most a twentieth of it; both in bytes.
-    pub fn open(
-        state_dir: &Path,
-        database: &Arc<Database>,
-        budget: u64,
-        keep_free: u64,
-    ) -> io::Result<Self> {
+    pub fn open(state_dir: &Path, database: &Arc<Database>, budget: u64, keep_free: u64) -> io::Result<Self> {
         let bodies = Arc::new(Bodies::new(state_dir.join(BODIES)));
         let shared = Shared { database: Arc::clone(database), bodies, keep_free };
         let store = Self {
@@ -63,7 +58,8 @@ impl WindowStore {
         Ok(store)
     }
 
-    /// Reads what the store has, and removes the files of bodies that it does not name.
+    /// Reads what the store has. Unless the store was opened to be read, this removes the files of bodies that it does not
+    /// name, and sets windows aside that are damaged.
     fn load(&self) -> io::Result<()> {
         let bodies = &self.shared.bodies;
         let mut files = bodies.found()?;
@@ -88,13 +84,20 @@ impl WindowStore {
             mend(&windows, damaged);
             probes.insert(name, windows);
         }
-        files.into_iter().for_each(|id| bodies.remove(id));
+        if !self.shared.database.is_read_only() {
+            files.into_iter().for_each(|id| bodies.remove(id));
+        }
         *self.probes.lock() = Arc::new(probes);
         Ok(())
     }
 
     fn told(&self, name: &str) -> Option<Told> {
         Some(Told { probe: name.to_owned(), closed: self.closed.clone() })
+    }
+
+    /// The windows of all probes.
+    pub fn all(&self) -> Vec<Arc<Windows>> {
+        self.probes.lock().values().cloned().collect()
     }
 
     /// The windows of a probe, which may not have any yet.

@@ -122,9 +122,7 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
                 None => is_lost = true,
             }
         }
-        if is_lost
-            && !state.lost.contains(seq)
-            && (seq > state.acknowledged || forms.contains(&Named::Lost))
+        if is_lost && !state.lost.contains(seq) && (seq > state.acknowledged || forms.contains(&Named::Lost))
         {
             state.lost.add(seq, 0);
             state.damaged += u64::from(!forms.contains(&Named::Lost));

@@ -255,6 +255,19 @@ impl Windows {
         self.index.lock().get(seq)
     }
 
+    /// Everything that is stored, oldest first, with what has become of it: damaged windows and the newest acknowledged one,
+    /// too.
+    pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
+        self.index.lock().stored()
+    }
+
+    /// Returns the body of a window as it is, damaged or not.
+    pub fn body(&self, window: &StoredWindow) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.content(window)?.copy_to(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// The newest window, acknowledged or not.
     pub fn newest(&self) -> Option<Arc<StoredWindow>> {
         self.index.lock().newest().cloned()

@@ -27,7 +27,8 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
         let sql = "SELECT EXISTS (SELECT 1 FROM probes) OR EXISTS (SELECT 1 FROM expired) OR EXISTS (SELECT 1 FROM series)";
         connection.query_row(sql, [], |row| row.get::<_, bool>(0))
     };
-    let is_done = database.read(done).map_err(|source| StoreError::Read { what: "the probes".to_owned(), source })?;
+    let is_done =
+        database.read(done).map_err(|source| StoreError::Read { what: "the probes".to_owned(), source })?;
     if !is_done {
         let read = |name: &str, ending: &str| {
             let directory = state_dir.join(name);
@@ -50,7 +51,10 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
         let change = move |connection: &twinprobe_store::Connection| {
             for (sql, records) in [
                 ("INSERT INTO probes VALUES (?1, ?2)", &running),
-                ("INSERT OR IGNORE INTO expired SELECT ?1, ?2 WHERE ?1 NOT IN (SELECT name FROM probes)", &expired),
+                (
+                    "INSERT OR IGNORE INTO expired SELECT ?1, ?2 WHERE ?1 NOT IN (SELECT name FROM probes)",
+                    &expired,
+                ),
                 ("INSERT INTO unreadable VALUES (?1, ?2)", &unreadable),
             ] {
                 for (name, record) in records {
@@ -58,12 +62,16 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
                 }
             }
             for (name, number, record) in &revisions {
-                connection.execute("INSERT INTO revisions VALUES (?1, ?2, ?3)", params![name, number, record])?;
+                connection
+                    .execute("INSERT INTO revisions VALUES (?1, ?2, ?3)", params![name, number, record])?;
             }
             windows(connection)
         };
         let committed = database.commit(Durable::Now, false, Box::new(change));
-        committed.map_err(|source| StoreError::Write { what: "the state of an earlier version".to_owned(), source })?;
+        committed.map_err(|source| StoreError::Write {
+            what: "the state of an earlier version".to_owned(),
+            source,
+        })?;
         tracing::info!(probes = count, "the state of an earlier version was taken over");
     }
     // The probes go last: as long as they are there, the next start goes on here.

@@ -103,7 +103,8 @@ impl Bodies {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             entries => entries?,
         };
-        let number = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_str().and_then(|n| n.parse().ok()));
+        let number =
+            |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_str().and_then(|n| n.parse().ok()));
         entries.filter_map(|entry| number(entry).transpose()).collect()
     }
 }

@@ -72,7 +72,11 @@ pub enum Unusable {
 
 impl From<io::Error> for Unusable {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::UnexpectedEof { damaged("it ends too early") } else { Self::Io(error) }
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            damaged("it ends too early")
+        } else {
+            Self::Io(error)
+        }
     }
 }
 

@@ -86,6 +86,15 @@ impl StoredWindow {
         self.entry.seq
     }
 
+    /// Does the same as [`Self::open`], and changes nothing.
+    pub fn examine(&self) -> io::Result<WindowReader> {
+        let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        open(source.content(self)?, self.seq()).map_err(|error| match error {
+            Unusable::Io(error) => error,
+            error => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+        })
+    }
+
     /// Reads the whole body once to check its digest. A damaged window is set aside.
     pub fn open(&self) -> Result<WindowReader, WindowError> {
         let source = self.source.upgrade().ok_or(WindowError::Gone)?;

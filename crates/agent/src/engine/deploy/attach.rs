@@ -73,8 +73,7 @@ impl Probe {
             Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
         warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
-        let begun =
-            begin(&mut readers, &deployable, running, history.before, history.replaces, &windows);
+        let begun = begin(&mut readers, &deployable, running, history.before, history.replaces, &windows);
         let prepared = begun.map_err(EngineError::from).and_then(|awaited| {
             crash::point("saved");
             let (objects, cost) = (&loaded.objects, loaded.cost);

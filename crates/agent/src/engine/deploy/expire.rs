@@ -104,7 +104,11 @@ impl Engine {
             let is_kept = kept.is_needed();
             match probe.lease().filter(|_| is_kept) {
                 Some(_) => engine.store.expire(&probe.name)?,
-                None => engine.windows.remove(&probe.name, |windows| engine.store.remove(&probe.name, windows))?,
+                None => {
+                    engine
+                        .windows
+                        .remove(&probe.name, |windows| engine.store.remove(&probe.name, windows))?;
+                }
             }
             crash::point("expired");
             if let Some(lease) = probe.lease().filter(|_| is_kept) {

@@ -9,9 +9,7 @@ use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{Quiesced, crash};
-use twinprobe_windows::{
-    ClosedBy, Filed, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows,
-};
+use twinprobe_windows::{ClosedBy, Filed, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::completeness;

@@ -157,21 +157,26 @@ impl Delivery {
         claim: Option<Claim>,
     ) -> Result<Self, WindowError> {
         let reader = Arc::new(stored.open()?);
+        Ok(Self { _claim: claim, ..Self::of_reader(windows, &reader, skipped) })
+    }
+
+    /// Does the same for a window that is open.
+    pub fn of_reader(windows: &Arc<Windows>, reader: &Arc<WindowReader>, skipped: Arc<AtomicU64>) -> Self {
         let head = &reader.head;
-        Ok(Self {
+        Self {
             probe: head.probe.clone(),
             origin: head.origin.clone(),
             interfaces: head.interfaces.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
             format: head.format,
-            parts: (0..reader.head.metrics.len()).map(|index| Part::stored(&reader, index)).collect(),
+            parts: (0..head.metrics.len()).map(|index| Part::stored(reader, index)).collect(),
             skipped_before: head.skipped_before,
             skipped,
-            taken: Some((Arc::clone(windows), stored.seq())),
-            _claim: claim,
+            taken: Some((Arc::clone(windows), head.window.seq)),
+            _claim: None,
             replay: None,
-        })
+        }
     }
 
     /// The number of the window that the reading shows.

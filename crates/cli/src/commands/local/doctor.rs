@@ -1,5 +1,7 @@
 //! `twinprobe doctor`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use serde::Serialize;
 use twinprobe_compiler::{CompilerOptions, Toolchain};
@@ -15,8 +17,14 @@ use crate::output::view::ViewOption;
 /// daemon could not run here.
 #[derive(Debug, Args)]
 pub struct Doctor {
+    /// Examine the store in this state directory as well: every page and every window
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
     #[command(flatten)]
     view: ViewOption,
+    /// Checks of what this crate does not know.
+    #[arg(skip)]
+    pub more: Vec<Check>,
 }
 
 /// The result of a check.
@@ -61,6 +69,7 @@ impl Doctor {
         checks.extend(host::maps());
         checks.push(compiler());
         checks.push(daemon(session).await);
+        checks.extend(self.more);
         self.view.output.show(&checks, |screen| render(&checks, screen))?;
         let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
         if failed == 0 { Ok(()) } else { Err(CommandError::Unfit { failed, total: checks.len() }) }

@@ -146,7 +146,10 @@ fn a_window_that_can_not_be_read_is_left_alone_and_its_sums_are_waited_for() {
     put_body(directory.path(), &later, &newer());
     assert!(matches!(later.open(), Err(WindowError::Newer(_))));
     let error = windows.base(None).unwrap_err().to_string();
-    assert!(error.contains("until they can: window 3: the window can't be read: it has format 77"), "{error}");
+    assert!(
+        error.contains("until they can: window 3: the window can't be read: it has format 77"),
+        "{error}"
+    );
     assert_eq!((windows.statistics().unreadable, windows.statistics().damaged), (1, 0));
     // A link to itself can't be opened even by root.
     let path = directory.path().join(crate::BODIES).join(large.id.to_string());

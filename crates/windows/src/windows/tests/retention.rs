@@ -34,7 +34,10 @@ fn on_a_full_disk_everything_stays_as_it_is() {
     assert!(!windows.drop_oldest());
     windows.set_taken(3);
     for windows in [&windows, &open(directory.path())] {
-        assert_eq!((numbers(windows), windows.untaken().len(), windows.last_seq()), ((1..=6).collect(), 6, 6));
+        assert_eq!(
+            (numbers(windows), windows.untaken().len(), windows.last_seq()),
+            ((1..=6).collect(), 6, 6)
+        );
     }
     windows.is_full.store(false, Ordering::Relaxed);
     windows.acknowledge(2, None).unwrap();

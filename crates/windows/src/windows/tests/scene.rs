@@ -164,7 +164,9 @@ impl Scene {
     /// Changes a byte of a body, and reads the window.
     fn damage(&mut self, pick: u64, byte: usize) {
         let candidates = self.model.files();
-        let Some(at) = usize::try_from(pick).unwrap_or_default().checked_rem(candidates.len()) else { return };
+        let Some(at) = usize::try_from(pick).unwrap_or_default().checked_rem(candidates.len()) else {
+            return;
+        };
         let seq = candidates[at];
         let window = self.windows.get(seq).ok().or_else(|| self.windows.newest()).unwrap();
         if self.is_full {
