@@ -184,7 +184,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         options.retain_bytes,
         options.limits.keep_free_bytes,
     )
-    .context("the windows can't be read")?;
+    .context(
+        "the windows can't be read, and stay as they are; `twinprobe doctor --state-dir` examines the store",
+    )?;
     let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.

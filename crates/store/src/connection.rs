@@ -21,6 +21,8 @@ const CACHE: i64 = 2048;
 const LOG_PAGES: u64 = 1000;
 const LOG_PART: u64 = 64;
 const PAGE: u64 = 4096;
+/// The number of free pages from which on a file that is mostly free is made smaller.
+const VACUUM_PAGES: u64 = 4096;
 /// The time for which another process may keep the file locked: a check of the store reads it.
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -54,6 +56,12 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
+    }
+    let free: u64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+    let pages: u64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    if free > VACUUM_PAGES && free > pages / 2 {
+        // The file stays as large as it is if there is no room for this.
+        let _ = connection.execute_batch("VACUUM");
     }
     // What an earlier connection has written and not synced must be whole before anything comes after it.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;

@@ -84,7 +84,7 @@ fn a_store_that_is_not_ours_stays_as_it_is() {
     let whole = fs::read(&path).unwrap();
     let mut later = whole.clone();
     later[60..64].copy_from_slice(&9_u32.to_be_bytes());
-    let mut foreign = whole.clone();
+    let mut foreign = whole;
     foreign[68] ^= 1;
     for (bytes, why) in
         [(&later[..], "format 9"), (&foreign, "not that of a store"), (b"text", "not that of a store")]

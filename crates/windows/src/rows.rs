@@ -108,23 +108,24 @@ fn series(row: &Row<'_>) -> Result<Series> {
     Ok(Series { id, name, state, windows: Vec::new(), baselines: BTreeMap::new() })
 }
 
+/// Returns a window's row, and the number of its series. What can't be read counts as damaged, and the rest of the row is
+/// used as far as it goes.
 fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
-    let (id, series, instance, seq): (i64, i64, String, u64) =
-        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-    let (form, closed_by, start, end): (i64, i64, String, String) =
-        (row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?);
-    let (bytes, reports, known, is_file): (u64, u64, Vec<u8>, bool) =
-        (row.get(8)?, row.get(9)?, row.get(10)?, row.get(11)?);
+    let number = |column: usize| row.get::<_, i64>(column).unwrap_or_default();
+    let count = |column: usize| row.get::<_, u64>(column).unwrap_or_default();
+    let text = |column: usize| row.get::<_, String>(column).unwrap_or_default();
+    let (id, series, form, closed_by) = (row.get(0)?, number(1), number(4), number(5));
     let found = FoundWindow {
-        entry: Entry { seq, start, end, bytes },
+        entry: Entry { seq: count(3), start: text(6), end: text(7), bytes: count(8) },
         closed_by: closed_by_of(closed_by),
-        instance,
-        reports,
+        instance: text(2),
+        reports: count(9),
         id,
-        is_file,
+        is_file: row.get(11)?,
     };
-    let facts =
-        Facts { id, series, instance: &found.instance, entry: &found.entry, form, closed_by, reports };
+    let (instance, entry, reports) = (&found.instance, &found.entry, found.reports);
+    let facts = Facts { id, series, instance, entry, form, closed_by, reports };
+    let known: Vec<u8> = row.get(10).unwrap_or_default();
     let form = Form::of(form).filter(|_| facts.digest() == known[..]);
     Ok((series, found, form))
 }

@@ -14,7 +14,9 @@ use twinprobe_store::{Change, Error};
 use crate::body::content::Content;
 use crate::body::draft::{Bodies, LARGEST};
 use crate::body::format::Unusable;
+use crate::body::head::ClosedBy;
 use crate::body::stored::{self, Source, StoredWindow};
+use crate::retention::DAMAGED_WINDOWS;
 use crate::rows::{self, Baseline, Form, WindowRow};
 use crate::state::{State, Undecodable};
 use crate::store::BODIES;
@@ -105,7 +107,7 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
     state.last = state.last.max(known.last().unwrap_or(0));
     let acked = forms.iter().filter(|(_, forms)| forms.contains(&Named::Acked)).map(|(seq, _)| *seq);
     state.acknowledged = acked.fold(state.acknowledged, u64::max);
-    let mut windows = Vec::new();
+    let (mut windows, mut damaged) = (Vec::new(), Vec::new());
     for (&seq, forms) in &forms {
         let readable = forms.iter().rev().find(|form| **form <= Named::Acked);
         let mut is_lost = forms.contains(&Named::Lost) || forms.contains(&Named::Damaged);
@@ -119,8 +121,14 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
                     // A window that was damaged may have been stored again.
                     is_lost = forms.contains(&Named::Lost);
                 }
-                None => is_lost = true,
+                None => {
+                    is_lost = true;
+                    damaged.push((seq, *form));
+                }
             }
+        }
+        if forms.contains(&Named::Damaged) {
+            damaged.push((seq, Named::Damaged));
         }
         if is_lost && !state.lost.contains(seq) && (seq > state.acknowledged || forms.contains(&Named::Lost))
         {
@@ -144,11 +152,26 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
         let row = WindowRow::new(series, &window, kept);
         planned.push(Planned { row, path, is_file: window.is_file });
     }
+    for &(seq, form) in damaged.iter().rev().take(DAMAGED_WINDOWS).rev() {
+        let path = directory.join(format!("{seq}.{}", suffix(form)));
+        let bytes = fs::metadata(&path)?.len();
+        let window = StoredWindow {
+            entry: Entry { seq, start: String::new(), end: String::new(), bytes },
+            closed_by: ClosedBy::Request,
+            instance: String::new(),
+            reports: 0,
+            id: bodies.draft().id,
+            is_file: bytes > LARGEST as u64,
+            source: Weak::<Windows>::new(),
+        };
+        let row = WindowRow::new(series, &window, Form::Damaged);
+        planned.push(Planned { row, path, is_file: window.is_file });
+    }
     baselines.retain(|baseline| baseline.row.0.0 > newest.unwrap_or(0));
     Ok(Plan { series, name: name.to_owned(), state, windows: planned, baselines })
 }
 
-/// Returns `None` if the file is damaged. It stays where it is.
+/// Returns `None` if the file is damaged.
 fn examine(directory: &Path, seq: u64, form: Named) -> io::Result<Option<StoredWindow>> {
     let path = directory.join(format!("{seq}.{}", suffix(form)));
     let unread = |reason: String| io::Error::other(format!("{}: {reason}", path.display()));
@@ -161,7 +184,7 @@ fn examine(directory: &Path, seq: u64, form: Named) -> io::Result<Option<StoredW
             Ok(Some(StoredWindow { entry: Entry { bytes, ..window.entry.clone() }, ..window }))
         }
         Err(Unusable::Damaged(reason)) => {
-            tracing::error!(path = %path.display(), reason, "a window of an earlier version is damaged and left out");
+            tracing::error!(path = %path.display(), reason, "a window of an earlier version is damaged");
             Ok(None)
         }
         Err(error) => Err(unread(error.to_string())),

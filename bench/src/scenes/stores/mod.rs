@@ -5,4 +5,5 @@ pub mod group;
 pub mod redb;
 pub mod segments;
 pub mod single;
+pub mod sqlite;
 pub mod store;

@@ -8,6 +8,7 @@ pub mod model;
 pub mod random;
 pub mod retention;
 pub mod scene;
+pub mod takeover;
 pub mod threads;
 
 use std::path::Path;
