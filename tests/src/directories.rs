@@ -78,6 +78,11 @@ impl Directories {
         self.disk.as_ref().expect("its state is on a disk")
     }
 
+    /// Returns the disk of [`Directories::with_state_on_disk`], if the state is on one.
+    pub const fn disk_if_any(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.temporary.path().join("sock")
     }

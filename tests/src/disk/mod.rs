@@ -200,6 +200,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         tmpfs::unmount(&self.at);
+        tmpfs::unmount(&self.below);
     }
 }
 

@@ -1,3 +1,8 @@
 //! Disks: whatever happens to the disk of the state, clients find what they were told.
 
 mod bed;
+mod names;
+mod power;
+mod reboots;
+mod scene;
+mod told;
