@@ -12,6 +12,7 @@ mod directories;
 pub mod disk;
 mod egress;
 pub mod event_scene;
+pub mod explore;
 pub mod hog;
 mod holdings;
 pub mod http;

@@ -44,6 +44,8 @@ struct State {
     /// still has the earlier one can do nothing to the disk.
     generation: u64,
     failing: Failing,
+    /// The number of writes and flushes until the power fails.
+    left: Option<u64>,
     /// What [`Failing::Data`] leaves alone.
     journal: Vec<Range<u64>>,
 }
@@ -54,7 +56,13 @@ struct Device(Arc<Mutex<State>>);
 
 /// Serves a disk of `size` bytes below `at` until there are no more commands.
 pub fn serve(at: &Path, size: u64) -> Result<()> {
-    let state = State { image: Image::new(size), generation: 0, failing: Failing::None, journal: Vec::new() };
+    let state = State {
+        image: Image::new(size),
+        generation: 0,
+        failing: Failing::None,
+        left: None,
+        journal: Vec::new(),
+    };
     let device = Device(Arc::new(Mutex::new(state)));
     let mut options = fuser::Config::default();
     options.mount_options = vec![fuser::MountOption::FSName("twinprobe-test".to_owned())];
@@ -90,10 +98,14 @@ impl Device {
                 state.journal = journal::places(&state.image);
                 Ok(String::new())
             }
+            ["off-after", writes] => {
+                state.left = Some(writes.parse()?);
+                Ok(String::new())
+            }
             ["power", seed] => {
                 let lost = state.image.lose_power(seed.parse()?);
                 state.generation += 1;
-                state.failing = Failing::None;
+                (state.failing, state.left) = (Failing::None, None);
                 Ok(format!("{} {} {}", lost.kept, lost.torn, lost.dropped))
             }
             ["next"] => {
@@ -128,6 +140,16 @@ impl State {
             rdev: 0,
             blksize: 4096,
             flags: 0,
+        }
+    }
+
+    /// Counts a write or flush.
+    fn count(&mut self) {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.failing = Failing::All;
+            }
         }
     }
 
@@ -198,6 +220,7 @@ impl Filesystem for Device {
     ) {
         let mut state = self.0.lock();
         let range = offset..offset + data.len() as u64;
+        state.count();
         if state.fails(inode, Failing::Data, &range) || !state.image.write(offset, data) {
             reply.error(Errno::EIO);
         } else {
@@ -212,6 +235,7 @@ impl Filesystem for Device {
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let mut state = self.0.lock();
+        state.count();
         if state.fails(inode, Failing::Writes, &(0..0)) {
             reply.error(Errno::EIO);
         } else {

@@ -121,6 +121,17 @@ impl Disk {
         self.ask("fail all").map(drop)
     }
 
+    /// Takes the power away with the write or flush of this number from now on, so that a test can stop anywhere within what
+    /// a program and the file system do.
+    pub fn power_off_after(&self, writes: u64) -> Result<()> {
+        self.ask(format_args!("off-after {writes}")).map(drop)
+    }
+
+    /// Has the kernel write back and flush what it has in memory. Fails if the disk does.
+    pub fn write_back(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.at)?)?)
+    }
+
     /// Mounts what the disk has after the power came back. `seed` chooses the writes without a flush that are there.
     pub fn power_on(&self, seed: u64) -> Result<Lost> {
         self.detach()?;
@@ -133,11 +144,9 @@ impl Disk {
 
     /// Unmounts the file system in order and mounts it again, as a reboot does.
     pub fn remount(&self) -> Result<()> {
-        // Another mount namespace may have a copy of the mount for a moment, so that unmounting would write nothing yet.
-        let root = File::open(&self.at)?;
-        // A file system that has given up can't be written.
-        let _ = rustix::fs::syncfs(&root);
-        drop(root);
+        // Another mount namespace may have a copy of the mount for a moment, so that unmounting would write nothing yet. A file
+        // system that has given up can't be written.
+        let _ = self.write_back();
         self.detach()?;
         self.ask("next")?;
         self.attach().context("after an orderly end")

@@ -1,6 +1,7 @@
 //! Disks: whatever happens to the disk of the state, clients find what they were told.
 
 mod bed;
+mod chance;
 mod names;
 mod power;
 mod reboots;

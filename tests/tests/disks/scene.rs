@@ -10,7 +10,7 @@ use twinprobe_tests::sample::window;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Running};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Disk, Topology};
 
 const SOURCE: &str = include_str!("../../bpf/disks.bpf.c");
 /// More than the store wants to have free.
@@ -128,6 +128,14 @@ impl Scene {
     /// Panics if the last one did not start.
     pub fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().expect("a daemon runs")
+    }
+
+    /// Returns the disk of the state.
+    ///
+    /// # Panics
+    /// Panics if the state is in memory.
+    pub fn disk(&self) -> &Disk {
+        self.directories.disk()
     }
 
     pub fn windows(&self, probe: &str) -> Windows {
