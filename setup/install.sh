@@ -66,6 +66,9 @@ if [ -z "$demo" ]; then
     need_command jq jq                   # the commands of the documentation
     need_command chromium chromium       # looks at the console
     need_command luajit luajit           # runs the script for MoonGen
+    need_command mkfs.ext4 e2fsprogs     # file systems on a disk that forgets
+    need_command mkfs.xfs xfsprogs
+    need_command mkfs.btrfs btrfs-progs
     need_file /usr/share/lua/5.1/argparse.lua lua-argparse
     if [ "$(uname -m)" = x86_64 ]; then
         need_command qemu-system-x86_64 qemu-system-x86 # other kernels, for tests/kernels

@@ -354,11 +354,16 @@ pub fn binary() -> Result<PathBuf> {
     if let Some(path) = env::var_os("TWINPROBE_BIN") {
         return Ok(path.into());
     }
+    helper("twinprobe")
+}
+
+/// Returns a binary of this workspace, built beside this test executable.
+pub fn helper(name: &str) -> Result<PathBuf> {
     // This executable is target/PROFILE/deps/NAME-HASH, or target/PROFILE/NAME for a binary of this crate.
     let executable = env::current_exe()?;
-    let found = executable.ancestors().skip(1).take(2).map(|dir| dir.join("twinprobe")).find(|p| p.is_file());
+    let found = executable.ancestors().skip(1).take(2).map(|dir| dir.join(name)).find(|p| p.is_file());
     found.with_context(|| {
-        format!("no twinprobe beside {}: build it (cargo build) or set TWINPROBE_BIN", executable.display())
+        format!("no {name} beside {}: build it (cargo build) or set TWINPROBE_BIN", executable.display())
     })
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 use tempfile::TempDir;
 
+use crate::disk::{Disk, FileSystem};
 use crate::netns::{is_stale, unique_prefix};
 use crate::tmpfs::{self, Tmpfs};
 
@@ -20,6 +21,8 @@ const PREFIX: &str = "twinprobe-test-";
 pub struct Directories {
     /// The state directory's file system, declared first so that it is unmounted before its directory is removed.
     state: Option<Tmpfs>,
+    /// The same, if it is on a disk that forgets.
+    disk: Option<Disk>,
     temporary: TempDir,
     bpffs: PathBuf,
     /// True if the pins belong to another value, which removes them.
@@ -34,7 +37,7 @@ impl Directories {
         remove_stale(Path::new(BPFFS));
         remove_stale(&env::temp_dir());
         let temporary = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir()?;
-        Ok(Self { state: None, temporary, bpffs: Path::new(BPFFS).join(name), borrowed: false })
+        Ok(Self { state: None, disk: None, temporary, bpffs: Path::new(BPFFS).join(name), borrowed: false })
     }
 
     /// Makes directories with a state of their own and the pins of `other`, as an operator might by mistake.
@@ -57,6 +60,27 @@ impl Directories {
     /// Panics if the state is not in memory.
     pub fn state_in_memory(&self) -> &Tmpfs {
         self.state.as_ref().expect("its state is in memory")
+    }
+
+    /// Makes directories whose state is on a disk that forgets.
+    pub fn with_state_on_disk(kind: FileSystem) -> Result<Self> {
+        let mut directories = Self::new()?;
+        let below = directories.temporary().join("disk");
+        directories.disk = Some(Disk::mount(kind, &directories.state(), &below)?);
+        Ok(directories)
+    }
+
+    /// Returns the disk of [`Directories::with_state_on_disk`].
+    ///
+    /// # Panics
+    /// Panics if the state is not on a disk that forgets.
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("its state is on a disk")
+    }
+
+    /// Returns the disk of [`Directories::with_state_on_disk`], if the state is on one.
+    pub const fn disk_if_any(&self) -> Option<&Disk> {
+        self.disk.as_ref()
     }
 
     pub fn socket(&self) -> PathBuf {

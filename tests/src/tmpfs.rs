@@ -1,16 +1,15 @@
 //! File systems in memory that tests fill up or make read-only.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::netns::run;
+use crate::room::Room;
 use crate::wait::wait_for;
 
-const FILLER: &str = "filler";
 /// The time to wait for a daemon to close the files that it writes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,29 +27,17 @@ impl Tmpfs {
 
     /// Fills the file system to the last byte.
     pub fn fill(&self) -> Result<()> {
-        let mut file = File::options().create(true).append(true).open(self.0.join(FILLER))?;
-        let mut size = 1 << 20;
-        while size > 0 {
-            match file.write(&vec![0; size]) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => size /= 2,
-                Err(error) => return Err(error).context("fill a file system"),
-            }
-        }
-        Ok(())
+        Room::of(&self.0).fill()
     }
 
     /// Fills the file system but for this many bytes.
     pub fn fill_but(&self, bytes: u64) -> Result<()> {
-        self.fill()?;
-        let filler = File::options().write(true).open(self.0.join(FILLER))?;
-        let size = filler.metadata()?.len();
-        filler.set_len(size.saturating_sub(bytes)).context("make some room")
+        Room::of(&self.0).fill_but(bytes)
     }
 
     /// Removes the file of [`Tmpfs::fill`].
     pub fn free(&self) -> Result<()> {
-        fs::remove_file(self.0.join(FILLER)).context("make room")
+        Room::of(&self.0).free()
     }
 
     /// Makes the file system read-only once no file is open for writing.
@@ -72,7 +59,7 @@ impl Drop for Tmpfs {
 }
 
 /// Unmounts lazily: a file system in use goes with its last user.
-fn unmount(at: &Path) {
+pub(crate) fn unmount(at: &Path) {
     if let Err(error) = path(at).and_then(|at| run("umount", &["--lazy", at])) {
         eprintln!("{error:#}");
     }

@@ -1,0 +1,395 @@
+//! The model of one name: what clients were told of the windows under it, and what may become of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use twinprobe_tests::windows::{List, Windows};
+
+use super::kind::Kind;
+use crate::scene::{packets, seq, total};
+
+/// What has closed a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Post,
+    Get,
+    /// The clock, a lease that ended, or a request whose answer did not come.
+    Other,
+}
+
+/// Whether a GET of the metrics has given a window whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    No,
+    Yes,
+    /// It was, before a loss of power, which may have forgotten that.
+    Perhaps,
+}
+
+#[derive(Debug)]
+struct Window {
+    body: Vec<u8>,
+    origin: Origin,
+    taken: Taken,
+}
+
+/// A probe that exists.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub id: String,
+    pub kind: Kind,
+}
+
+/// What is known of a name.
+#[derive(Debug)]
+pub struct Ledger {
+    pub name: &'static str,
+    pub instance: Option<Instance>,
+    /// The ids of all probes that the name has had.
+    ids: Vec<String>,
+    /// The windows that are retained as far as clients were told.
+    windows: BTreeMap<u64, Window>,
+    /// The newest window that clients were told of, and its sum; `None` if the sum is not known.
+    newest: u64,
+    total: Option<u64>,
+    /// The bounds of the number of packets since the newest window.
+    open: (u64, u64),
+    /// True if the sum may begin anew with any window: it is not known before or after which one it was reset.
+    may_begin_anew: bool,
+    /// The windows up to this one were acknowledged by all, and those up to `perhaps` perhaps.
+    acknowledged: u64,
+    perhaps_acknowledged: u64,
+    cursors: BTreeMap<&'static str, u64>,
+    /// The number of lost windows that `acknowledged` hides; `None` if it is not known.
+    lost: Option<u64>,
+}
+
+impl Ledger {
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            instance: None,
+            ids: Vec::new(),
+            windows: BTreeMap::new(),
+            newest: 0,
+            total: None,
+            open: (0, 0),
+            may_begin_anew: false,
+            acknowledged: 0,
+            perhaps_acknowledged: 0,
+            cursors: BTreeMap::new(),
+            lost: None,
+        }
+    }
+
+    /// Notes that a probe was created.
+    pub fn create(&mut self, status: &Value, kind: Kind) -> Result<()> {
+        let id = status["instance"].as_str().context("an instance")?.to_owned();
+        ensure!(!self.ids.contains(&id), "{}: instance {id} is used again", self.name);
+        self.ids.push(id.clone());
+        if self.windows.is_empty() {
+            *self = Self {
+                ids: std::mem::take(&mut self.ids),
+                total: Some(0),
+                lost: Some(0),
+                ..Self::new(self.name)
+            };
+        } else {
+            // The windows that a lease has left stay, and the successor goes on with their numbers.
+            (self.total, self.open, self.may_begin_anew) = (Some(0), (0, 0), false);
+        }
+        self.cursors.clear();
+        self.instance = Some(Instance { id, kind });
+        Ok(())
+    }
+
+    /// Notes that the probe was deleted, with its windows.
+    pub fn delete(&mut self) {
+        *self = Self { ids: std::mem::take(&mut self.ids), ..Self::new(self.name) };
+    }
+
+    /// Notes that the lease of the probe has ended. Its windows stay.
+    pub fn expire(&mut self) {
+        self.instance = None;
+        self.open = (0, 0);
+    }
+
+    /// Notes packets that the probe has counted.
+    pub fn send(&mut self, count: u64) {
+        if self.instance.is_some() {
+            self.open = (self.open.0 + count, self.open.1 + count);
+        }
+    }
+
+    /// Notes a replacement with `on_replace: reset`.
+    pub fn reset(&mut self) {
+        if self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval) {
+            // The clock may have closed a window just before.
+            self.may_begin_anew = true;
+            self.open.0 = 0;
+        } else {
+            (self.total, self.open) = (Some(0), (0, 0));
+        }
+    }
+
+    /// Notes a change of which it is not known whether it was made.
+    pub fn perhaps_reset(&mut self) {
+        self.may_begin_anew = true;
+        self.open.0 = 0;
+    }
+
+    /// Notes that the kernel has nothing any more. Only what was written beside the windows is still to come.
+    pub fn forget_open(&mut self) {
+        self.open.0 = 0;
+    }
+
+    /// Notes that what clients have taken may be forgotten.
+    pub fn lose_power(&mut self) {
+        for window in self.windows.values_mut().filter(|window| window.taken == Taken::Yes) {
+            window.taken = Taken::Perhaps;
+        }
+    }
+
+    /// Notes an acknowledgement that was answered with 204.
+    pub fn acknowledge(&mut self, seq: u64, collector: Option<&'static str>) {
+        let named = self.instance.as_ref().map_or(&[][..], |instance| instance.kind.collectors);
+        for name in named.iter().filter(|name| collector.is_none_or(|collector| collector == **name)) {
+            let cursor = self.cursors.entry(name).or_default();
+            *cursor = seq.max(*cursor);
+        }
+        let by_all = named.iter().map(|name| self.cursors.get(name).copied().unwrap_or_default()).min();
+        let by_all = if collector.is_none() { seq } else { by_all.unwrap_or_default() };
+        if by_all > self.acknowledged {
+            self.acknowledged = by_all;
+            // What had been lost up to there is known from the next list.
+            self.lost = None;
+            self.windows.retain(|seq, _| *seq > by_all);
+        }
+    }
+
+    /// Notes an acknowledgement that may have been stored or not.
+    pub fn perhaps_acknowledge(&mut self, seq: u64) {
+        self.perhaps_acknowledged = self.perhaps_acknowledged.max(seq);
+        self.lost = None;
+    }
+
+    /// Returns one of the windows that clients know.
+    pub fn choose(&self, which: u64) -> Option<u64> {
+        let count = self.windows.len() as u64;
+        self.windows.keys().nth(which.checked_rem(count)? as usize).copied()
+    }
+
+    /// Notes the answer to a POST or GET that has given a window.
+    pub fn answered(&mut self, client: &Windows, body: &[u8], origin: Origin) -> Result<()> {
+        let document: Value = serde_json::from_slice(body)?;
+        let number = seq(&document);
+        let has_interval = self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval);
+        if origin == Origin::Get {
+            if has_interval {
+                // It is the newest one, which nobody takes.
+                return self.look(client);
+            }
+            if number <= self.newest {
+                return self.given_again(number, body);
+            }
+        }
+        let list = self.list(client)?;
+        for other in list.seqs().into_iter().filter(|other| *other < number) {
+            self.learn(client, other)?;
+        }
+        self.note(number, body, origin)?;
+        ensure!(
+            self.open.0 == 0,
+            "{}: window {number} lacks {} packets that had come before",
+            self.name,
+            self.open.0
+        );
+        self.look(client)
+    }
+
+    /// Notes the answer to a POST without a look at the windows before it, which may be unknown.
+    pub fn note_answer(&mut self, body: &[u8]) -> Result<()> {
+        let document: Value = serde_json::from_slice(body)?;
+        self.note(seq(&document), body, Origin::Post)
+    }
+
+    /// Notes that a GET was begun and not read to its end: what it was given is not known.
+    pub fn hung_up(&mut self) {
+        for window in self.windows.values_mut().filter(|window| window.taken == Taken::No) {
+            window.taken = Taken::Perhaps;
+        }
+    }
+
+    fn given_again(&mut self, number: u64, body: &[u8]) -> Result<()> {
+        let name = self.name;
+        ensure!(number > self.acknowledged, "{name}: window {number} is given although it was acknowledged");
+        let window = self
+            .windows
+            .get_mut(&number)
+            .with_context(|| format!("{name}: window {number} is given and not listed"))?;
+        ensure!(window.taken != Taken::Yes, "{name}: window {number} is given again");
+        ensure!(
+            window.origin != Origin::Post,
+            "{name}: window {number} was closed by a POST and is given by a GET"
+        );
+        ensure!(window.body == body, "{name}: window {number} is given with another content");
+        window.taken = Taken::Yes;
+        Ok(())
+    }
+
+    fn list(&self, client: &Windows) -> Result<List> {
+        client.try_list("after=0").with_context(|| format!("the windows of {}", self.name))
+    }
+
+    /// Reads the window unless it is known, or gone meanwhile.
+    fn learn(&mut self, client: &Windows, number: u64) -> Result<()> {
+        if number <= self.newest {
+            return Ok(());
+        }
+        let answer = client.try_get(number)?;
+        match answer.status {
+            200 => self.note(number, &answer.body, Origin::Other),
+            // The clock closes others, which take its place.
+            404 => Ok(()),
+            status => bail!("{}: window {number} is listed and is {status}: {}", self.name, answer.text()),
+        }
+    }
+
+    /// Notes a window that is newer than all known ones.
+    fn note(&mut self, number: u64, body: &[u8], origin: Origin) -> Result<()> {
+        let name = self.name;
+        ensure!(number > self.newest, "{name}: window {number} is closed after window {}", self.newest);
+        let document: Value = serde_json::from_slice(body)?;
+        ensure!(seq(&document) == number, "{name}: window {number} says that it is {}", seq(&document));
+        if let Some(instance) = &self.instance {
+            ensure!(
+                document["instance"] == *instance.id,
+                "{name}: window {number} is of instance {}, not {}",
+                document["instance"],
+                instance.id
+            );
+        }
+        let (packets, total) = (packets(&document), total(&document));
+        ensure!(packets <= self.open.1, "{name}: window {number} has {packets} packets of {}", self.open.1);
+        let mut came = packets;
+        if let Some(before) = self.total {
+            let goes_on = if number == self.newest + 1 {
+                total == before + packets
+            } else {
+                // The windows between are gone.
+                came = total.saturating_sub(before);
+                total >= before + packets && came <= self.open.1
+            };
+            let begins_anew = self.may_begin_anew && total >= packets && total <= self.open.1;
+            ensure!(
+                goes_on || begins_anew,
+                "{name}: the sum of window {number} is {total}, and it has {packets} packets; window {} had {before}",
+                self.newest
+            );
+            self.may_begin_anew &= goes_on;
+            if !goes_on {
+                came = packets;
+            }
+        }
+        self.open = (self.open.0.saturating_sub(came), self.open.1 - came.min(self.open.1));
+        (self.newest, self.total) = (number, Some(total));
+        let taken = if origin == Origin::Get { Taken::Yes } else { Taken::No };
+        self.windows.insert(number, Window { body: body.to_vec(), origin, taken });
+        Ok(())
+    }
+
+    /// Compares the list with what was told, and learns of windows that are new.
+    pub fn look(&mut self, client: &Windows) -> Result<()> {
+        let list = self.list(client)?;
+        for number in list.seqs() {
+            self.learn(client, number)?;
+        }
+        self.compare(&list)
+    }
+
+    fn compare(&mut self, list: &List) -> Result<()> {
+        let (name, seqs) = (self.name, list.seqs());
+        ensure!(seqs.is_sorted(), "{name}: the list is not in order: {seqs:?}");
+        let acknowledged = self.acknowledged;
+        if let Some(back) = seqs.iter().find(|seq| **seq <= acknowledged) {
+            bail!("{name}: window {back} is back; windows up to {acknowledged} were acknowledged: {seqs:?}");
+        }
+        let limit = match &self.instance {
+            Some(instance) => instance.kind.retain.unwrap_or(32),
+            // The limits of a probe that has gone are not known here.
+            None => 1,
+        };
+        let gone: Vec<u64> = self.windows.keys().copied().filter(|seq| !seqs.contains(seq)).collect();
+        for seq in gone {
+            let is_oldest = seqs.first().is_some_and(|first| seq < *first);
+            ensure!(
+                seq <= self.perhaps_acknowledged || (is_oldest && seqs.len() >= limit),
+                "{name}: window {seq} is gone; listed are {seqs:?}, {} are said to be lost",
+                list.lost
+            );
+            self.windows.remove(&seq);
+        }
+        self.compare_lost(list)
+    }
+
+    /// Compares the number of lost windows: those that are neither listed nor acknowledged.
+    fn compare_lost(&mut self, list: &List) -> Result<()> {
+        let (name, seqs) = (self.name, list.seqs());
+        let last = seqs.last().copied().unwrap_or(self.newest.max(self.acknowledged));
+        let missing = (last - self.acknowledged.min(last)).saturating_sub(seqs.len() as u64);
+        let is_exact = self.instance.as_ref().is_some_and(|instance| instance.kind.retain.is_some());
+        if self.perhaps_acknowledged > self.acknowledged || !is_exact {
+            // Windows that were acknowledged after all, or taken by a client, are missing and not lost.
+            let hidden = self.lost.unwrap_or(list.lost);
+            ensure!(list.lost <= hidden + missing, "{name}: {} are said to be lost of {missing}", list.lost);
+            return Ok(());
+        }
+        match self.lost {
+            Some(hidden) => ensure!(
+                list.lost == hidden + missing,
+                "{name}: {} are said to be lost, not {hidden} and {missing}; listed are {seqs:?}, acknowledged {}",
+                list.lost,
+                self.acknowledged
+            ),
+            None => {
+                ensure!(list.lost >= missing, "{name}: {} are said to be lost, not {missing}", list.lost);
+                self.lost = Some(list.lost - missing);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares every window with what was told.
+    pub fn check(&mut self, client: &Windows) -> Result<()> {
+        self.look(client)?;
+        for (number, window) in &self.windows {
+            let answer = client.try_get(*number)?;
+            if answer.status == 404
+                && self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval)
+            {
+                // The list decides: the clock may have closed others meanwhile.
+                continue;
+            }
+            ensure!(
+                answer.status == 200,
+                "{}: window {number} is {}: {}",
+                self.name,
+                answer.status,
+                answer.text()
+            );
+            ensure!(answer.body == window.body, "{}: window {number} has another content", self.name);
+        }
+        if self.acknowledged > 0 {
+            let answer = client.try_get(self.acknowledged)?;
+            ensure!(
+                answer.status == 404,
+                "{}: window {} was acknowledged and is {}",
+                self.name,
+                self.acknowledged,
+                answer.status
+            );
+        }
+        self.look(client)
+    }
+}

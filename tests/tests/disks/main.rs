@@ -1,0 +1,9 @@
+//! Disks: whatever happens to the disk of the state, clients find what they were told.
+
+mod bed;
+mod chance;
+mod names;
+mod power;
+mod reboots;
+mod scene;
+mod told;

@@ -1,0 +1,132 @@
+//! Names that are used again: a probe is deleted, or its lease ends, and another one gets its name.
+
+use anyhow::{Result, ensure};
+
+use super::scene::{End, SURROUNDINGS, Scene, Spec, Surroundings};
+use super::told::Told;
+
+/// The bytes of an entry: the packets sent before a window is closed tell how many entries it has.
+const ENTRY: u64 = 16 << 10;
+/// Numbers of packets whose windows have more than 256 KiB, and less.
+const LARGE: u64 = 40;
+const SMALL: u64 = 2;
+
+/// How the predecessor of a probe went.
+#[derive(Clone, Copy, Debug)]
+enum Gone {
+    Deleted,
+    /// Its lease ended, and its last windows were acknowledged.
+    Expired,
+    /// Its lease ended. Its windows are still to be collected, and its successor goes on with their numbers.
+    Left,
+}
+
+/// The packets of the windows of a probe and its successor.
+struct Case {
+    name: &'static str,
+    gone: Gone,
+    before: &'static [u64],
+    after: &'static [u64],
+}
+
+/// Closes windows of a probe and lets it go. Returns what is told of the name then.
+fn end_predecessor(scene: &mut Scene, spec: &Spec, case: &Case) -> Result<Told> {
+    let mut predecessor = Told::of(case.name);
+    for count in case.before {
+        predecessor.close(scene, *count)?;
+    }
+    match case.gone {
+        Gone::Deleted => drop(scene.daemon().delete(&Scene::path(case.name)).expect(204)),
+        Gone::Left | Gone::Expired => {
+            scene.put(case.name, &Spec { expires: Some("100ms"), ..spec.clone() }, 200);
+            scene.wait_until_gone(case.name)?;
+            predecessor.note_last(scene)?;
+            if matches!(case.gone, Gone::Left) {
+                return Ok(predecessor.successor());
+            }
+            scene.windows(case.name).acknowledge(predecessor.newest, None)?.expect(204);
+        }
+    }
+    Ok(Told::of(case.name))
+}
+
+/// Uses names again, reboots, and compares what is left with what was told.
+fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
+    let mut scene = Scene::new(surroundings)?;
+    let mut successors = Vec::new();
+    for case in cases {
+        let spec = Spec { size: ENTRY, ..Spec::default() };
+        let first = scene.put(case.name, &spec, 201);
+        let mut successor = end_predecessor(&mut scene, &spec, case)?;
+        let second = scene.put(case.name, &spec, 201);
+        ensure!(first["instance"] != second["instance"], "{}: {second}", case.name);
+        for count in case.after {
+            successor.close(&mut scene, *count)?;
+        }
+        successor.check(&scene)?;
+        successors.push((successor, second["instance"].clone()));
+    }
+    for end in [End::Reboot, End::Kill, End::Reboot] {
+        scene.end(end)?;
+        for (successor, instance) in &successors {
+            successor.check(&scene)?;
+            let status = scene.status(&successor.probe);
+            ensure!(status["instance"] == *instance, "{}: another instance: {status}", successor.probe);
+        }
+        for (successor, _) in &mut successors {
+            successor.close(&mut scene, SMALL)?;
+            successor.close(&mut scene, LARGE)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn large_windows_of_a_name_used_again_survive_a_reboot() -> Result<()> {
+    for surroundings in SURROUNDINGS {
+        reboot_after(
+            surroundings,
+            &[
+                Case {
+                    name: "a",
+                    gone: Gone::Deleted,
+                    before: &[LARGE, SMALL],
+                    after: &[LARGE, SMALL, LARGE, SMALL],
+                },
+                Case { name: "b", gone: Gone::Expired, before: &[SMALL, LARGE], after: &[SMALL, 60, SMALL] },
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// The number of a large newest window was used again, and the sum fell.
+#[test]
+fn a_large_newest_window_of_a_name_used_again_survives_a_reboot() -> Result<()> {
+    for surroundings in SURROUNDINGS {
+        reboot_after(
+            surroundings,
+            &[
+                Case { name: "a", gone: Gone::Deleted, before: &[SMALL], after: &[SMALL, LARGE] },
+                Case { name: "b", gone: Gone::Expired, before: &[LARGE], after: &[SMALL, SMALL, 250] },
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_deleted_probe_does_not_come_back_in_its_successor() -> Result<()> {
+    for surroundings in SURROUNDINGS {
+        reboot_after(
+            surroundings,
+            &[
+                Case { name: "a", gone: Gone::Deleted, before: &[SMALL, 3, 4], after: &[1] },
+                Case { name: "b", gone: Gone::Left, before: &[SMALL, 3], after: &[1] },
+                Case { name: "c", gone: Gone::Expired, before: &[1, 2], after: &[5] },
+                Case { name: "d", gone: Gone::Deleted, before: &[SMALL, 3, 4], after: &[] },
+            ],
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! A loss of power: what was answered with 201 is there.
+
+use anyhow::Result;
+use twinprobe_tests::disk::FileSystem;
+
+use super::scene::{End, Place, Scene, Spec};
+use super::told::Told;
+
+/// Windows of 48 KiB, and of 640 KiB.
+const ENTRY: u64 = 16 << 10;
+const SMALL: u64 = 3;
+const LARGE: u64 = 40;
+
+/// One window of more than 256 KiB made the small ones before it files without content.
+#[test]
+fn windows_that_were_answered_survive_a_loss_of_power() -> Result<()> {
+    for kind in FileSystem::ALL {
+        for is_busy in [false, true] {
+            let mut scene = Scene::new((Place::Disk(kind), is_busy))?;
+            let mut told = [Told::of("a"), Told::of("b")];
+            for probe in &told {
+                scene.put(&probe.probe, &Spec { size: ENTRY, ..Spec::default() }, 201);
+            }
+            for (seed, counts) in
+                [&[SMALL, SMALL, SMALL, LARGE][..], &[SMALL, SMALL], &[LARGE, SMALL], &[LARGE]]
+                    .into_iter()
+                    .enumerate()
+            {
+                for probe in &mut told {
+                    for count in counts {
+                        probe.close(&mut scene, *count)?;
+                    }
+                }
+                scene.end(End::PowerLoss(seed as u64))?;
+                for probe in &told {
+                    probe.check(&scene)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
