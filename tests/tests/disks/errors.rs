@@ -1,0 +1,47 @@
+//! Errors of the disk for a while: what was answered before and after them is there, and the daemon goes on by itself.
+
+use anyhow::{Result, ensure};
+use twinprobe_tests::disk::{Failing, FileSystem};
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+
+use super::scene::{End, Place, Scene, Spec};
+use super::told::Told;
+
+/// Windows of 32 KiB, and of 640 KiB.
+const ENTRY: u64 = 16 << 10;
+const SMALL: u64 = 2;
+const LARGE: u64 = 40;
+
+/// What was not written yet when the disk failed was gone after a reboot, although its windows had been answered.
+#[test]
+fn windows_that_were_answered_survive_errors_of_the_disk() -> Result<()> {
+    for kind in [FileSystem::Ext4, FileSystem::Xfs] {
+        let mut scene = Scene::new((Place::Disk(kind), false))?;
+        scene.put("a", &Spec { size: ENTRY, ..Spec::default() }, 201);
+        let mut told = Told::of("a");
+        for count in [SMALL, SMALL, LARGE, SMALL] {
+            told.close(&mut scene, count)?;
+        }
+        scene.disk().fail(Failing::Data)?;
+        let answer = scene.windows("a").try_close()?;
+        ensure!(answer.status == 500, "a window is stored on a disk that fails: {}", answer.status);
+        if kind == FileSystem::Xfs {
+            // What the kernel has in memory can't be written. An ext4 would give up: its own tables can't be either.
+            let _ = scene.disk().write_back();
+        }
+        scene.disk().heal()?;
+        ensure!(scene.disk().is_alive(), "{kind:?} has given up");
+        let answer = wait_for("a window after the errors", PATIENCE, || {
+            let answer = scene.windows("a").try_close()?;
+            ensure!(answer.status == 201, "{}: {}", answer.status, answer.text());
+            Ok(answer)
+        })?;
+        told.note(&scene, &answer.json())?;
+        for end in [End::Restart, End::Reboot] {
+            told.close(&mut scene, SMALL)?;
+            scene.end(end)?;
+            told.check(&scene)?;
+        }
+    }
+    Ok(())
+}
