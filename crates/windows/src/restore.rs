@@ -62,13 +62,16 @@ pub fn restore(
 }
 
 /// Sets windows aside that a start has found damaged.
-pub fn mend(windows: &Windows, damaged: Vec<Arc<StoredWindow>>) {
-    for window in damaged {
-        let turn = windows.turn();
-        let change = windows.index.lock().damage(window.id);
-        if let Some(change) = change {
-            // A failure was logged, and the next start finds the window again.
-            let _ = windows.change(turn, change, Durable::Soon);
+pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
+    // Those of which nothing is known come first: the oldest of too many go.
+    for plan in [Index::count_damaged, Index::damage] {
+        for window in damaged {
+            let turn = windows.turn();
+            let change = plan(&windows.index.lock(), window.id);
+            if let Some(change) = change {
+                // A failure was logged, and the next start finds the window again.
+                let _ = windows.change(turn, change, Durable::Soon);
+            }
         }
     }
 }

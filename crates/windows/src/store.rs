@@ -85,7 +85,7 @@ impl WindowStore {
                     files.remove(&id);
                 }
             }
-            mend(&windows, damaged);
+            mend(&windows, &damaged);
             probes.insert(name, windows);
         }
         files.into_iter().for_each(|id| bodies.remove(id));
