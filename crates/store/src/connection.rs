@@ -20,7 +20,8 @@ const CACHE: i64 = 2048;
 /// The log ahead of the file is written back at this size in pages of 4 KiB; on a small file system earlier.
 const LOG_PAGES: u64 = 1000;
 const LOG_PART: u64 = 64;
-const PAGE: u64 = 4096;
+/// The size of a page of the file in bytes.
+pub const PAGE: u64 = 4096;
 /// The number of free pages from which on a file that is mostly free is made smaller.
 const VACUUM_PAGES: u64 = 4096;
 /// The time for which another process may keep the file locked: a check of the store reads it.

@@ -166,6 +166,10 @@ impl Database {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
         }
         if writer.connection.is_none() {
+            // A reader of a file that could not be written keeps this process from writing it, or takes it for one that
+            // never changes. Nobody reads until the file is open for changes, or until that has failed.
+            let mut reader = self.reader.lock();
+            *reader = None;
             let opened = connection::writer(&self.path).map_err(|error| match error {
                 OpenError::Io { source, .. } => source,
                 error => io::Error::other(error.to_string()),
@@ -204,8 +208,20 @@ impl Database {
             if is_lasting(&error) {
                 *reader = None;
             }
-            io_error(&error, &self.path)
+            let error = io_error(&error, &self.path);
+            match error.kind() {
+                io::ErrorKind::InvalidData => io::Error::new(error.kind(), OpenError::of(&self.path, error)),
+                _ => error,
+            }
         })
+    }
+
+    /// The room in the file that rows have left, in bytes: the next rows go there before the file grows.
+    pub fn unused(&self) -> u64 {
+        let count = |connection: &Connection| {
+            connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, u64>(0))
+        };
+        self.read(count).map_or(0, |pages| pages.saturating_mul(connection::PAGE))
     }
 
     /// Closes the file. Changes and reads after this open it again.

@@ -43,7 +43,17 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
         let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
         system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
     };
+    // A column of another type than every row has, or tables that statements do not fit.
+    let is_foreign = matches!(
+        error,
+        rusqlite::Error::SqlInputError { .. }
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..)
+    );
     match error.sqlite_error_code() {
+        _ if is_foreign => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
         Some(ErrorCode::DiskFull) => {
             io::Error::new(io::ErrorKind::StorageFull, "No space left on device: the store can't grow")
         }

@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 const FILE: &str = "store.reserve";
 /// The size in bytes; on a small file system a part of it.
 const SIZE: u64 = 512 * 1024;
-const PART: u64 = 64;
+const PART: u64 = 16;
 /// The pause before the next attempt to make the file.
 const PAUSE: Duration = Duration::from_secs(1);
 

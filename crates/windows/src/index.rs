@@ -194,6 +194,15 @@ impl Index {
         Some(draft.finish())
     }
 
+    /// Plans that a window counts as damaged whose row was set aside by a start, because not even its number is of use.
+    pub fn count_damaged(&self, id: i64) -> Option<Change> {
+        let window = self.damaged.iter().find(|window| window.id == id)?;
+        let mut draft = self.draft();
+        draft.change.state.damaged += 1;
+        draft.change.forms.push((Arc::clone(window), Form::Damaged));
+        Some(draft.finish())
+    }
+
     /// Plans that a window is taken. `None` if it is already, or has gone.
     pub fn take(&self, seq: u64) -> Option<Change> {
         let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;

@@ -72,15 +72,18 @@ pub fn restore(
 }
 
 /// Sets windows aside that a start has found damaged; in memory only, if the store was opened to be read.
-pub fn mend(windows: &Windows, damaged: Vec<Arc<StoredWindow>>) {
-    for window in damaged {
-        let turn = windows.turn();
-        let change = windows.index.lock().damage(window.id);
-        match change {
-            Some(change) if windows.database.is_read_only() => windows.index.lock().apply(change),
-            // A failure was logged, and the next start finds the window again.
-            Some(change) => drop(windows.change(turn, change, Durable::Soon)),
-            None => {}
+pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
+    // Those of which nothing is known come first: the oldest of too many go.
+    for plan in [Index::count_damaged, Index::damage] {
+        for window in damaged {
+            let turn = windows.turn();
+            let change = plan(&windows.index.lock(), window.id);
+            match change {
+                Some(change) if windows.database.is_read_only() => windows.index.lock().apply(change),
+                // A failure was logged, and the next start finds the window again.
+                Some(change) => drop(windows.change(turn, change, Durable::Soon)),
+                None => {}
+            }
         }
     }
 }

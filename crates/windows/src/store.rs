@@ -81,7 +81,7 @@ impl WindowStore {
                     files.remove(&id);
                 }
             }
-            mend(&windows, damaged);
+            mend(&windows, &damaged);
             probes.insert(name, windows);
         }
         if !self.shared.database.is_read_only() {

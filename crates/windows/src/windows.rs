@@ -15,7 +15,7 @@ pub use twinprobe_ebpf_common::window::{Listing, Statistics};
 use twinprobe_store::{self as store, Database, Durable, Ticket};
 
 use crate::body::content::Content;
-use crate::body::draft::{Bodies, Body};
+use crate::body::draft::{Bodies, Body, LARGEST};
 use crate::body::head::ClosedBy;
 use crate::body::stored::{Source, StoredWindow};
 use crate::index::{Change, Index};
@@ -323,7 +323,11 @@ impl Windows {
         let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
         let total = system.f_blocks.saturating_mul(system.f_frsize);
         let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
-        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        let mut free = system.f_bavail.saturating_mul(system.f_frsize);
+        // Windows that have gone leave room in the store for others of their kind.
+        if free <= needed && newest <= LARGEST as u64 {
+            free = free.saturating_add(self.database.unused());
+        }
         if free > needed {
             let roomy = free - needed > ROOMY;
             *self.roomy_until.lock() = roomy.then(|| Instant::now() + ROOMY_FOR);

@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 use twinprobe_tests::http;
 use twinprobe_tests::layouts::{Layout, Reading, packets};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, scaled};
+use twinprobe_tests::{
+    Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Store, Topology, scaled,
+};
 
+const NAME: &str = "p";
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
 /// The number of hooks: two interfaces and two directions. Every step of attaching comes four times.
@@ -289,13 +292,13 @@ fn a_window_that_nobody_read_survives_a_replacement() -> Result<()> {
     Ok(())
 }
 
-/// A window whose file is damaged while its maps have not been emptied yet is stored again.
+/// A window whose row or body is damaged while its maps have not been emptied yet is stored again.
 #[test]
-fn a_file_that_is_damaged_too_early_costs_nothing() -> Result<()> {
+fn a_window_that_is_damaged_too_early_costs_nothing() -> Result<()> {
     let mut scene = Scene::new("auto")?;
     let monitor = &scene.topology.monitor().clone();
     let left = 1000;
-    for step in ["stored", "cleared"] {
+    for (step, of_body) in [("stored", false), ("stored", true), ("cleared", false), ("cleared", true)] {
         let daemon = Daemon::start_in(monitor, &scene.options, Arc::clone(&scene.directories))?;
         daemon.put(PROBE, &config(Reading::Window, 0)).expect(201);
         scene.generator.send(left)?;
@@ -304,11 +307,16 @@ fn a_file_that_is_damaged_too_early_costs_nothing() -> Result<()> {
         let answer = http::request(&daemon.address(), "GET", METRICS, &[], b"");
         ensure!(answer.is_err(), "{step} was not reached: {answer:?}");
         let directories = daemon.kill()?;
-        let file = directories.state().join("windows/p/1.window");
-        let mut bytes = std::fs::read(&file)?;
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        std::fs::write(&file, bytes)?;
+        let store = Store::open(&directories)?;
+        if of_body {
+            store.flip_body(NAME, 1, store.body(NAME, 1)?.len() / 2, 1)?;
+        } else {
+            store.execute(&format!(
+                "UPDATE windows SET bytes = bytes + 1 WHERE id = {}",
+                store.id(NAME, 1)?
+            ))?;
+        }
+        drop(store);
         let daemon = Daemon::start_in(monitor, &scene.options, directories)?;
         scene.generator.send(10)?;
         let first = daemon.json(METRICS);

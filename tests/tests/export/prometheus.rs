@@ -1,6 +1,5 @@
 //! `GET /metrics`: the page about the daemon and all its probes.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use twinprobe_tests::maps::HashTable;
 use twinprobe_tests::measure::Resident;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Store, Topology, probes, scaled};
 
 const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
 const TABLE: &str = include_str!("../../bpf/export.bpf.c");
@@ -165,7 +164,7 @@ fn a_probe_that_cannot_be_read_is_left_out_and_counted() -> Result<()> {
     let mut generator = generator(&topology)?;
     generator.send(100)?;
     let directories = daemon.kill()?;
-    fs::write(directories.state().join("probes/bad.json"), "garbage")?;
+    Store::open(&directories)?.set_record("bad", "garbage")?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     close(&daemon, "good");
     for scrapes in 1..=3 {

@@ -13,7 +13,7 @@ use twinprobe_tests::http;
 use twinprobe_tests::layouts::{self, Layout};
 use twinprobe_tests::sample::window;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Store, Topology};
 
 fn options() -> DaemonOptions {
     DaemonOptions::default()
@@ -28,10 +28,6 @@ fn reboot(daemon: Daemon, topology: &Topology, options: &DaemonOptions) -> Resul
 
 fn forget_pins(directories: &Directories) -> Result<()> {
     Ok(fs::remove_dir_all(directories.bpffs())?)
-}
-
-fn windows_of(directories: &Directories, probe: &str) -> PathBuf {
-    directories.state().join("windows").join(probe.trim_start_matches("/v1/probes/"))
 }
 
 /// The sum is that of the retained windows at whatever step a daemon dies.
@@ -220,19 +216,26 @@ fn sums_have_a_bound() -> Result<()> {
 #[test]
 fn sums_that_can_not_be_read_are_waited_for() -> Result<()> {
     let topology = Topology::new()?;
-    let mut generator = generator(&topology, 4)?;
+    // With so many addresses the bodies of windows are files.
+    let mut generator = generator(&topology, 8192)?;
     let daemon = Daemon::start(topology.monitor())?;
     for probe in PROBES {
-        daemon.put(probe, &config(Reading::Sum, &[])).expect(201);
+        daemon.put(probe, &config(Reading::Sum, &[("ENTRIES", "8192")])).expect(201);
     }
-    generator.send(1000)?;
+    generator.send(8192)?;
     PROBES.iter().for_each(|probe| drop(read(&daemon, probe)));
     let directories = daemon.kill()?;
-    let newest = |probe: &str| windows_of(&directories, probe).join("1.taken");
-    let aside = |probe: &str| windows_of(&directories, probe).join("aside");
-    for probe in PROBES {
-        fs::rename(newest(probe), aside(probe))?;
-        symlink(newest(probe), newest(probe))?;
+    let store = Store::open(&directories)?;
+    let file = |probe: &str| -> Result<PathBuf> {
+        store.body_file(probe.trim_start_matches("/v1/probes/"), 1)?.context("the body is a file")
+    };
+    let newest = PROBES.iter().map(|probe| file(probe)).collect::<Result<Vec<_>>>()?;
+    drop(store);
+    let aside = |body: &Path| directories.temporary().join(body.file_name().unwrap_or_default());
+    for body in &newest {
+        fs::rename(body, aside(body))?;
+        // A file that can't be opened now: the link leads to itself.
+        symlink(body, body)?;
     }
     let daemon = Daemon::start_in(topology.monitor(), &options(), Arc::clone(&directories))?;
     generator.send(10)?;
@@ -241,17 +244,17 @@ fn sums_that_can_not_be_read_are_waited_for() -> Result<()> {
             daemon.request("POST", &format!("{probe}/windows"), &[], b"").expect(500).text().to_owned();
         ensure!(problem.contains("nothing is overwritten"), "{problem}");
         daemon.get(&format!("{probe}/metrics")).expect(500);
-        daemon.put(probe, &config(Reading::Sum, &[("ENTRIES", "2048")])).expect(500);
+        daemon.put(probe, &config(Reading::Sum, &[("ENTRIES", "16384")])).expect(500);
         let status = daemon.json(probe);
         let error = status["windows"]["error"].as_str().context("the status says why")?;
         ensure!(error.contains("can't be read"), "{error}");
         assert_eq!(status["windows"]["unreadable"], 1, "{status}");
     }
     generator.send(5)?;
-    for probe in PROBES {
-        fs::remove_file(newest(probe))?;
-        fs::rename(aside(probe), newest(probe))?;
-        assert_eq!(counted(&read(&daemon, probe)), 1015, "{probe}");
+    for (probe, body) in PROBES.iter().zip(&newest) {
+        fs::remove_file(body)?;
+        fs::rename(aside(body), body)?;
+        assert_eq!(counted(&read(&daemon, probe)), 8192 + 15, "{probe}");
         let status = daemon.json(probe);
         ensure!(
             status["windows"].get("error").is_none() && status["windows"].get("unreadable").is_none(),

@@ -70,7 +70,7 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
     Ok(())
 }
 
-/// A change whose directory can't be synced is taken back on disk as well as in the kernel.
+/// A change that can't be committed to the store is taken back in the kernel as well.
 #[test]
 fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
     let topology = Topology::new()?;

@@ -11,7 +11,7 @@ use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::silent::Silent;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::{PATIENCE, wait_for_attachment};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology, scaled};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Store, Topology, scaled};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -27,20 +27,13 @@ fn config(enforces: bool) -> Value {
     config
 }
 
-/// Changes the stored state of a probe.
-fn edit(directories: &Directories, name: &str, change: impl FnOnce(&mut Value)) -> Result<()> {
-    let file = directories.state().join(format!("probes/{name}.json"));
-    let mut stored = serde_json::from_slice(&fs::read(&file)?)?;
-    change(&mut stored);
-    Ok(fs::write(&file, stored.to_string())?)
-}
-
 /// Damages the stored probes: the first can't be read, the second is of a later version, and the third can be neither
 /// adopted nor compiled.
 fn damage(directories: &Directories) -> Result<()> {
-    fs::write(directories.state().join("probes/a.json"), "garbage")?;
-    edit(directories, "b", |stored| stored["version"] = json!(99))?;
-    edit(directories, "c", |stored| {
+    let store = Store::open(directories)?;
+    store.set_record("a", "garbage")?;
+    store.edit("b", |stored| stored["version"] = json!(99))?;
+    store.edit("c", |stored| {
         stored["running"]["objects"] = json!({});
         stored["config"]["ingress"]["source"] = json!("this is not C");
     })
@@ -65,8 +58,11 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
         daemon.put(&path("other"), &other).expect(201);
         let directories = daemon.kill()?;
         damage(&directories)?;
-        let files = ["a", "b"].map(|name| directories.state().join(format!("probes/{name}.json")));
-        let contents = files.clone().map(fs::read);
+        let records = |directories: &Directories| -> Result<[Vec<u8>; 2]> {
+            let store = Store::open(directories)?;
+            Ok([store.record("a")?, store.record("b")?])
+        };
+        let damaged = records(&directories)?;
 
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
         let load = generator.spawn(Load::default());
@@ -82,13 +78,7 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
                 );
                 daemon.get(&format!("/v1/probes/{name}/metrics")).expect(409);
             }
-            for (file, content) in files.iter().zip(&contents) {
-                ensure!(
-                    fs::read(file).ok() == content.as_ref().ok().cloned(),
-                    "{} was changed",
-                    file.display()
-                );
-            }
+            ensure!(records(&daemon.directories())? == damaged, "a record was changed");
             daemon.get("/readyz").expect(200);
             daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
         }
@@ -125,8 +115,10 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
                 let now = total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets");
                 ensure!(now - before[i] == if i < seen { 10 } else { 0 }, "{name}: {before:?}, then {now}");
             }
-            // The unreadable file was kept.
-            ensure!(daemon.directories().state().join("probes/a.unreadable").exists());
+            // The unreadable records were kept.
+            let store = Store::open(&daemon.directories())?;
+            let kept = [store.record_in("unreadable", "a")?, store.record_in("unreadable", "b")?];
+            ensure!(kept == damaged.map(Some), "{kept:?}");
         }
         baseline.wait_for_only(daemon.directories().bpffs(), daemon.pid())?;
     }
@@ -152,10 +144,8 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
         wait_for_attachment(&daemon, name, "mon0", "pending", PATIENCE)?;
     }
     let directories = daemon.kill()?;
-    let files = NAMES.map(|name| directories.state().join(format!("probes/{name}.json")));
-    let [readable, ..] = &files;
-    let content = fs::read(readable)?;
-    fs::write(readable, "garbage")?;
+    let readable = Store::open(&directories)?.record("a")?;
+    Store::open(&directories)?.set_record("a", "garbage")?;
     daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     assert_eq!(daemon.json(&path("a"))["state"], "failed");
     // A new probe gets none of the other's maps.
@@ -163,7 +153,7 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
         .put(&path("guest"), &json!({ "interface": "mon1", "ingress": config(false)["ingress"] }))
         .expect(201);
     let directories = daemon.kill()?;
-    fs::write(readable, content)?;
+    Store::open(&directories)?.set_record("a", readable)?;
     daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     rename("away0", "mon0")?;
     for name in NAMES {
@@ -199,9 +189,8 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     generator.send(10)?;
     let directories = daemon.kill()?;
-    let file = directories.state().join("probes/a.json");
-    let content = fs::read(&file)?;
-    fs::write(&file, "garbage")?;
+    let readable = Store::open(&directories)?.record("a")?;
+    Store::open(&directories)?.set_record("a", "garbage")?;
     let silent = Silent::mount(&hole)?;
     lead_to(&hole.join("netns"))?;
     let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
@@ -215,7 +204,7 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let directories = daemon.kill()?;
     drop(silent);
     lead_to(monitor)?;
-    fs::write(&file, content)?;
+    Store::open(&directories)?.set_record("a", readable)?;
     let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
     generator.send(2)?;
     let document = daemon.json("/v1/probes/a/metrics");
@@ -237,7 +226,7 @@ fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
             daemon.put(&path(name), &config(name == "a")).expect(201);
         }
         let directories = daemon.kill()?;
-        fs::write(directories.state().join("probes/a.json"), "garbage")?;
+        Store::open(&directories)?.set_record("a", "garbage")?;
         let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);
         let daemon = Daemon::start_in(topology.monitor(), &dying, directories)?;
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
@@ -298,7 +287,7 @@ fn what_can_not_be_adopted_is_no_zombie() -> Result<()> {
     }
     let directories = daemon.kill()?;
     for name in NAMES {
-        edit(&directories, name, |stored| {
+        Store::open(&directories)?.edit(name, |stored| {
             stored["config"]["ingress"]["metrics"][0]["merge"] = json!({ "nosuchfield": "max" });
         })?;
     }

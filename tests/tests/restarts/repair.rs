@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, KernelObjects, Topology, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, KernelObjects, Store, Topology, scaled};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -41,18 +41,6 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     }
     out.sort();
     Ok(out)
-}
-
-/// Returns the files below the state directory that are about one probe: they, or their directories, have its name.
-fn state_of(directories: &Directories, probe: &str) -> Result<Vec<PathBuf>> {
-    let state = directories.state();
-    let about = |path: &PathBuf| {
-        let inside = path.strip_prefix(&state).unwrap_or(path);
-        inside.iter().any(|part| part.to_string_lossy().split('.').next() == Some(probe))
-    };
-    let found: Vec<PathBuf> = files(&state)?.into_iter().filter(about).collect();
-    ensure!(!found.is_empty(), "no state of {probe} in {:?}", files(&state)?);
-    Ok(found)
 }
 
 /// Probes without pins, as after a reboot, are deployed again.
@@ -104,9 +92,7 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
         generator.send(100)?;
         sent += 100;
         let directories = daemon.kill()?;
-        for file in state_of(&directories, "bad")? {
-            fs::write(&file, damage)?;
-        }
+        Store::open(&directories)?.set_all_records("bad", damage)?;
         generator.send(100)?;
         daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
         generator.send(100)?;
@@ -147,9 +133,7 @@ fn what_has_no_state_is_removed() -> Result<()> {
     daemon.put("/v1/probes/gone2", &live("mon1")).expect(201);
     let directories = daemon.kill()?;
     for probe in ["gone", "gone2"] {
-        for file in state_of(&directories, probe)? {
-            fs::remove_file(file)?;
-        }
+        Store::open(&directories)?.forget(probe)?;
     }
     let mut generator = generator(&topology)?;
     generator.send(100)?;
@@ -173,7 +157,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let mut daemon = Daemon::start(topology.monitor())?;
     let mut bystanders = Bystanders::deploy_elsewhere(&daemon, &topology)?;
     let directory = daemon.directories().bpffs().to_owned();
-    let (state, epochs) = (daemon.directories().state(), directory.join("epochs"));
+    let (directories, epochs) = (daemon.directories(), directory.join("epochs"));
     // The names of the pins in there have numbers that change.
     let hooks_beside = fs::read_dir(directory.join("hooks"))?.flatten().map(|entry| entry.path());
     let hooks_beside: Vec<PathBuf> = hooks_beside.collect();
@@ -189,8 +173,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let ours = || -> Result<Vec<PathBuf>> {
         let mut beside = Vec::new();
         for name in ["bystander-xdp", "bystander-tc"] {
-            let stored = fs::read_to_string(state.join(format!("probes/{name}.json")))?;
-            let stored: Value = serde_json::from_str(&stored)?;
+            let stored: Value = serde_json::from_slice(&Store::open(&directories)?.record(name)?)?;
             let serial = stored["running"]["deployment"]["serial"].to_string();
             beside.extend(files(&directory.join("probes").join(serial))?);
         }

@@ -9,7 +9,7 @@ use twinprobe_tests::layouts::{Layout, Reading, packets};
 use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Store, Topology};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -117,10 +117,7 @@ fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
     ensure!(daemon.try_request("DELETE", "/v1/probes/b", &[], b"").is_err(), "the step was not reached");
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.kill()?)?;
     daemon.get("/v1/probes/b").expect(404);
-    let state = daemon.directories().state();
-    for directory in ["windows", "revisions"] {
-        assert!(!state.join(directory).join("b").exists(), "{directory}");
-    }
+    assert_eq!(Store::open(&daemon.directories())?.rows("b")?, 0);
     for name in ["a", "c"] {
         assert_eq!(Windows::of(&daemon, name).list("").seqs(), [1]);
     }

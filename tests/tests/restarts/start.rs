@@ -17,7 +17,7 @@ use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, binary};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Store, Topology, binary, store};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The log line of a daemon that waits for a test.
@@ -136,7 +136,7 @@ fn a_start_that_fails_leaves_no_socket() -> Result<()> {
     let daemon = Daemon::spawn_in(topology.monitor(), &options, Arc::clone(&directories))?;
     ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
     ensure!(directories.socket().exists(), "the daemon listens before it restores");
-    fs::remove_dir(directories.state().join("probes"))?;
+    Store::open(&directories)?.execute("DROP TABLE probes")?;
     fs::write(&files[0], "")?;
     ensure!(!daemon.wait_for_start(PATIENCE), "{}", daemon.log());
     ensure!(daemon.log().contains("the stored probes can't be read"), "{}", daemon.log());
@@ -258,17 +258,11 @@ fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
     );
     let directories = daemon.kill()?;
     let (options, files) = waiting(&directories, &["claimed"]);
-    // A file that a killed daemon has not finished (`.new-*`) is no window: the next daemon removes it.
-    let is_window = |entry: &io::Result<fs::DirEntry>| {
-        entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|it| it == "window"))
+    let newest = || -> Result<Vec<u64>> {
+        let store = Store::open(&directories)?;
+        NAMES.iter().map(|name| store.newest(name)).collect()
     };
-    let newest = || {
-        NAMES.map(|name| {
-            let entries = fs::read_dir(directories.state().join("windows").join(name));
-            entries.map_or(0, |entries| entries.filter(is_window).count())
-        })
-    };
-    let before = newest();
+    let before = newest()?;
     let daemon = Daemon::spawn_in(topology.monitor(), &options, directories.clone())?;
     ensure!(daemon.wait_for_log(WAITS, PATIENCE), "{}", daemon.log());
     let arrived = load.arrived();
@@ -276,7 +270,7 @@ fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
         ensure!(load.arrived() > arrived + 100_000, "{} after {arrived}", load.arrived());
         Ok(())
     })?;
-    assert_eq!(newest(), before, "windows were closed");
+    assert_eq!(newest()?, before, "windows were closed");
     fs::write(&files[0], "")?;
     ensure!(daemon.wait_for_log("listening on", PATIENCE), "{}", daemon.log());
     let again = load.arrived();
@@ -303,6 +297,52 @@ fn a_second_daemon_on_the_same_state_is_refused() -> Result<()> {
     let error = format!("{:#}", second.expect_err("two daemons on one state"));
     assert!(error.contains("in use by another twinprobe"), "{error}");
     daemon.get("/healthz").expect(200);
+    Ok(())
+}
+
+/// A store whose head is damaged, or that has a later format, stays as it is, and so do the probes in the kernel.
+#[test]
+fn a_store_that_is_none_or_of_a_later_version_is_refused() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut generator = generator(&topology)?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for name in NAMES {
+        daemon.put(&path(name), &live()).expect(201);
+    }
+    generator.send(100)?;
+    let (_, directories) = daemon.terminate()?;
+    let file = store::file(&directories);
+    let whole = fs::read(&file)?;
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = whole.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let later = "has format 77, and this version of twinprobe knows formats up to";
+    let none = "is damaged and stays as it is: its head is not that of a store";
+    for (content, says, advice) in [
+        (with(60, &77_u32.to_be_bytes()), later, "use a later one"),
+        (with(0, b"s"), none, "move the file away"),
+        (with(68, b"xxxx"), none, "move the file away"),
+        (whole[..50].to_vec(), none, "move the file away"),
+        (b"some text".to_vec(), none, "move the file away"),
+    ] {
+        fs::write(&file, &content)?;
+        let daemon =
+            Daemon::spawn_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
+        ensure!(!daemon.wait_for_start(PATIENCE), "it has started: {}", daemon.log());
+        let log = daemon.log();
+        for word in [file.to_string_lossy().as_ref(), says, advice] {
+            ensure!(log.contains(word), "{word:?} is missing: {log}");
+        }
+        let (exit, _) = daemon.terminate()?;
+        assert_eq!(exit.code(), Some(1), "{log}");
+        ensure!(fs::read(&file)? == content, "{says}: the store was changed");
+        generator.send(10)?;
+    }
+    fs::write(&file, &whole)?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    assert_eq!(counts(&daemon), [150; 3]);
     Ok(())
 }
 

@@ -1,14 +1,12 @@
 //! The trial of programs before they are attached: what it says of their cost, what it refuses, and that it leaves no
 //! trace in what is counted.
 
-use std::fs;
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::{counter_config, total, window};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Store, Topology};
 
 const HEADERS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 const LICENSE: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
@@ -130,14 +128,15 @@ fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     daemon.put("/v1/probes/p", &limited(&slow(), 1_000_000_000)).expect(201);
     let (_, directories) = daemon.terminate()?;
-    let path = directories.state().join("probes/p.json");
-    let stored = fs::read_to_string(&path)?;
+    let store = Store::open(&directories)?;
+    let stored = String::from_utf8(store.record("p")?)?;
     let lowered = stored.replace("\"max_ns_per_packet\":1000000000", "\"max_ns_per_packet\":200");
     ensure!(lowered != stored, "{stored}");
     // The record of another boot: nothing can be adopted.
     let mut lowered: Value = serde_json::from_str(&lowered)?;
     lowered["running"]["deployment"]["boot_id"] = json!("00000000-0000-0000-0000-000000000000");
-    fs::write(&path, lowered.to_string())?;
+    store.set_record("p", lowered.to_string())?;
+    drop(store);
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     let status = daemon.json("/v1/probes/p");
     assert_eq!(status["state"], "running", "{status}");
@@ -156,11 +155,12 @@ fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     let daemon = Daemon::start(topology.monitor())?;
     daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
     let (_, directories) = daemon.terminate()?;
-    let path = directories.state().join("probes/p.json");
-    let mut stored: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    let store = Store::open(&directories)?;
+    let mut stored: Value = serde_json::from_slice(&store.record("p")?)?;
     let running = stored["running"].as_object_mut().context("a deployment")?;
     ensure!(running.remove("cost").is_some(), "{stored}");
-    fs::write(&path, stored.to_string())?;
+    store.set_record("p", stored.to_string())?;
+    drop(store);
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     let status = daemon.json("/v1/probes/p");
     assert_eq!((&status["state"], status.get("cost")), (&json!("running"), None));

@@ -64,7 +64,7 @@ fn files_and_pins_are_the_daemons_alone() -> Result<()> {
     let topology = Topology::new()?;
     let directories = Arc::new(Directories::new()?);
     // Directories that somebody has made beforehand, with the usual mode.
-    for directory in [directories.state().join("probes"), directories.bpffs().to_owned()] {
+    for directory in [directories.state().join("objects"), directories.bpffs().to_owned()] {
         fs::create_dir_all(directory)?;
     }
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
@@ -88,7 +88,8 @@ fn directories_that_another_user_has_made_are_refused() -> Result<()> {
         let directories = Arc::new(Directories::new()?);
         let path = match name {
             "state" => directories.state(),
-            "probes" => directories.state().join("probes"),
+            "objects" => directories.state().join("objects"),
+            "bodies" => directories.state().join("bodies"),
             "pins" => directories.bpffs().to_owned(),
             "hooks" => directories.bpffs().join("hooks"),
             _ => directories.temporary().join("run"),
@@ -97,7 +98,7 @@ fn directories_that_another_user_has_made_are_refused() -> Result<()> {
         chown(&path, Some(NOBODY), Some(NOBODY))?;
         Ok((directories, path))
     };
-    for name in ["state", "probes", "pins", "hooks", "socket"] {
+    for name in ["state", "objects", "bodies", "pins", "hooks", "socket"] {
         let (directories, path) = directories(name)?;
         let socket = format!("unix:{}/run/sock", directories.temporary().display());
         let options = DaemonOptions::default().argument("--listen").argument(socket);

@@ -21,7 +21,7 @@ fn held(scene: &Scene) -> Result<u64> {
     for entry in fs::read_dir(format!("/proc/{}/fd", scene.daemon.pid()))? {
         let path = entry?.path();
         let target = fs::read_link(&path).unwrap_or_default().to_string_lossy().into_owned();
-        if target.contains("/windows/") && target.ends_with(" (deleted)") {
+        if target.contains("/bodies/") && target.ends_with(" (deleted)") {
             held += fs::metadata(&path).map_or(0, |file| file.len());
         }
     }

@@ -40,11 +40,12 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 11] = [
+const EDGES: [(&str, &[&str], &[&str]); 12] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
-    ("windows", &["ebpf-common"], &["aya", "libc", "axum"]),
+    ("store", &[], &["aya", "libc", "tokio", "axum"]),
+    ("windows", &["ebpf-common", "store"], &["aya", "libc", "axum"]),
     ("kernel", &["ebpf-common"], &["axum", "clap"]),
     ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
@@ -56,6 +57,7 @@ const EDGES: [(&str, &[&str], &[&str]); 11] = [
         &[
             "ebpf-common",
             "exporter",
+            "store",
             "windows",
             "kernel",
             "client",
@@ -89,7 +91,7 @@ fn crates_depend_on_each_other_one_way() -> Result<()> {
 
 #[test]
 fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Result<()> {
-    for name in ["ebpf-common", "capture", "exporter", "windows", "client", "serve", "cli"] {
+    for name in ["ebpf-common", "capture", "exporter", "store", "windows", "client", "serve", "cli"] {
         let library = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs"))?;
         assert!(library.contains("#![forbid(unsafe_code)]"), "{name}");
     }

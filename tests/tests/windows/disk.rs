@@ -32,6 +32,12 @@ impl Trouble {
         if self == Self::Full { disk.free() } else { disk.read_write() }
     }
 
+    /// The ends of daemons before which the trouble begins; 0 is none. No disk becomes read-only below a daemon that has
+    /// its store open.
+    const fn begins(self) -> &'static [i32] {
+        if matches!(self, Self::Full) { &[0] } else { &[libc::SIGTERM, libc::SIGKILL] }
+    }
+
     const fn status(self) -> u16 {
         if matches!(self, Self::Full) { 507 } else { 500 }
     }
@@ -86,9 +92,23 @@ impl Scene {
         self.directories.state_in_memory()
     }
 
-    fn restart(mut self, signal: i32) -> Result<Self> {
-        self.daemon = self.daemon.restart(signal, &DaemonOptions::default())?;
-        Ok(self)
+    fn restart(self, signal: i32) -> Result<Self> {
+        self.restart_after(signal, |_| Ok(()))
+    }
+
+    /// Ends the daemon, does something to its disk, and starts the next one.
+    fn restart_after(self, signal: i32, action: impl FnOnce(&Tmpfs) -> Result<()>) -> Result<Self> {
+        let Self { topology, daemon, bystanders, windows, directories } = self;
+        if signal == libc::SIGKILL {
+            daemon.kill()?;
+        } else {
+            let (status, _) = daemon.terminate()?;
+            ensure!(status.success(), "the daemon failed: {status}");
+        }
+        action(directories.state_in_memory())?;
+        let daemon =
+            Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
+        Ok(Self { topology, daemon, bystanders, windows, directories })
     }
 
     /// Checks everything that does not store windows.
@@ -103,13 +123,18 @@ impl Scene {
 
 #[test]
 fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
-    for trouble in Trouble::ALL {
+    let all = Trouble::ALL.iter().flat_map(|trouble| trouble.begins().iter().map(|begin| (*trouble, *begin)));
+    for (trouble, begin) in all {
         let mut scene = Scene::new(&json!({}))?;
         let mut generator = scene.generator()?;
         generator.send(100)?;
         assert_eq!(packets(&scene.windows.close()), 100);
         let known = scene.windows.bytes(1, "json");
-        trouble.begin(scene.disk())?;
+        if begin == 0 {
+            trouble.begin(scene.disk())?;
+        } else {
+            scene = scene.restart_after(begin, |disk| trouble.begin(disk))?;
+        }
         let mut arrived = 100;
         // The next daemon has to start while nothing can be written.
         for signal in [0, libc::SIGTERM, libc::SIGKILL] {
@@ -172,17 +197,21 @@ fn a_window_without_room_is_not_begun() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A schedule goes on: the window that could not be stored is stored as soon as there is room.
+/// A schedule goes on: the window that could not be stored is stored as soon as it can be.
 #[test]
-fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
+fn a_schedule_goes_on_when_windows_can_be_stored_again() -> Result<()> {
     for trouble in Trouble::ALL {
-        let scene = Scene::new(&json!({ "interval": "10ms", "retain": 100_000 }))?;
+        let mut scene = Scene::new(&json!({ "interval": "10ms", "retain": 100_000 }))?;
         let load = scene.generator()?.spawn(Load::default());
         let mut collector = Collector::new(scene.windows.clone(), None);
         let mut sum = 0;
-        for _ in 0..3 {
+        for begin in trouble.begins().iter().cycle().take(3) {
             collector.round(5.0, |document| sum += packets(document))?;
-            trouble.begin(scene.disk())?;
+            if *begin == 0 {
+                trouble.begin(scene.disk())?;
+            } else {
+                scene = scene.restart_after(*begin, |disk| trouble.begin(disk))?;
+            }
             let failed = wait_for_status(&scene.daemon, "p", |status| {
                 status["error"].as_str().is_some_and(|error| error.contains(trouble.reason()))
             })?;
@@ -201,6 +230,91 @@ fn a_schedule_goes_on_when_there_is_room_again() -> Result<()> {
         scene.bystanders.finish()?;
     }
     Ok(())
+}
+
+/// An acknowledgement that can't be written changes nothing, and neither does a removal.
+#[test]
+fn what_can_not_be_written_is_not_done() -> Result<()> {
+    let mut scene = Scene::new(&json!({ "collectors": ["a", "b"] }))?;
+    (0..3).for_each(|_| drop(scene.windows.close()));
+    scene.windows.acknowledge(1, Some("a"))?.expect(204);
+    let seen = |scene: &Scene| {
+        let of = |query: &str| scene.windows.list(query).seqs();
+        (of(""), of("collector=a"), of("collector=b"), scene.daemon.json(PROBE)["revision"].clone())
+    };
+    let before = seen(&scene);
+    let trouble = Trouble::ReadOnly;
+    for signal in trouble.begins() {
+        scene = scene.restart_after(*signal, |disk| trouble.begin(disk))?;
+        for collector in [Some("a"), Some("b"), None] {
+            let answer = scene.windows.acknowledge(2, collector)?.expect(trouble.status());
+            ensure!(answer.text().contains("could not be written down"), "{}", answer.text());
+            assert_eq!(seen(&scene), before, "{collector:?}");
+        }
+        scene.daemon.delete(PROBE).expect(500);
+        scene.daemon.put(PROBE, &config(&json!({}), &[("KEYS", "8")])).expect(500);
+        assert_eq!(seen(&scene), before);
+        trouble.end(scene.disk())?;
+        scene = scene.restart(libc::SIGKILL)?;
+        assert_eq!(seen(&scene), before);
+    }
+    scene.windows.acknowledge(2, None)?.expect(204);
+    assert_eq!(scene.windows.seqs(), [3]);
+    scene.bystanders.finish()
+}
+
+/// A daemon that has started on a read-only disk shows what it stores once it can.
+#[test]
+fn what_is_stored_once_a_disk_can_be_written_is_there() -> Result<()> {
+    let mut scene = Scene::new(&json!({}))?;
+    let mut generator = scene.generator()?;
+    let mut stored = Vec::new();
+    for (round, signal) in (1..).zip(Trouble::ReadOnly.begins().iter().cycle().take(4)) {
+        scene = scene.restart_after(*signal, Tmpfs::read_only)?;
+        generator.send(round)?;
+        Trouble::ReadOnly.check(scene.windows.try_close()?);
+        scene.disk().read_write()?;
+        let seq = scene.windows.close()["window"]["seq"].as_u64().expect("a number");
+        // The window that could not be stored comes first.
+        let first = stored.len() as u64 + 1;
+        stored.extend((first..=seq).map(|seq| (seq, scene.windows.bytes(seq, "json"))));
+        assert_eq!(scene.windows.seqs(), (1..=seq).collect::<Vec<_>>());
+        for restarts in [false, true] {
+            if restarts {
+                scene = scene.restart(libc::SIGKILL)?;
+            }
+            for (seq, known) in &stored {
+                assert!(scene.windows.bytes(*seq, "json") == *known, "window {seq} is another one");
+            }
+        }
+        let sum: u64 = scene.windows.seqs().iter().map(|seq| packets(&scene.windows.get(*seq))).sum();
+        assert_eq!(sum, (1..=round).sum::<u64>());
+    }
+    scene.bystanders.finish()
+}
+
+/// Some room is left for what makes room: windows are acknowledged and probes are removed on a full disk.
+#[test]
+fn acknowledgements_and_removals_have_room_on_a_full_disk() -> Result<()> {
+    let mut scene = Scene::new(&json!({}))?;
+    (0..8).for_each(|_| drop(scene.windows.close()));
+    for seq in 1..=4 {
+        // The log of the store is empty after a start, and has to grow for the next change.
+        scene = scene.restart(libc::SIGTERM)?;
+        scene.disk().fill()?;
+        Trouble::Full.check(scene.windows.try_close()?);
+        scene.windows.acknowledge(seq, None)?.expect(204);
+        scene = scene.restart(libc::SIGKILL)?;
+        assert_eq!(scene.windows.seqs(), (seq + 1..=8).collect::<Vec<_>>());
+        scene.disk().free()?;
+    }
+    scene = scene.restart(libc::SIGTERM)?;
+    scene.disk().fill()?;
+    scene.daemon.delete(PROBE).expect(204);
+    scene = scene.restart(libc::SIGKILL)?;
+    scene.daemon.get(PROBE).expect(404);
+    scene.disk().free()?;
+    scene.bystanders.finish()
 }
 
 /// Acknowledged windows make room on a disk that windows have filled.

@@ -1,6 +1,7 @@
 //! Windows: closed by requests and by the clock, retained, collected, and never lost.
 
 mod api;
+mod broken_store;
 mod client;
 mod clock_steps;
 mod concurrency;

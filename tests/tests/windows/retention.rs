@@ -1,13 +1,11 @@
 //! Retention: the windows that are kept, and the reports of those that had to go.
 
-use std::fs;
-
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::layouts::{Layout, Reading, field};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::windows::{Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Store, Topology};
 
 const PROBE: &str = "/v1/probes/p";
 
@@ -189,12 +187,13 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
     assert_eq!((&document["window"]["seq"], packets(&document)), (&json!(6), 10));
     windows.acknowledge(2, None)?.expect(204);
     assert_eq!(windows.seqs(), [3, 4, 5, 6]);
-    let files = daemon.directories().state().join("windows/p");
-    assert!(fs::read_dir(&files)?.count() >= 3, "no windows below {}", files.display());
+    let rows = || Store::open(&daemon.directories())?.rows("p");
+    let kept = rows()?;
+    assert!(kept >= 4, "{kept} rows of four windows");
     daemon.delete(PROBE).expect(204);
     windows.try_get(3)?.expect(404);
     assert!(windows.try_list("").is_err());
-    assert!(!files.exists(), "{} is left", files.display());
+    assert_eq!(rows()?, 0, "something is left");
     // Another probe of the same name begins anew.
     daemon.put(PROBE, &config(&json!({}), &[])).expect(201);
     assert_eq!(windows.seqs(), [0; 0]);

@@ -17,6 +17,26 @@ fn probe(revision: u64, interface: &str) -> StoredProbe {
     }
 }
 
+/// No change of windows.
+fn nothing() -> Change {
+    Box::new(|_| Ok(()))
+}
+
+/// Writes a record, or a first revision, past the store.
+fn put(store: &Store, table: &'static str, name: &'static str, record: &[u8]) {
+    let values = if table == "revisions" { "?1, 1, ?2" } else { "?1, ?2" };
+    let (sql, record) = (format!("INSERT OR REPLACE INTO {table} VALUES ({values})"), record.to_vec());
+    let change: Change =
+        Box::new(move |connection| connection.execute(&sql, params![name, record]).map(drop));
+    store.database.commit(Durable::Now, false, change).unwrap();
+}
+
+/// Reads a record past the store.
+fn record(store: &Store, table: &str, name: &str) -> Vec<u8> {
+    let sql = format!("SELECT record FROM {table} WHERE name = ?1");
+    store.database.read(|connection| connection.query_row(&sql, [name], |row| row.get(0))).unwrap()
+}
+
 #[test]
 fn what_was_committed_is_loaded_and_what_was_not_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -29,8 +49,8 @@ fn what_was_committed_is_loaded_and_what_was_not_is_not() {
     let revisions = store.revisions("a.b", 2).unwrap();
     let numbers: Vec<_> = revisions.iter().map(|r| (r.revision, r.current)).collect();
     assert_eq!(numbers, [(1, false), (2, true)]);
-    store.remove("a.b").unwrap();
-    store.remove("a.b").unwrap();
+    store.remove("a.b", nothing()).unwrap();
+    store.remove("a.b", nothing()).unwrap();
     assert!(store.load().unwrap().is_empty());
     assert!(store.revisions("a.b", 2).unwrap().is_empty());
 }
@@ -45,10 +65,10 @@ fn a_second_daemon_is_kept_out() {
 }
 
 #[test]
-fn a_damaged_file_is_reported_not_fatal() {
+fn a_damaged_record_is_reported_not_fatal() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    fs::write(dir.path().join("probes/bad.json"), b"{\"interface\": ").unwrap();
+    put(&store, "probes", "bad", b"{\"interface\": ");
     let loaded = store.load().unwrap();
     assert!(matches!(&loaded[..], [(name, Err(_))] if name == "bad"));
 }
@@ -63,10 +83,10 @@ fn a_damaged_object_is_not_used() {
     fs::write(&path, b"elg").unwrap();
     assert_eq!(store.object(&name).unwrap(), None);
     // A probe that can't be read may use the object.
-    fs::write(dir.path().join("probes/bad.json"), b"{").unwrap();
+    put(&store, "probes", "bad", b"{");
     store.sweep_objects();
     assert!(path.exists());
-    fs::remove_file(dir.path().join("probes/bad.json")).unwrap();
+    store.remove("bad", nothing()).unwrap();
     store.sweep_objects();
     assert!(!path.exists());
 }
@@ -85,15 +105,12 @@ fn a_damaged_object_is_written_anew() {
     assert_eq!(fs::read_dir(dir.path().join("objects")).unwrap().count(), 1);
 }
 
-/// A power failure can leave a revision damaged that no record names yet.
 #[test]
 fn a_damaged_revision_is_written_anew() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let path = dir.path().join("revisions/a/1.json");
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
     for damaged in [&b""[..], b"{\"version\": 1, \"crea", b"{}"] {
-        fs::write(&path, damaged).unwrap();
+        put(&store, "revisions", "a", damaged);
         store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
         let revisions = store.revisions("a", 1).unwrap();
         assert_eq!(revisions.iter().map(|r| r.config.clone()).collect::<Vec<_>>(), [probe(1, "eth0").config]);
@@ -107,14 +124,11 @@ fn what_a_killed_daemon_was_writing_is_removed() {
     let object = format!("objects/{}.o", store.keep_object(b"elf").unwrap());
     store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
     drop(store);
-    let kept = ["probes/a.json", "revisions/a/1.json", &object];
-    let left = ["probes/.new-x", "probes/.old-a.json", "revisions/a/.new-x", "objects/.new-x"];
-    for file in left {
-        fs::write(dir.path().join(file), b"{").unwrap();
-    }
-    Store::open(dir.path()).unwrap();
-    assert_eq!(left.map(|file| dir.path().join(file).exists()), [false; 4]);
-    assert_eq!(kept.map(|file| dir.path().join(file).exists()), [true; 3]);
+    let left = dir.path().join("objects/.new-x");
+    fs::write(&left, b"{").unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    assert!(!left.exists() && dir.path().join(object).exists());
+    assert_eq!((store.load().unwrap().len(), store.last_revision("a")), (1, 1));
 }
 
 #[test]
@@ -133,23 +147,21 @@ fn an_object_that_cannot_be_read_now_is_not_a_missing_one() {
 fn what_cannot_be_read_stays_and_what_replaces_it_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let path = dir.path().join("probes/a.json");
     for (content, says) in [
         (&b"garbage"[..], "expected value"),
         (b"{\"version\": 99, \"revision\": 7}", "version 99"),
         (b"{\"version\": \"x\"}", "version"),
         (b"{\"revision\": 1, \"config\": {}, \"running\": {}}", "deployment"),
     ] {
-        fs::write(&path, content).unwrap();
+        put(&store, "probes", "a", content);
         let [(name, Err(Unread(reason)))] = &store.load().unwrap()[..] else { panic!("one, unreadable") };
         assert!(name == "a" && reason.contains(says), "{reason}");
         store.sweep_objects();
-        store.forget_others(&BTreeSet::from(["a".to_owned()]));
-        assert_eq!(fs::read(&path).unwrap(), content);
+        assert_eq!(record(&store, "probes", "a"), content);
         drop(Store::prepare(&store, "a", &probe(1, "eth0"), None).unwrap());
-        assert_eq!(fs::read(&path).unwrap(), content);
+        assert_eq!(record(&store, "probes", "a"), content);
         store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
-        assert_eq!(fs::read(dir.path().join("probes/a.unreadable")).unwrap(), content);
+        assert_eq!(record(&store, "unreadable", "a"), content);
         assert!(matches!(&store.load().unwrap()[..], [(_, Ok(_))]));
     }
     assert_eq!(store.last_revision("a"), 1);

@@ -15,7 +15,7 @@ use crate::model::reboot;
 use crate::model::time::now;
 use crate::model::world::World;
 use crate::wait::{PATIENCE, wait_for};
-use crate::{Daemon, DaemonOptions, Directories};
+use crate::{Daemon, DaemonOptions, Directories, Store};
 
 /// Ends the daemon by SIGTERM or SIGKILL and starts the next one.
 pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
@@ -126,14 +126,18 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     recovered(world)
 }
 
-/// Makes the disk full or read-only while steps are done.
+/// Makes the disk full while steps are done, or read-only between one daemon and the next.
 pub fn disk(world: &mut World, full: bool, steps: &[Step]) -> Result<()> {
     let directories = Arc::clone(&world.directories);
     let disk = directories.state_in_memory();
     if full {
         disk.fill()?;
     } else {
+        // No disk becomes read-only below a daemon that has its store open.
+        drop(world.daemon.take().context("a daemon")?.kill()?);
         disk.read_only()?;
+        let options = world.options.clone();
+        world.start(&options)?;
     }
     world.trouble = true;
     let done = steps.iter().try_for_each(|step| perform(world, step));
@@ -182,16 +186,18 @@ pub fn no_compiler(world: &mut World, index: usize) -> Result<()> {
 /// Checks that a probe whose stored state can't be read keeps its programs.
 pub fn unreadable(world: &mut World, index: usize) -> Result<()> {
     let Some(probe) = world.probes.get(&index) else { return Ok(()) };
-    let file = world.directories.state().join(format!("probes/{}.json", probe.name));
+    let name = probe.name.clone();
     world.collect(None)?;
     let directories = world.daemon.take().context("a daemon")?.kill()?;
-    let stored = fs::read(&file).context("a stored configuration")?;
-    fs::write(&file, b"{ \"none\"")?;
+    let store = Store::open(&directories)?;
+    let stored = store.record(&name)?;
+    store.set_record(&name, b"{ \"none\"")?;
+    drop(store);
     world.daemon = Some(Daemon::start_in(world.topology.monitor(), &world.options.clone(), directories)?);
     world.send(30, false)?;
     world.send(30, true)?;
-    world.daemon.take().context("a daemon")?.kill()?;
-    fs::write(&file, stored)?;
+    let directories = world.daemon.take().context("a daemon")?.kill()?;
+    Store::open(&directories)?.set_record(&name, stored)?;
     world.recover()
 }
 

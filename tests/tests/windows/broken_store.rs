@@ -1,0 +1,128 @@
+//! A store whose file is damaged: the daemon refuses it as it is, or serves what is in it and says what it can't serve.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::random::Random;
+use twinprobe_tests::wait::PATIENCE;
+use twinprobe_tests::windows::{Windows, config};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, scaled, store};
+
+const PROBES: [&str; 3] = ["p", "q", "r"];
+/// The number of windows of each probe.
+const WINDOWS: u64 = 12;
+/// The size of the store's pages in bytes, and that of the head of most of them.
+const PAGE: usize = 4096;
+const HEAD: usize = 32;
+
+fn path(probe: &str) -> String {
+    format!("/v1/probes/{probe}")
+}
+
+/// What a daemon serves of each probe's windows.
+type Known = [Vec<Vec<u8>>; 3];
+
+fn known(daemon: &Daemon) -> Known {
+    PROBES.map(|probe| {
+        let windows = Windows::of(daemon, probe);
+        (1..=WINDOWS).map(|seq| windows.bytes(seq, "json")).collect()
+    })
+}
+
+/// Returns a place of the store: anywhere, or where pages say what is in them.
+fn place(random: &mut Random, length: usize) -> usize {
+    let page = random.below((length / PAGE) as u64) as usize * PAGE;
+    match random.below(3) {
+        0 => random.below(length as u64) as usize,
+        1 => page + random.below(HEAD as u64) as usize,
+        _ => random.below(PAGE as u64) as usize,
+    }
+}
+
+/// Checks that a daemon serves no other windows than before, and tells of those that it does not serve.
+fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
+    let mut missing = 0;
+    for (probe, known) in PROBES.iter().zip(known) {
+        let windows = Windows::of(daemon, probe);
+        let mut of_probe = 0;
+        for (seq, known) in (1..).zip(known) {
+            let answer = windows.request("GET", &format!("{}?format=json", windows.path(seq)))?;
+            match answer.status {
+                200 => ensure!(answer.body == *known, "{probe}: window {seq} is another one"),
+                404 | 500 => of_probe += 1,
+                status => ensure!(false, "{probe}: window {seq}: {status}: {}", answer.text()),
+            }
+        }
+        missing += of_probe;
+        let status = daemon.get(&path(probe));
+        if of_probe == 0 {
+            continue;
+        }
+        let status = status.expect(200).json()["windows"].clone();
+        let told = ["lost", "damaged", "unreadable"].map(|count| status[count].as_u64().unwrap_or_default());
+        ensure!(
+            told.iter().any(|count| *count >= of_probe),
+            "{probe}: {of_probe} windows are missing: {status}"
+        );
+    }
+    Ok(missing)
+}
+
+/// Checks that a daemon has refused a store as it has to.
+fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
+    let log = daemon.log();
+    let (exit, _) = daemon.terminate()?;
+    ensure!(exit.code() == Some(1) && !log.contains("panicked"), "{exit}: {log}");
+    for word in [file.to_str().context("UTF-8")?, "is damaged and stays as it is", "move the file away"] {
+        ensure!(log.contains(word), "{word:?} is missing: {log}");
+    }
+    ensure!(fs::read(file)? == content, "the store was changed");
+    Ok(())
+}
+
+#[test]
+fn a_store_with_a_wrong_byte_is_refused_or_serves_no_other_window() -> Result<()> {
+    let mut random = Random::new();
+    let topology = Topology::new()?;
+    let directories = Arc::new(Directories::with_state_in_memory(1 << 30)?);
+    let options = DaemonOptions::default();
+    let daemon = Daemon::start_in(topology.monitor(), &options, Arc::clone(&directories))?;
+    for probe in PROBES {
+        let mut config: Value = config(&json!({ "retain": 1000 }), &[]);
+        config["ingress"]["verdict"] = json!("observe");
+        daemon.put(&path(probe), &config).expect(201);
+        let windows = Windows::of(&daemon, probe);
+        (0..WINDOWS).for_each(|_| drop(windows.close()));
+    }
+    let known = known(&daemon);
+    let (exit, _) = daemon.terminate()?;
+    ensure!(exit.success(), "{exit}");
+    let file = store::file(&directories);
+    let whole = fs::read(&file)?;
+    let (mut refused, mut missing) = (0, 0);
+    let rounds = scaled(40, 4000);
+    for _ in 0..rounds {
+        let (at, mask) = (place(&mut random, whole.len()), 1 << random.below(8));
+        let what = format!("bit {mask:#x} of byte {at} of {}", whole.len());
+        let mut content = whole.clone();
+        content[at] ^= mask;
+        for ending in ["-wal", "-shm"] {
+            let _ = fs::remove_file(format!("{}{ending}", file.display()));
+        }
+        fs::write(&file, &content)?;
+        let daemon = Daemon::spawn_in(topology.monitor(), &options, Arc::clone(&directories))?;
+        if daemon.wait_for_start(PATIENCE) {
+            missing += check(&daemon, &known).with_context(|| what.clone())?;
+            ensure!(!daemon.log().contains("panicked"), "{what}");
+            drop(daemon.kill()?);
+        } else {
+            refused += 1;
+            check_refusal(daemon, &file, &content).context(what)?;
+        }
+    }
+    println!("{rounds} stores: {refused} refused, {missing} windows missing in the others");
+    Ok(())
+}
