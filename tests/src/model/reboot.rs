@@ -1,7 +1,5 @@
 //! What the disk says after a simulated reboot.
 
-use std::fs;
-
 use anyhow::Result;
 
 pub use crate::reboot::forget;
