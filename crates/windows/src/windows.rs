@@ -333,6 +333,11 @@ impl Windows {
         Ok(())
     }
 
+    /// True once the windows were removed together with their probe.
+    pub fn is_removed(&self) -> bool {
+        self.index.lock().removed
+    }
+
     /// Removes all windows together with their probe by the change that is given to `commit`. Other holders of these
     /// windows can write no more.
     pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
