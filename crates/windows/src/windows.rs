@@ -290,11 +290,6 @@ impl Windows {
         self.index.lock().unreported(seq)
     }
 
-    /// Tells whether the windows were removed together with their probe.
-    pub fn are_removed(&self) -> bool {
-        self.index.lock().removed
-    }
-
     /// Returns a receiver of the newest window's number, which also notifies of each new window.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
@@ -349,6 +344,11 @@ impl Windows {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         Ok(())
+    }
+
+    /// True once the windows were removed together with their probe.
+    pub fn is_removed(&self) -> bool {
+        self.index.lock().removed
     }
 
     /// Removes all windows together with their probe by the change that is given to `commit`. Other holders of these

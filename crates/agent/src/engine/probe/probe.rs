@@ -289,8 +289,11 @@ impl Probe {
             State::Running(running) => {
                 let done = action(running);
                 self.shown.lock().trouble.clone_from(&running.trouble);
-                // The probe is about to be taken out.
-                if done.is_err() && self.windows.are_removed() { Err(EngineError::Gone) } else { done }
+                match done {
+                    // The probe is deleted, and about to be taken out of the list.
+                    Err(_) if self.windows.is_removed() => Err(EngineError::NotFound(self.name.clone())),
+                    done => done,
+                }
             }
             State::Failed { reason, .. } => {
                 Err(EngineError::NotRunning { name: self.name.clone(), reason: reason.clone() })
