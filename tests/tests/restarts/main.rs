@@ -4,6 +4,7 @@ mod earlier;
 mod ends;
 mod held;
 mod many;
+mod outside;
 mod repair;
 mod restart;
 mod restore;
