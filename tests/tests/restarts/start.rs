@@ -331,6 +331,8 @@ fn a_store_that_is_none_or_of_a_later_version_is_refused() -> Result<()> {
         let daemon =
             Daemon::spawn_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
         ensure!(!daemon.wait_for_start(PATIENCE), "it has started: {}", daemon.log());
+        // The log may come after the end of its writer.
+        daemon.wait_for_log("twinprobe: ", PATIENCE);
         let log = daemon.log();
         for word in [file.to_string_lossy().as_ref(), says, advice] {
             ensure!(log.contains(word), "{word:?} is missing: {log}");

@@ -73,6 +73,8 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
 
 /// Checks that a daemon has refused a store as it has to.
 fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
+    // The log may come after the end of its writer.
+    daemon.wait_for_log("twinprobe: ", PATIENCE);
     let log = daemon.log();
     let (exit, _) = daemon.terminate()?;
     ensure!(exit.code() == Some(1) && !log.contains("panicked"), "{exit}: {log}");
