@@ -58,7 +58,6 @@ pub use self::sys::affinity::Affinity;
 pub use self::sys::call::KernelError;
 pub use self::sys::clock;
 pub use self::sys::cpus::stay_on_one_cpu;
-pub use self::sys::lease::is_unshared;
 pub use self::sys::process as memory;
 pub use self::trial::replay::control::Control as ReplayClock;
 pub use self::trial::replay::lane::{Counts as ReplayCounts, Lane as ReplayLane};

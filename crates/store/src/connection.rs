@@ -29,9 +29,8 @@ const BUSY: Duration = Duration::from_secs(10);
 
 /// Opens the store for changes; makes it if it is not there.
 pub fn writer(path: &Path) -> Result<Connection, OpenError> {
-    let found = known_version(path)?;
     let open = || -> io::Result<Connection> {
-        if found.is_none() {
+        if !path.exists() {
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
             sync_parent(path)?;
         }
@@ -71,7 +70,7 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Opens the store to read it, also where nothing can be written.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
-    if known_version(path)?.is_none() && !path.exists() {
+    if !path.exists() {
         return Err(OpenError::of(path, io::Error::new(io::ErrorKind::NotFound, "there is no such file")));
     }
     let open = |uri: &str| {
@@ -94,18 +93,18 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
         .map_err(|error| OpenError::of(path, io_error(&error, path)))
 }
 
-/// Returns the version of the store's tables from the head of its file, before anything opens it; `None` if there is no
-/// store yet.
-fn known_version(path: &Path) -> Result<Option<u32>, OpenError> {
+/// Fails if the head of the store's file is not that of a store of this version or an earlier one. To be called while this
+/// process has no connection to the file: closing the file takes away the locks that the connection has on it.
+pub fn check_head(path: &Path) -> Result<(), OpenError> {
     let damaged = |reason: &str| OpenError::Damaged { path: path.to_owned(), reason: reason.to_owned() };
     let mut head = Vec::new();
     match File::open(path).and_then(|file| file.take(100).read_to_end(&mut head)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         read => read.map_err(|source| OpenError::of(path, source))?,
     };
     // A loss of power may have left a file to which nothing was written yet.
     if head.is_empty() {
-        return Ok(None);
+        return Ok(());
     }
     if head.len() < 100 || !head.starts_with(b"SQLite format 3\0") {
         return Err(damaged("its head is not that of a store"));
@@ -114,10 +113,10 @@ fn known_version(path: &Path) -> Result<Option<u32>, OpenError> {
     let (found, application) = (number(60), number(68));
     match application {
         // Its tables are in the log only.
-        0 if found == 0 => Ok(Some(0)),
+        0 if found == 0 => Ok(()),
         _ if application != APPLICATION.cast_unsigned() => Err(damaged("its head is not that of a store")),
         _ if found > VERSION => Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION }),
-        _ => Ok(Some(found)),
+        _ => Ok(()),
     }
 }
 

@@ -50,6 +50,7 @@ impl Database {
     /// to be read, and changes fail until that is over.
     pub fn open(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
+        connection::check_head(&path)?;
         let (writer, reader) = match connection::writer(&path) {
             Ok(writer) => (Some(writer), None),
             Err(OpenError::Io { source, .. }) if path.exists() => {
@@ -75,6 +76,7 @@ impl Database {
     /// Opens the store in a directory to be read only, also while a daemon uses it.
     pub fn open_to_read(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
+        connection::check_head(&path)?;
         let reader = connection::reader(&path)?;
         let writer = Writer { connection: None, durable: Durable::Now, reserve: Reserve::new(directory) };
         Ok(Arc::new(Self {

@@ -123,7 +123,7 @@ impl Windows {
     }
 
     /// Hands a change to the store. `body` is that of the new window or baseline.
-    pub fn submit(&self, turn: Turn, change: Change, body: Option<Body>, durable: Durable) -> Submitted {
+    pub fn submit(&self, turn: Turn, change: Change, mut body: Option<Body>, durable: Durable) -> Submitted {
         if change.is_empty() && body.is_none() {
             return Submitted { turn, change, ticket: None, body };
         }
@@ -138,7 +138,7 @@ impl Windows {
         let baselines_gone = change.baselines_gone.iter().filter_map(|key| index.baselines.get(key));
         let baselines_gone: Vec<i64> = baselines_gone.map(|baseline| baseline.id).collect();
         drop(index);
-        let content = body.as_ref().and_then(|body| body.content.clone());
+        let content = body.as_mut().and_then(|body| body.content.take());
         let frees = new.is_none() && baseline.is_none();
         #[cfg(test)]
         let is_full = self.is_full.load(std::sync::atomic::Ordering::Relaxed);

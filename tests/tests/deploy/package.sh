@@ -92,7 +92,7 @@ ip -details link show mon0 | grep -c 'prog/xdp'
 dpkg -r twinprobe
 ! systemctl is-active twinprobe
 ! ip -details link show mon0 | grep 'prog/xdp'
-ls /etc/default/twinprobe /var/lib/twinprobe/probes/p.json
+ls /etc/default/twinprobe /var/lib/twinprobe/store.sqlite
 [ ! -e /usr/bin/twinprobe ]
 
 : installed again

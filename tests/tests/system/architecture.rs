@@ -107,6 +107,22 @@ fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Res
     Ok(())
 }
 
+/// Each promise of docs/exactness.md names the tests that hold it.
+#[test]
+fn the_tests_that_exactness_names_are_there() -> Result<()> {
+    let text = fs::read_to_string(root().join("docs/exactness.md"))?;
+    let (_, promises) = text.split_once("## Each promise and its test").context("the promises")?;
+    let (promises, _) = promises.split_once("## ").context("the next heading")?;
+    let named: Vec<&str> = promises.split('`').filter(|word| word.contains("::")).collect();
+    for name in &named {
+        let file = root().join("tests/tests").join(name.replace("::", "/")).with_extension("rs");
+        let is_there = file.is_file() || file.with_extension("").is_dir();
+        assert!(is_there, "{name}");
+    }
+    assert!(named.len() >= 15, "{named:?}");
+    Ok(())
+}
+
 /// Each promise of docs/security.md names the test that holds it.
 #[test]
 fn the_tests_that_promises_name_are_there() -> Result<()> {

@@ -51,7 +51,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", PROBES, Viewer, &[200], || get(probes::list)),
     route("GET", PROBE, Viewer, &[200, 400, 404], || get(probes::get)),
     route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(probes::put)),
-    route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429], || delete(probes::delete)),
+    route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429, 507], || delete(probes::delete)),
     route("GET", REVISIONS, Operator, &[200, 400, 404], || get(probes::revisions)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
     route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),

@@ -83,6 +83,7 @@ impl EngineError {
     pub fn is_full(&self) -> bool {
         let kind = match self {
             Self::Close(CloseError::Store(error)) | Self::Spool(error) => error.kind(),
+            Self::Store(StoreError::Write { source, .. } | StoreError::Io { source, .. }) => source.kind(),
             Self::NotWritten { kind, .. } => *kind,
             _ => return false,
         };

@@ -7,7 +7,6 @@ pub mod bpffs;
 pub mod call;
 pub mod clock;
 pub mod cpus;
-pub mod lease;
 pub mod link;
 pub mod map;
 pub mod mapping;
