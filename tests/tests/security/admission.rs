@@ -296,6 +296,7 @@ fn variants(name: &str) -> Vec<(&'static str, Value)> {
             }
             each(defines)
         }
+        "disks.bpf.c" => xdp(json!({})),
         "header.bpf.c" | "losses.bpf.c" => each(json!({})),
         "replay.bpf.c" => vec![with("xdp", json!({})), with("tc", json!({ "TC": "1" }))],
         "shared.bpf.c" => each(json!({ "FIELD": "in", "VERDICT": "0" })),
