@@ -13,7 +13,7 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, 
 const PROBE: &str = "/v1/probes/p";
 const METRICS: &str = "/v1/probes/p/metrics";
 /// The size of the disk in bytes: room for some windows beside the stored probes.
-const DISK: u64 = 2 << 20;
+const DISK: u64 = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
