@@ -201,7 +201,7 @@ fn a_window_without_room_is_not_begun() -> Result<()> {
 #[test]
 fn a_schedule_goes_on_when_windows_can_be_stored_again() -> Result<()> {
     for trouble in Trouble::ALL {
-        let mut scene = Scene::new(&json!({ "interval": "10ms", "retain": 100_000 }))?;
+        let mut scene = Scene::new(&json!({ "interval": "50ms", "retain": 100_000 }))?;
         let load = scene.generator()?.spawn(Load::default());
         let mut collector = Collector::new(scene.windows.clone(), None);
         let mut sum = 0;
