@@ -263,4 +263,331 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#define DATA ((unsigned char *)(long)ctx->data)
+#define END ((unsigned char *)(long)ctx->data_end)
+#define HIDE(x) asm volatile("" : "+r"(x))
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u64);
+} hash SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+static __always_inline __u64 *count(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&counts, &key);
+}
+
+#ifdef CASE_structure_of_a_map // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count(), *map = (__u64 *)&hash;
+
+	HIDE(map);
+	if (value)
+		*value = map[0]; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_structure_of_a_map_in_a_map // xdp tc
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_ARRAY);
+		__uint(max_entries, 4);
+		__type(key, __u32);
+		__type(value, __u64);
+	});
+} outer SEC(".maps") = { .values = { (void *)&counts } };
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u32 key = 0;
+	__u64 *value = count(), *map = bpf_map_lookup_elem(&outer, &key);
+
+	if (value && map)
+		*value = map[0]; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_structure_of_a_walked_map // xdp tc
+static long walk(__u64 *map, __u32 *key, __u64 *value, void *context)
+{
+	*value = map[0]; // refused
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	bpf_for_each_map_elem(&counts, walk, 0, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_structure_of_a_socket // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count(), *tcp;
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!value || !sk)
+		return 0;
+	tcp = (__u64 *)bpf_skc_to_tcp_sock(sk);
+	if (tcp)
+		*value = tcp[9]; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_pointers_in_a_map // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count(), stack = 0;
+
+	if (!value)
+		return 0;
+	*(volatile __u64 *)value = (__u64)DATA; // refused
+	*(volatile __u64 *)value = (__u64)ctx; // refused
+	*(volatile __u64 *)value = (__u64)value; // refused
+	*(volatile __u64 *)value = (__u64)&hash; // refused
+	__sync_fetch_and_add(value, (__u64)&stack); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_numbers_made_of_pointers // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count();
+	__u32 low;
+
+	if (!value)
+		return 0;
+	low = (__u32)(__u64)value;
+	HIDE(low);
+	*(volatile __u32 *)value = low; // refused
+	*(volatile __u64 *)value = (low ^ 0x5555) * 3 + 5; // refused
+	*(volatile __u64 *)value = low >> 12; // refused
+	*(volatile __u64 *)value = DATA - (unsigned char *)value; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_part_of_a_pointer // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count();
+	volatile __u64 slot = (__u64)ctx;
+
+	/* The kernel takes the other half for a number then. */
+	((volatile __u32 *)&slot)[0] = 0;
+	if (value)
+		*(volatile __u32 *)value = ((volatile __u32 *)&slot)[1]; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_pointer_as_an_entry // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 key = 5, value = (__u64)ctx;
+
+	bpf_map_update_elem(&hash, &key, &value, BPF_ANY); // refused
+	bpf_map_update_elem(&hash, &value, &key, BPF_ANY); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_pointer_as_an_event // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	void *event[2] = { 0, ctx };
+
+	bpf_ringbuf_output(&events, event, sizeof(event), 0); // refused
+	__u64 *record = bpf_ringbuf_reserve(&events, 8, 0);
+
+	if (record) {
+		*record = (__u64)record; // refused
+		bpf_ringbuf_submit(record, 0);
+	}
+	return 0;
+}
+#endif
+
+#ifdef CASE_pointer_is_printed // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	bpf_printk("%llx", (__u64)ctx); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_pointer_is_returned // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	return (int)(long)ctx; // refused
+}
+#endif
+
+#ifdef CASE_pointer_is_guessed // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count(), number = (__u64)ctx, guess = 1ull << 63;
+
+	if (!value)
+		return 0;
+	HIDE(number);
+	HIDE(guess);
+	if (number > guess) // refused
+		*value = 1;
+	return 0;
+}
+#endif
+
+#ifdef CASE_entries_before_a_walk // xdp tc
+static long walk(void *map, __u64 *key, __u64 *value, void *context)
+{
+	__u64 next = *key + 1;
+
+	bpf_map_update_elem(&hash, &next, value, BPF_ANY); // refused
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 key = 0;
+
+	bpf_map_update_elem(&hash, &key, &key, BPF_ANY);
+	bpf_for_each_map_elem(&hash, walk, 0, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_entries_before_a_walk_by_functions // xdp tc
+static NOINLINE int add(void *map, __u64 key)
+{
+	return bpf_map_update_elem(&hash, &key, &key, BPF_ANY); // refused
+}
+
+static long inner(__u32 index, __u64 *key)
+{
+	return add(&hash, *key + index) == 7;
+}
+
+static long walk(void *map, __u64 *key, __u64 *value, void *context)
+{
+	__u64 next = *key;
+
+	bpf_loop(2, inner, &next, 0);
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	bpf_for_each_map_elem(&hash, walk, 0, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_timer_without_an_end // xdp tc
+struct alarm {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct alarm);
+} alarms SEC(".maps");
+
+static int ring(void *map, __u32 *key, struct alarm *alarm)
+{
+	bpf_timer_start(&alarm->timer, 0, 0); // refused
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u32 key = 0;
+	struct alarm *alarm = bpf_map_lookup_elem(&alarms, &key);
+
+	if (!alarm)
+		return 0;
+	bpf_timer_init(&alarm->timer, &alarms, 1);
+	bpf_timer_set_callback(&alarm->timer, ring);
+	bpf_timer_start(&alarm->timer, 0, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_long_rounds // xdp tc
+static long inner(__u32 index, __u64 *sum)
+{
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 1000; i++) {
+		*sum += index ^ i;
+		HIDE(i);
+	}
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+	bpf_loop(1 << 23, inner, &sum, 0);
+	return sum == 7;
+}
+#endif
+
+#ifdef CASE_rounds_with_functions_of_the_kernel // xdp tc
+static long inner(__u32 index, __u64 *sum)
+{
+	bpf_printk("%d", index);
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+	bpf_loop(1 << 23, inner, &sum, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_loop_in_loops_that_the_verifier_follows // xdp tc
+static long inner(__u32 index, __u64 *sum)
+{
+	*sum += index;
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 sum = 0;
+
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 70; i++) {
+#pragma clang loop unroll(disable)
+		for (int j = 0; j < 70; j++)
+			bpf_loop(1 << 13, inner, &sum, 0);
+	}
+	return sum == 7;
+}
+#endif
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -231,16 +231,105 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-#ifdef CASE_pointer_is_a_number // xdp tc
+#ifdef CASE_lengths // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA, *at = data;
+
+	if (!value || at + 64 > END)
+		return 0;
+	value->bytes[0] = END - DATA;
+	value->bytes[1] = ctx->data_end - ctx->data;
+	value->bytes[2] = (__u16)(ctx->data_end - ctx->data - 14);
+	at += (data[0] & 15) + 4;
+	value->bytes[3] = at - data;
+	value->bytes[4] = at > data + 8;
+	value->packets = value->bytes[0] + 1;
+	return value->bytes[3];
+}
+#endif
+
+#ifdef CASE_padded_key // xdp tc
+struct padded {
+	byte kind;
+	__u32 length;
+	__u16 port;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, struct padded);
+	__type(value, struct padded);
+} padded_keys SEC(".maps");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA, *volatile beside = data;
+	struct padded key;
+
+	if (data + 14 > END)
+		return 0;
+	key.kind = data[0];
+	key.length = END - data;
+	key.port = data[1];
+	bpf_map_update_elem(&padded_keys, &key, &key, BPF_ANY);
+	return beside == data;
+}
+#endif
+
+#ifdef CASE_entries_are_walked_through // xdp tc
+static long age(void *map, byte *key, __u64 *value, __u64 *now)
+{
+	__u64 one = 1;
+	__u32 index = 3;
+	struct value zero = {};
+
+	if (*value + 5 < *now)
+		bpf_map_delete_elem(map, key);
+	else
+		*value += 1;
+	bpf_map_update_elem(&values, &index, &zero, BPF_ANY);
+	return one == 2;
+}
+
+static long again(void *map, __u32 *key, struct value *value, __u64 *now)
+{
+	struct value copy = *value;
+
+	copy.packets = *now;
+	bpf_map_update_elem(&values, key, &copy, BPF_ANY);
+	return 0;
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	bpf_for_each_map_elem(&headers, age, &now, 0);
+	bpf_for_each_map_elem(&values, again, &now, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_one_long_loop // xdp tc
+static long find(__u32 index, struct value **value)
+{
+	__u32 key = index & 3;
+	struct value *found = bpf_map_lookup_elem(&values, &key);
+
+	if (found)
+		found->bytes[index & 7] += (*value)->packets;
+	return 0;
+}
+
 PROGRAM int probe(CONTEXT *ctx)
 {
 	struct value *value = first();
 
-	if (!value)
-		return 0;
-	value->bytes[0] = (__u64)DATA;
-	value->bytes[1] = (__u32)(__u64)END;
-	value->packets = value->bytes[0] + 1;
+	if (value)
+		bpf_loop(value->packets, find, &value, 0);
 	return 0;
 }
 #endif
@@ -474,6 +563,24 @@ PROGRAM int probe(CONTEXT *ctx)
 		value->bytes[1] = sk->state;
 		bpf_sk_release(sk);
 	}
+	return 0;
+}
+#endif
+
+#ifdef CASE_socket_of_tcp // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!value || !sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	struct bpf_tcp_sock *tcp = sk ? bpf_tcp_sock(sk) : 0;
+
+	if (tcp)
+		value->bytes[0] = tcp->snd_cwnd + tcp->srtt_us;
+	value->bytes[1] = sk != 0;
 	return 0;
 }
 #endif

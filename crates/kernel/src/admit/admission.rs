@@ -1,13 +1,18 @@
 //! The admission of one direction of a probe, with the line of the source that each refusal is about.
 
+use std::collections::BTreeSet;
+
 use aya_obj::generated::bpf_insn;
 use aya_obj::{Function, Object};
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Verdict;
 
-use crate::admit::flow::{self, Act};
+use crate::admit::flow;
+use crate::admit::flow::act::Act;
 use crate::admit::instruction::{Index, Unknown};
-use crate::admit::rounds::{MAX_ROUNDS, Rounds, rounds};
+use crate::admit::maps::MapFacts;
+use crate::admit::work::weight::HELPER;
+use crate::admit::work::{MAX_WORK, Work, work};
 use crate::admit::{maps, references};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
@@ -18,6 +23,11 @@ const MAX_FINDINGS: usize = 20;
 /// The hint for those who want to change packets.
 const ENFORCE: &str = "a program with verdict: observe may only read packets; leave it out, or set verdict: enforce, \
     which needs the role admin";
+
+/// The words for what tells where an object of the kernel lies.
+const ADDRESS: &str = "a pointer, or a number that was made of one,";
+/// The hint for those who want a number.
+const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
 
 /// Refuses references that the source of `object` has written itself. `unbound` is its program before the relocation.
 pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) -> Result<(), Rejection> {
@@ -35,8 +45,7 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
     let mut acts: Vec<(Index, Act)> =
         references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
     if acts.is_empty() {
-        let unaligned = maps::without_atomics(plan.maps.iter().map(|map| &map.spec));
-        acts.extend(flow::acts(program, plan.attach.hook.kind(), &unaligned));
+        acts.extend(flow::acts(program, plan.attach.hook.kind(), &facts(plan)));
     }
     acts.retain(|(_, act)| match act {
         Act::WritesPacket | Act::WritesContext | Act::HasPacketWritten(_) | Act::CallsChange(_) => {
@@ -45,17 +54,25 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         // A callback of a timer runs beyond the grace period of its twin.
         Act::CallsTimer(_) => plan.has_twins(),
         Act::WritesAnywhere
+        | Act::ReadsKernel
+        | Act::ReadsMap
+        | Act::StoresAddress
+        | Act::ShowsAddress(_)
+        | Act::ReturnsAddress
+        | Act::ComparesAddress
+        | Act::AddsToWalk(_)
+        | Act::StartsAgain
         | Act::Unaligned
         | Act::CallsHelper(_)
         | Act::CallsBackAnything
         | Act::Unknown(_)
-        | Act::Repeats(_)
+        | Act::WorksLong(_)
         | Act::TooDeep
         | Act::TooLong => true,
     });
     if acts.is_empty() {
-        let Rounds { most, beyond } = rounds_of(plan, program);
-        acts.extend(beyond.map(|at| (at, Act::Repeats(most))));
+        // The least that it can be, to spare the verifier.
+        acts.extend(too_much_work(plan, program, 1));
     }
     let of_maps = plan.maps.iter().filter_map(|map| {
         let message = maps::refusal(&map.name, &map.spec)?;
@@ -64,13 +81,32 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
     refuse(acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps))
 }
 
-/// Returns the rounds of the linked program of a direction.
-pub fn rounds_of(plan: &DirectionPlan, program: &[bpf_insn]) -> Rounds {
-    let entries = plan.maps.iter().map(|map| {
-        let inner = map.spec.inner.as_ref().map_or(0, |inner| inner.max_entries);
-        u64::from(map.spec.max_entries.max(inner))
-    });
-    rounds(program, &entries.collect::<Vec<_>>())
+fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
+    let held: BTreeSet<usize> = plan.maps.iter().flat_map(|map| map.slots.values().copied()).collect();
+    let maps = plan.maps.iter().enumerate();
+    maps.map(|(index, map)| MapFacts::of(&map.spec, held.contains(&index))).collect()
+}
+
+/// Refuses a program that may work too long for one packet, once the verifier has gone through this many instructions of
+/// it.
+pub fn verified(
+    plan: &DirectionPlan,
+    object: &ProbeObject,
+    function: &Function,
+    verified: u64,
+) -> Result<(), Rejection> {
+    let act = too_much_work(plan, &function.instructions, verified);
+    refuse(act.iter().map(|(at, act)| finding(&plan.code, object, function, *at, &describe(act))))
+}
+
+fn too_much_work(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Option<(Index, Act)> {
+    let Work { most, beyond } = work_of(plan, program, verified);
+    beyond.map(|at| (at, Act::WorksLong(most)))
+}
+
+/// Returns the work of the linked program of a direction, of which the verifier went through so many instructions.
+pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Work {
+    work(program, &facts(plan), verified)
 }
 
 fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
@@ -115,6 +151,31 @@ fn describe(act: &Act) -> String {
             "{helper} is not possible in a probe with snapshots: a timer would write to a window that has ended; \
              leave it out, or leave snapshot out of all metrics"
         ),
+        Act::ReadsKernel => "the program reads a structure of the kernel through the pointer that a bpf_skc_to_ function \
+             returned; read the fields of struct bpf_sock or struct bpf_tcp_sock, which bpf_sk_fullsock and bpf_tcp_sock \
+             return"
+            .into(),
+        Act::ReadsMap => "the program reads the kernel's own structure of a map; read an entry of the map, which \
+             bpf_map_lookup_elem returns"
+            .into(),
+        Act::StoresAddress => format!("the program stores {ADDRESS} where others can read it; {LENGTH}"),
+        Act::ShowsAddress(helper) => format!(
+            "the program gives {ADDRESS} to {helper}, which shows it; {LENGTH}. The bytes around a buffer count if its size \
+             is not a constant"
+        ),
+        Act::ReturnsAddress => {
+            "the program returns a pointer, or a number that was made of one; return a verdict".into()
+        }
+        Act::ComparesAddress => {
+            format!("the program compares {ADDRESS} with a number; compare pointers with each other, or with 0")
+        }
+        Act::AddsToWalk(helper) => format!(
+            "{helper} may add entries to a map while bpf_for_each_map_elem goes through them, which may never end; write \
+             through the pointer to the value, or note the keys and add the entries afterwards"
+        ),
+        Act::StartsAgain => "the function that a timer calls starts a timer, which may keep a processor; start timers for \
+             packets only"
+            .into(),
         Act::CallsHelper(number) => format!(
             "the helper function {number} is not among those that monitors need; leave it out (linux/bpf.h has the \
              numbers)"
@@ -138,11 +199,12 @@ fn describe(act: &Act) -> String {
         Act::Unknown(Unknown::Instruction) => {
             "this instruction is damaged, or it is not known here; leave it out".into()
         }
-        Act::Repeats(most) => {
+        Act::WorksLong(most) => {
             let most = if *most == u64::MAX { "any number of".into() } else { most.to_string() };
             format!(
-                "loops in loops may take {most} rounds for one packet, and {MAX_ROUNDS} are possible; do without one of \
-                 them, or give bpf_loop constants"
+                "the loops of the program may take {most} instructions for one packet (a call of a helper function counts \
+                 as {HELPER} or more), and {MAX_WORK} are possible; do without one of them, do less in each round, or give \
+                 bpf_loop constants"
             )
         }
         Act::TooDeep => "calls of functions lead too deep; the kernel allows 8 functions at once".into(),

@@ -4,14 +4,19 @@
 //! used as a pointer, pointers are kept in registers and in whole slots of the stack only, and a function is left
 //! through its end. Functions are followed into from each call anew, as the verifier does.
 
+pub mod act;
+mod calls;
+
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use aya_obj::generated::bpf_insn;
+use aya_obj::generated::{BPF_PSEUDO_MAP_FD, bpf_insn};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
-use crate::admit::helpers::{self, Callback, Effect};
-use crate::admit::instruction::{Index, Instruction, Memory, Operand, Unknown, decode};
+use crate::admit::flow::act::Act;
+use crate::admit::helpers;
+use crate::admit::instruction::{Index, Instruction, Memory, Operand, decode};
+use crate::admit::maps::MapFacts;
 use crate::admit::packet::read_context;
 use crate::admit::state::State;
 use crate::admit::value::{Known, Value};
@@ -21,39 +26,12 @@ const MAX_FRAMES: usize = 8;
 /// The most instructions that are followed, and registers that are remembered: some seconds, and some 100 MB.
 const MAX_EFFORT: usize = 4_000_000;
 
-/// The acts of instructions that no monitor does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// It writes to the packet.
-    WritesPacket,
-    /// It writes to the context, which is the packet's metadata.
-    WritesContext,
-    /// It writes through a register that nothing was written to.
-    WritesAnywhere,
-    /// The program has an atomic operation on a value that is not aligned.
-    Unaligned,
-    /// It lets a helper function write to the packet.
-    HasPacketWritten(String),
-    /// It calls a helper function that changes packets.
-    CallsChange(String),
-    /// It calls a helper function that no monitor needs.
-    CallsHelper(u32),
-    /// It calls a helper function for timers.
-    CallsTimer(String),
-    /// It has a function called that is not known here.
-    CallsBackAnything,
-    Unknown(Unknown),
-    /// A loop here may take this many rounds or more for one packet.
-    Repeats(u64),
-    /// Calls lead too deep here.
-    TooDeep,
-    /// The program is too long to be followed.
-    TooLong,
-}
+/// The code of `may_goto`.
+const MAY_GOTO: u8 = 0xe5;
 
-/// Returns what a program of this kind may do at which of its instructions. `unaligned` are the maps with values that are
-/// not aligned, by the index by which instructions refer to them.
-pub fn acts(program: &[bpf_insn], kind: ProgramKind, unaligned: &[usize]) -> BTreeMap<Index, Act> {
+/// Returns what a program of this kind may do at which of its instructions. `maps` are those that instructions refer to by
+/// their index.
+pub fn acts(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> BTreeMap<Index, Act> {
     let targets = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some(target),
         _ => None,
@@ -61,7 +39,8 @@ pub fn acts(program: &[bpf_insn], kind: ProgramKind, unaligned: &[usize]) -> BTr
     let mut flow = Flow {
         program,
         kind,
-        unaligned,
+        maps,
+        running: Running::default(),
         targets: targets.collect(),
         calls: HashMap::new(),
         acts: BTreeMap::new(),
@@ -74,15 +53,28 @@ pub fn acts(program: &[bpf_insn], kind: ProgramKind, unaligned: &[usize]) -> BTr
 struct Flow<'a> {
     program: &'a [bpf_insn],
     kind: ProgramKind,
-    unaligned: &'a [usize],
+    maps: &'a [MapFacts],
+    running: Running,
     /// The instructions that are jumped to.
     targets: HashSet<Index>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.
-    calls: HashMap<(Index, State), Option<State>>,
+    calls: HashMap<(Index, State, Running), Option<State>>,
     acts: BTreeMap<Index, Act>,
     /// The instructions followed and registers remembered so far.
     effort: usize,
 }
+
+/// The functions that helper functions have called and that are not at their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Running {
+    /// The maps whose entries are being gone through, one bit for each. [`FOUND`] is the bit of those that were found in
+    /// maps of maps, and of those without a bit of their own.
+    walks: u64,
+    is_timer: bool,
+}
+
+/// The bit of the maps that were found in others.
+const FOUND: u32 = 63;
 
 impl Flow<'_> {
     fn note(&mut self, at: Index, act: Act) {
@@ -91,7 +83,7 @@ impl Flow<'_> {
 
     /// Follows the function at `entry` to its end; `None` if it has none.
     fn function(&mut self, entry: Index, state: State) -> Option<State> {
-        let call = (entry, state);
+        let call = (entry, state, self.running);
         if let Some(known) = self.calls.get(&call) {
             return known.clone();
         }
@@ -115,7 +107,8 @@ impl Flow<'_> {
                         break;
                     }
                     Next::Both(next, other) => {
-                        reached.join(other, &state);
+                        let [other_state, state] = self.null(at, &state);
+                        reached.join(other, &other_state);
                         reached.join(next, &state);
                         break;
                     }
@@ -147,12 +140,12 @@ impl Flow<'_> {
         match instruction {
             Instruction::Compute { operation, to, operand } => {
                 let (other, constant) = match operand {
-                    Operand::Number(number) => (Value::NUMBER, Some(i64::from(number))),
+                    Operand::Number(number) => (Value::exactly(number.into()), Some(i64::from(number))),
                     Operand::Register(register) => (state.get(register), None),
                 };
                 state.set(to, state.get(to).combine(operation, other, constant));
             }
-            Instruction::Load { to, from } => state.set(to, self.load(state, from)),
+            Instruction::Load { to, from } => state.set(to, self.load(at, state, from)),
             Instruction::Store { to, value } => {
                 let value = match value {
                     Operand::Number(_) => Value::NUMBER,
@@ -164,25 +157,27 @@ impl Flow<'_> {
                 if state.get(to.base).unaligned {
                     self.note(at, Act::Unaligned);
                 }
-                let before = self.load(state, to).join(Value::NUMBER);
+                let before = self.load(at, state, to).join(Value::NUMBER);
+                let taken = state.get(self.program[at].src_reg().into());
+                let told = before.tells_address() || taken.tells_address();
+                let before = if told { before.join(Value::ADDRESS) } else { before };
                 self.store(at, state, to, before);
                 if let Some(fetched) = fetched {
                     state.set(fetched, before);
                 }
             }
             Instruction::Number { to } => state.set(to, Value::NUMBER),
-            Instruction::Map { to } => {
-                let map = usize::try_from(self.program[at].imm);
-                let unaligned = map.is_ok_and(|map| self.unaligned.contains(&map));
-                state.set(to, if unaligned { Value::UNALIGNED } else { Value::HARMLESS });
-            }
+            Instruction::Map { to } => state.set(to, self.map(at)),
             Instruction::Function { to, entry } => state.set(to, Value::function(entry as u32)),
             Instruction::ReadPacket => {
                 state.returned(Value::NUMBER);
                 return Next::OrExit(next);
             }
             Instruction::Jump(target) => return Next::At(target),
-            Instruction::Branch(target) => return Next::Both(next, target),
+            Instruction::Branch(target) => {
+                self.compare(at, state);
+                return Next::Both(next, target);
+            }
             Instruction::CallHelper(helpers::POISON) => return Next::Nowhere,
             Instruction::CallHelper(number) => return self.helper(at, state, number, next),
             Instruction::Call(entry) => match self.call(at, state, entry, &state.arguments()) {
@@ -192,21 +187,50 @@ impl Flow<'_> {
                 }
                 None => return Next::Nowhere,
             },
-            Instruction::Exit => return Next::Exit,
+            Instruction::Exit => {
+                if state.frames().len() == 1 && state.get(0).tells_address() {
+                    self.note(at, Act::ReturnsAddress);
+                }
+                return Next::Exit;
+            }
         }
         Next::At(next)
     }
 
-    fn load(&self, state: &State, from: Memory) -> Value {
+    /// Returns the pointer to a map, or to its only value, that an instruction loads.
+    fn map(&self, at: Index) -> Value {
+        let insn = self.program[at];
+        let facts = self.facts(Known::Only(insn.imm as u32));
+        let pointer = match u32::from(insn.src_reg()) {
+            BPF_PSEUDO_MAP_FD => Value { map: Known::Only(insn.imm as u32), ..Value::NONE },
+            _ => Value::HARMLESS,
+        };
+        Value { unaligned: facts.is_some_and(|facts| facts.without_atomics), ..pointer }
+    }
+
+    /// Returns what is known of a map; `None` if it can't be told which one it is.
+    fn facts(&self, map: Known<u32>) -> Option<MapFacts> {
+        match map {
+            Known::Only(map) => self.maps.get(map as usize).copied(),
+            Known::Never | Known::Any => None,
+        }
+    }
+
+    fn load(&mut self, at: Index, state: &State, from: Memory) -> Value {
         let base = state.get(from.base);
-        let plain = if base.harmless { Value::PLAIN } else { Value::NONE };
-        let number = if base.number || base.packet { Value::NUMBER } else { Value::NONE };
+        if base.kernel {
+            self.note(at, Act::ReadsKernel);
+        }
+        if base.map.is_possible() {
+            self.note(at, Act::ReadsMap);
+        }
+        let number = if base.number || base.packet || base.harmless { Value::NUMBER } else { Value::NONE };
         let context = match base.context {
             Known::Never => Value::NONE,
             Known::Only(offset) => read_context(self.kind, Some(i64::from(offset) + from.offset), from.size),
             Known::Any => read_context(self.kind, None, from.size),
         };
-        plain.join(number).join(context).join(state.load(base.stack, from))
+        number.join(context).join(state.load(base.stack, from))
     }
 
     fn store(&mut self, at: Index, state: &mut State, to: Memory, value: Value) {
@@ -220,6 +244,10 @@ impl Flow<'_> {
         if base.context.is_possible() {
             self.note(at, Act::WritesContext);
         }
+        let is_seen = base.harmless || base.packet || base.context.is_possible();
+        if is_seen && value.tells_address() {
+            self.note(at, Act::StoresAddress);
+        }
         let surely = base == Value { stack: base.stack, ..Value::NONE };
         state.store(base.stack, surely, to, value);
     }
@@ -231,51 +259,6 @@ impl Flow<'_> {
             return None;
         }
         self.function(entry, State::call(state.frames(), arguments))
-    }
-
-    fn helper(&mut self, at: Index, state: &mut State, number: u32, next: Index) -> Next {
-        match helpers::effect(number, self.kind) {
-            None => self.note(at, Act::CallsHelper(number)),
-            Some((Effect::Changes, name)) => self.note(at, Act::CallsChange(name)),
-            Some((Effect::Timer, name)) => self.note(at, Act::CallsTimer(name)),
-            Some((Effect::Observes, name)) => {
-                for argument in helpers::written(number).map(|argument| state.get(argument)) {
-                    if argument.packet || argument.context.is_possible() {
-                        self.note(at, Act::HasPacketWritten(name.clone()));
-                    }
-                }
-            }
-        }
-        let unaligned = state.get(1).unaligned;
-        for argument in state.arguments() {
-            state.fill(argument.stack);
-        }
-        if let Some(callback) = helpers::callback(number) {
-            self.callback(at, state, callback);
-        }
-        // A lookup returns a value of the map, or the map in it.
-        let found = if unaligned { Value::UNALIGNED } else { Value::NONE };
-        state.returned(Value::PLAIN.join(found));
-        Next::At(next)
-    }
-
-    /// Follows the function that a helper function calls, until another call of it adds nothing.
-    fn callback(&mut self, at: Index, state: &mut State, callback: Callback) {
-        let Known::Only(entry) = state.get(callback.function).function else {
-            return self.note(at, Act::CallsBackAnything);
-        };
-        let mut arguments = [Value::PLAIN; 5];
-        if let Some((from, to)) = callback.handed_on {
-            arguments[to - 1] = state.get(from);
-        }
-        loop {
-            let Some(end) = self.call(at, state, entry as Index, &arguments) else { return };
-            let mut after = state.clone();
-            after.take_frames(&end);
-            if !state.join(&after) {
-                return;
-            }
-        }
     }
 }
 

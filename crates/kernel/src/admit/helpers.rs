@@ -164,23 +164,162 @@ const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_sk_assign,
 ];
 
-/// The memory that helper functions write to: the function, and its argument, 1 to 5.
-const WRITTEN: [(Id, usize); 14] = [
-    (Id::BPF_FUNC_map_pop_elem, 2),
-    (Id::BPF_FUNC_map_peek_elem, 2),
-    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4),
-    (Id::BPF_FUNC_dynptr_from_mem, 1),
-    (Id::BPF_FUNC_dynptr_from_mem, 4),
-    (Id::BPF_FUNC_dynptr_read, 1),
-    (Id::BPF_FUNC_fib_lookup, 2),
-    (Id::BPF_FUNC_check_mtu, 3),
-    (Id::BPF_FUNC_xdp_load_bytes, 3),
-    (Id::BPF_FUNC_skb_load_bytes, 3),
-    (Id::BPF_FUNC_skb_load_bytes_relative, 3),
-    (Id::BPF_FUNC_skb_get_tunnel_key, 2),
-    (Id::BPF_FUNC_skb_get_tunnel_opt, 2),
-    (Id::BPF_FUNC_skb_get_xfrm_state, 3),
+/// The memory that helper functions write to: the function, its argument, 1 to 5, and the number of bytes.
+const WRITTEN: [(Id, usize, Bytes); 14] = [
+    (Id::BPF_FUNC_map_pop_elem, 2, Bytes::Value),
+    (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value),
+    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4, Bytes::Exactly(16)),
+    (Id::BPF_FUNC_dynptr_from_mem, 1, Bytes::Argument(2)),
+    (Id::BPF_FUNC_dynptr_from_mem, 4, Bytes::Exactly(16)),
+    (Id::BPF_FUNC_dynptr_read, 1, Bytes::Argument(2)),
+    (Id::BPF_FUNC_fib_lookup, 2, Bytes::Argument(3)),
+    (Id::BPF_FUNC_check_mtu, 3, Bytes::Exactly(4)),
+    (Id::BPF_FUNC_xdp_load_bytes, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_skb_load_bytes, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_skb_load_bytes_relative, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_skb_get_tunnel_key, 2, Bytes::Argument(3)),
+    (Id::BPF_FUNC_skb_get_tunnel_opt, 2, Bytes::Argument(3)),
+    (Id::BPF_FUNC_skb_get_xfrm_state, 3, Bytes::Argument(4)),
 ];
+
+/// The number of bytes that a helper function reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bytes {
+    /// A key, or a value, of the map that is the first argument.
+    Key,
+    Value,
+    /// As many as this argument says, 1 to 5.
+    Argument(usize),
+    Exactly(u32),
+}
+
+/// The memory that helper functions take bytes from that a program, a client or the network can see later on: the
+/// function, its argument and the number of bytes.
+const COPIED: [(Id, usize, Bytes); 20] = [
+    (Id::BPF_FUNC_map_lookup_elem, 2, Bytes::Key),
+    (Id::BPF_FUNC_map_lookup_percpu_elem, 2, Bytes::Key),
+    (Id::BPF_FUNC_map_delete_elem, 2, Bytes::Key),
+    (Id::BPF_FUNC_map_update_elem, 2, Bytes::Key),
+    (Id::BPF_FUNC_map_update_elem, 3, Bytes::Value),
+    (Id::BPF_FUNC_map_push_elem, 2, Bytes::Value),
+    (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value),
+    (Id::BPF_FUNC_perf_event_output, 4, Bytes::Argument(5)),
+    (Id::BPF_FUNC_ringbuf_output, 2, Bytes::Argument(3)),
+    (Id::BPF_FUNC_trace_printk, 1, Bytes::Argument(2)),
+    (Id::BPF_FUNC_trace_vprintk, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_dynptr_write, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_csum_diff, 1, Bytes::Argument(2)),
+    (Id::BPF_FUNC_csum_diff, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_strncmp, 1, Bytes::Argument(2)),
+    (Id::BPF_FUNC_skb_store_bytes, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_xdp_store_bytes, 3, Bytes::Argument(4)),
+    (Id::BPF_FUNC_skb_set_tunnel_key, 2, Bytes::Argument(3)),
+    (Id::BPF_FUNC_skb_set_tunnel_opt, 2, Bytes::Argument(3)),
+    (Id::BPF_FUNC_redirect_neigh, 2, Bytes::Argument(3)),
+];
+
+/// The numbers that helper functions show to clients or the network, or give back: the function, its first such argument
+/// and its last.
+const SHOWN: [(Id, usize, usize); 16] = [
+    (Id::BPF_FUNC_trace_printk, 3, 5),
+    (Id::BPF_FUNC_csum_diff, 5, 5),
+    (Id::BPF_FUNC_redirect, 1, 2),
+    (Id::BPF_FUNC_redirect_map, 2, 3),
+    (Id::BPF_FUNC_redirect_neigh, 1, 1),
+    (Id::BPF_FUNC_redirect_peer, 1, 2),
+    (Id::BPF_FUNC_clone_redirect, 2, 3),
+    (Id::BPF_FUNC_l3_csum_replace, 2, 5),
+    (Id::BPF_FUNC_l4_csum_replace, 2, 5),
+    (Id::BPF_FUNC_csum_update, 2, 2),
+    (Id::BPF_FUNC_skb_vlan_push, 2, 3),
+    (Id::BPF_FUNC_skb_change_type, 2, 2),
+    (Id::BPF_FUNC_skb_change_tail, 2, 3),
+    (Id::BPF_FUNC_skb_adjust_room, 2, 4),
+    (Id::BPF_FUNC_skb_set_tstamp, 2, 3),
+    (Id::BPF_FUNC_set_hash, 2, 2),
+];
+
+/// Helper functions that return a pointer that can be used for what it leads to only, or none.
+const POINTERS: [Id; 10] = [
+    Id::BPF_FUNC_map_lookup_elem,
+    Id::BPF_FUNC_map_lookup_percpu_elem,
+    Id::BPF_FUNC_ringbuf_reserve,
+    Id::BPF_FUNC_dynptr_data,
+    Id::BPF_FUNC_sk_lookup_tcp,
+    Id::BPF_FUNC_sk_lookup_udp,
+    Id::BPF_FUNC_skc_lookup_tcp,
+    Id::BPF_FUNC_sk_fullsock,
+    Id::BPF_FUNC_tcp_sock,
+    Id::BPF_FUNC_get_listener_sock,
+];
+
+/// Helper functions that return a pointer to a structure of the kernel (`PTR_TO_BTF_ID` of the verifier), or none.
+const STRUCTURES: [Id; 4] = [
+    Id::BPF_FUNC_skc_to_tcp_sock,
+    Id::BPF_FUNC_skc_to_tcp6_sock,
+    Id::BPF_FUNC_skc_to_tcp_timewait_sock,
+    Id::BPF_FUNC_skc_to_udp6_sock,
+];
+
+/// Helper functions that leave a dynptr, which has an address in it, on the stack: the function and its argument.
+const DYNPTRS: [(Id, usize); 2] =
+    [(Id::BPF_FUNC_dynptr_from_mem, 4), (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4)];
+
+/// Helper functions that add entries to a map.
+const INSERTS: [Id; 2] = [Id::BPF_FUNC_map_update_elem, Id::BPF_FUNC_map_push_elem];
+
+/// The result of a helper function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Result {
+    Number,
+    /// A pointer to memory or to a socket of which the kernel shows some fields, or nothing.
+    Pointer,
+    /// A pointer to a structure of the kernel, or nothing.
+    Structure,
+}
+
+/// Returns what a helper function returns.
+pub fn result(number: u32) -> Result {
+    let is_in = |list: &[Id]| list.iter().any(|id| *id as u32 == number);
+    match () {
+        () if is_in(&STRUCTURES) => Result::Structure,
+        () if is_in(&POINTERS) => Result::Pointer,
+        () => Result::Number,
+    }
+}
+
+/// Returns the arguments through which a helper function takes bytes out, and how many.
+pub fn copied(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
+    COPIED
+        .into_iter()
+        .filter(move |(id, ..)| *id as u32 == number)
+        .map(|(_, argument, bytes)| (argument, bytes))
+}
+
+/// Returns how many bytes a helper function goes through.
+pub fn sizes(number: u32) -> impl Iterator<Item = Bytes> {
+    copied(number).chain(written(number)).map(|(_, bytes)| bytes)
+}
+
+/// Returns the arguments that are numbers which others see.
+pub fn shown(number: u32) -> impl Iterator<Item = usize> {
+    SHOWN.into_iter().filter(move |(id, ..)| *id as u32 == number).flat_map(|(_, first, last)| first..=last)
+}
+
+/// Returns the argument through which a helper function leaves a dynptr on the stack.
+pub fn dynptr(number: u32) -> Option<usize> {
+    DYNPTRS.into_iter().find(|(id, _)| *id as u32 == number).map(|(_, argument)| argument)
+}
+
+/// Tells whether a helper function adds entries to the map that is its first argument.
+pub fn inserts(number: u32) -> bool {
+    INSERTS.iter().any(|id| *id as u32 == number)
+}
+
+/// Tells whether a helper function starts a timer.
+pub const fn starts_timer(number: u32) -> bool {
+    number == Id::BPF_FUNC_timer_start as u32
+}
 
 /// Returns the lists of a hook: the functions that observe and those that change packets.
 const fn of_hook(kind: ProgramKind) -> (&'static [Id], &'static [Id]) {
@@ -205,9 +344,12 @@ pub fn effect(number: u32, kind: ProgramKind) -> Option<(Effect, String)> {
     })
 }
 
-/// Returns the arguments that a helper function writes through.
-pub fn written(number: u32) -> impl Iterator<Item = usize> {
-    WRITTEN.into_iter().filter(move |(id, _)| *id as u32 == number).map(|(_, argument)| argument)
+/// Returns the arguments that a helper function writes through, and how many bytes.
+pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
+    WRITTEN
+        .into_iter()
+        .filter(move |(id, ..)| *id as u32 == number)
+        .map(|(_, argument, bytes)| (argument, bytes))
 }
 
 /// Returns the function that a helper function calls.

@@ -30,6 +30,10 @@ pub enum Operation {
     Add,
     /// A subtraction of 64 bits.
     Subtract,
+    /// The same with 32 bits: the kernel lets none of these make a pointer.
+    MoveLow,
+    AddLow,
+    SubtractLow,
     /// Every other operation: the kernel lets none of these make a pointer.
     Other,
 }
@@ -171,9 +175,12 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
     let is_wide = raw.code & 0x07 == 7;
     let operation = match raw.code & 0xf0 {
         0x00 if is_wide => Operation::Add,
+        0x00 => Operation::AddLow,
         0x10 if is_wide => Operation::Subtract,
+        0x10 => Operation::SubtractLow,
         // A move with an offset extends a sign.
         0xb0 if is_wide && raw.off == 0 => Operation::Move,
+        0xb0 if raw.off == 0 => Operation::MoveLow,
         // A change of the order of bytes, whose operand is no register, and the sign.
         0x80 | 0xd0 => {
             return Ok(Instruction::Compute { operation: Operation::Other, to, operand: Operand::Number(0) });

@@ -1,7 +1,7 @@
 //! The types and flags of maps that a probe may have.
 
 use aya_obj::generated;
-use twinprobe_ebpf_common::{EventKind, MapKind};
+use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
 
 use crate::plan::map_spec::MapSpec;
 
@@ -45,11 +45,37 @@ pub const fn trie_has_atomics(key_size: usize) -> bool {
     ATOMICS_TAKE_ANY_ADDRESS || is_aligned_trie(key_size)
 }
 
-/// Returns the indices of the maps on whose values this machine can't run atomic operations.
-pub fn without_atomics<'a>(maps: impl Iterator<Item = &'a MapSpec>) -> Vec<usize> {
-    let unaligned =
-        maps.enumerate().filter(|(_, spec)| !ATOMICS_TAKE_ANY_ADDRESS && has_unaligned_values(spec));
-    unaligned.map(|(index, _)| index).collect()
+/// The properties of a map that the analysis of programs needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapFacts {
+    /// True if this machine can't run atomic operations on its values.
+    pub without_atomics: bool,
+    /// True if a lookup gives a map.
+    pub holds_maps: bool,
+    /// True if it may be in a map of maps.
+    pub is_held: bool,
+    /// True if a walk through its entries gets longer when entries are added meanwhile.
+    pub is_hash: bool,
+    pub entries: u64,
+    /// The sizes of a key and a value, in bytes.
+    pub key: u32,
+    pub value: u32,
+}
+
+impl MapFacts {
+    pub fn of(spec: &MapSpec, is_held: bool) -> Self {
+        let inner = spec.inner.as_deref();
+        let family = MapKind::from_bpf_type(spec.map_type).map(MapKind::family);
+        Self {
+            without_atomics: !ATOMICS_TAKE_ANY_ADDRESS && has_unaligned_values(spec),
+            holds_maps: inner.is_some(),
+            is_held,
+            is_hash: family == Some(MapFamily::Hash),
+            entries: u64::from(spec.max_entries.max(inner.map_or(0, |inner| inner.max_entries))),
+            key: spec.key_size.max(inner.map_or(0, |inner| inner.key_size)),
+            value: spec.value_size.max(inner.map_or(0, |inner| inner.value_size)),
+        }
+    }
 }
 
 /// Returns why no probe may have a map that is defined like this; `None` if it may.

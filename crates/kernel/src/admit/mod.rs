@@ -7,7 +7,7 @@
 //! | `references` | the references to maps and functions that the source itself has written |
 //! | `maps` | the types and flags of maps that a probe may have |
 //! | `flow` | the data flow through a program, and what its instructions may do by that |
-//! | `rounds` | the rounds of the loops that the verifier does not follow to their end |
+//! | `work` | the work for one packet of programs with loops that the verifier does not follow to their end |
 //! | `instruction`, `value`, `state`, `packet`, `helpers` | what the flow is made of |
 
 pub mod admission;
@@ -17,8 +17,8 @@ pub mod instruction;
 pub mod maps;
 pub mod packet;
 pub mod references;
-pub mod rounds;
 pub mod state;
 #[cfg(test)]
 mod tests;
 pub mod value;
+pub mod work;

@@ -9,6 +9,8 @@ const XDP: [i64; 3] = [0, 4, 8];
 const TC: [i64; 3] = [76, 80, 140];
 /// The size of each of these fields, in bytes.
 const FIELD: i64 = 4;
+/// The offset and size of `sk` in `struct __sk_buff`, a pointer to a socket.
+const SOCKET: (i64, i64) = (168, 8);
 
 /// Returns what `size` bytes of the context may be, at this offset or, without one, anywhere.
 pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> Value {
@@ -19,7 +21,8 @@ pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> Value 
     let Some(offset) = offset else { return Value::PLAIN.join(Value::PACKET) };
     match fields.into_iter().find(|field| offset < field + FIELD && *field < offset + size) {
         Some(field) if field == offset && size == FIELD => Value::PACKET,
-        Some(_) => Value::PLAIN.join(Value::PACKET),
-        None => Value::PLAIN,
+        Some(_) => Value::NUMBER.join(Value::PACKET),
+        None if kind == ProgramKind::Tc && (offset, size) == SOCKET => Value::PLAIN,
+        None => Value::NUMBER,
     }
 }

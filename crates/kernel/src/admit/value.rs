@@ -8,10 +8,21 @@ use crate::admit::instruction::Operation;
 pub struct Value {
     /// A number: the kernel lets no program use it as a pointer.
     pub number: bool,
-    /// A pointer to something that is neither packet, context nor stack: a map, its value, a socket, an event.
+    /// The number, if all numbers that are possible are the same.
+    pub constant: Known<i64>,
+    /// Something that tells where an object of the kernel lies: a number that was made of a pointer, or a pointer moved by
+    /// such a number.
+    pub address: bool,
+    /// The lower half of a pointer into the packet, which is a number for the kernel.
+    pub half: bool,
+    /// A pointer to something that is neither packet, context nor stack: the value of a map, a socket, an event.
     pub harmless: bool,
+    /// A pointer to a map itself, by the index that instructions refer to it by.
+    pub map: Known<u32>,
+    /// A pointer to a structure of the kernel, through which a program could read whatever it leads to.
+    pub kernel: bool,
     /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values), to one of its values,
-    /// or to a map of such maps. It is harmless, too.
+    /// or to a map of such maps.
     pub unaligned: bool,
     /// A pointer into the packet or its metadata area, or to its end.
     pub packet: bool,
@@ -65,6 +76,12 @@ impl Join for u32 {
     }
 }
 
+impl Join for i64 {
+    fn join(self, other: Self) -> Option<Self> {
+        (self == other).then_some(self)
+    }
+}
+
 impl Join for Place {
     fn join(self, other: Self) -> Option<Self> {
         let offset = if self.offset == other.offset { self.offset } else { None };
@@ -97,21 +114,34 @@ impl Value {
     /// Nothing: nobody has written here.
     pub const NONE: Self = Self {
         number: false,
+        constant: Known::Never,
+        address: false,
+        half: false,
         harmless: false,
+        map: Known::Never,
+        kernel: false,
         unaligned: false,
         packet: false,
         context: Known::Never,
         stack: Known::Never,
         function: Known::Never,
     };
-    pub const NUMBER: Self = Self { number: true, ..Self::NONE };
+    pub const NUMBER: Self = Self { number: true, constant: Known::Any, ..Self::NONE };
+    /// A number that tells an address.
+    pub const ADDRESS: Self = Self { address: true, ..Self::NONE };
     /// A number or a pointer to something harmless.
-    pub const PLAIN: Self = Self { number: true, harmless: true, ..Self::NONE };
+    pub const PLAIN: Self = Self { harmless: true, ..Self::NUMBER };
     pub const HARMLESS: Self = Self { harmless: true, ..Self::NONE };
-    pub const UNALIGNED: Self = Self { unaligned: true, ..Self::HARMLESS };
     pub const PACKET: Self = Self { packet: true, ..Self::NONE };
+    /// A pointer to a map that is not known.
+    pub const MAP: Self = Self { map: Known::Any, ..Self::NONE };
+    pub const KERNEL: Self = Self { kernel: true, ..Self::NONE };
     /// The context as the kernel gives it to a program.
     pub const CONTEXT: Self = Self { context: Known::Only(0), ..Self::NONE };
+
+    pub const fn exactly(number: i64) -> Self {
+        Self { constant: Known::Only(number), ..Self::NUMBER }
+    }
 
     /// A pointer to the end of a frame, as R10 is one.
     pub fn frame(frame: u8) -> Self {
@@ -126,7 +156,12 @@ impl Value {
     pub fn join(self, other: Self) -> Self {
         Self {
             number: self.number || other.number,
+            constant: self.constant.join(other.constant),
+            address: self.address || other.address,
+            half: self.half || other.half,
             harmless: self.harmless || other.harmless,
+            map: self.map.join(other.map),
+            kernel: self.kernel || other.kernel,
             unaligned: self.unaligned || other.unaligned,
             packet: self.packet || other.packet,
             context: self.context.join(other.context),
@@ -135,13 +170,23 @@ impl Value {
         }
     }
 
-    /// The pointers that the value may be.
-    const fn as_pointer(self) -> Self {
-        Self { number: false, ..self }
+    /// The value without what is known of numbers.
+    pub fn without_constant(self) -> Self {
+        Self { constant: if self.number { Known::Any } else { Known::Never }, ..self }
     }
 
-    fn may_be_pointer(self) -> bool {
+    /// The pointers that the value may be.
+    const fn as_pointer(self) -> Self {
+        Self { number: false, constant: Known::Never, address: false, half: false, ..self }
+    }
+
+    pub fn may_be_pointer(self) -> bool {
         self.as_pointer() != Self::NONE
+    }
+
+    /// Tells whether the value may be a pointer, or tell where one leads to.
+    pub fn tells_address(self) -> bool {
+        self.address || self.half || self.may_be_pointer()
     }
 
     /// The value this far from it, or anywhere around it if `distance` is `None`.
@@ -158,7 +203,9 @@ impl Value {
     #[must_use]
     pub fn left(self, frame: u8) -> Self {
         match self.stack {
-            Known::Only(place) if place.frame == frame => Self { number: true, stack: Known::Never, ..self },
+            Known::Only(place) if place.frame == frame => {
+                Self { stack: Known::Never, ..self }.join(Self::ADDRESS)
+            }
             _ => self,
         }
     }
@@ -171,19 +218,89 @@ impl Value {
     pub fn combine(self, operation: Operation, other: Self, constant: Option<i64>) -> Self {
         match operation {
             Operation::Move => other,
+            Operation::MoveLow => other.low(),
             Operation::Add => {
-                let left = if other.number { self.as_pointer().moved(constant) } else { Self::NONE };
-                let right = if self.number { other.as_pointer().moved(None) } else { Self::NONE };
-                let number = self.number && other.number;
-                Self { number, ..left.join(right) }
+                let left =
+                    if other.may_be_distance() { self.as_pointer().moved(constant) } else { Self::NONE };
+                let right = if self.may_be_distance() { other.as_pointer().moved(None) } else { Self::NONE };
+                let halves = self.half && (other.half || other.may_be_pointer());
+                let address = self.address || other.address || halves || other.half && self.may_be_pointer();
+                left.join(right).join(self.of_numbers(other, i64::wrapping_add, address))
             }
             Operation::Subtract => {
                 let distance = constant.map(|constant| -constant);
-                let left = if other.number { self.as_pointer().moved(distance) } else { Self::NONE };
-                let both = self.may_be_pointer() && other.may_be_pointer();
-                Self { number: both || self.number && other.number, ..left }
+                let left =
+                    if other.may_be_distance() { self.as_pointer().moved(distance) } else { Self::NONE };
+                let halves = self.half && other.may_be_pointer()
+                    || other.half && (self.number || self.may_be_pointer());
+                let address = self.address || other.address || halves || self.is_apart(other);
+                let length = if self.is_near(other) { Self::NUMBER } else { Self::NONE };
+                left.join(length).join(self.of_numbers(other, i64::wrapping_sub, address))
             }
-            Operation::Other => Self::NUMBER,
+            Operation::AddLow => {
+                let address =
+                    self.address || other.address || self.may_be_pointer() || other.may_be_pointer();
+                self.of_numbers(other, i64::wrapping_add, address || self.half && other.half).low()
+            }
+            Operation::SubtractLow => {
+                let (one, two) = (self.low(), other.low());
+                let address = one.address || two.address || two.half && one.number;
+                let length = if one.half && two.half { Self::NUMBER } else { Self::NONE };
+                length.join(one.of_numbers(two, i64::wrapping_sub, address).low())
+            }
+            Operation::Other => {
+                let address = self.tells_address() || other.tells_address();
+                Self { address, ..Self::NUMBER }
+            }
         }
+    }
+
+    /// The sum or difference of numbers, and of halves and numbers; with `address`, also what tells one.
+    fn of_numbers(self, other: Self, calculate: fn(i64, i64) -> i64, address: bool) -> Self {
+        let constant = match (self.constant, other.constant) {
+            (Known::Never, _) | (_, Known::Never) => Known::Never,
+            (Known::Only(one), Known::Only(other)) => Known::Only(calculate(one, other)),
+            _ => Known::Any,
+        };
+        let half = self.half && other.number || other.half && self.number;
+        Self { number: self.number && other.number, constant, half, address, ..Self::NONE }
+    }
+
+    /// The lower 32 bits.
+    fn low(self) -> Self {
+        let others = Self { packet: false, ..self.as_pointer() };
+        Self {
+            number: self.number,
+            constant: self.constant.map(|number| Some(i64::from(number as u32))),
+            address: self.address || others != Self::NONE,
+            half: self.half || self.packet,
+            ..Self::NONE
+        }
+    }
+
+    /// Tells whether a pointer can be moved by it.
+    const fn may_be_distance(self) -> bool {
+        self.number || self.address || self.half
+    }
+
+    /// Tells whether both may be pointers into the same thing, or the lower halves of two: their difference is a length.
+    fn is_near(self, other: Self) -> bool {
+        self.packet && other.packet
+            || self.half && other.half
+            || self.context.is_possible() && other.context.is_possible()
+            || self.stack.is_possible() && other.stack.is_possible()
+    }
+
+    /// Tells whether both may be pointers into different things: their difference tells where one of them is.
+    fn is_apart(self, other: Self) -> bool {
+        let kinds = |value: Self| {
+            let others =
+                value.harmless || value.map.is_possible() || value.kernel || value.function.is_possible();
+            [value.packet, value.context.is_possible(), value.stack.is_possible(), others, others]
+        };
+        let (one, two) = (kinds(self), kinds(other));
+        // Two of the others are never known to be the same.
+        let pairs = (0..5).flat_map(|kind| (0..5).map(move |other| (kind, other)));
+        pairs.filter(|(kind, other)| kind != other).any(|(kind, other)| one[kind] && two[other])
     }
 }

@@ -52,7 +52,10 @@ pub fn load(
     let program = |twin| {
         let instructions = bind::bind(&function, &own.of_twin(twin));
         let load = |function: &Function, instructions: &[bpf_insn]| {
-            load_program(object, plan.attach.hook.kind(), &btf, &source, function, instructions)
+            let (program, verified) =
+                load_program(object, plan.attach.hook.kind(), &btf, &source, function, instructions)?;
+            admission::verified(&plan, object, function, verified)?;
+            Ok::<_, Rejection>(program)
         };
         let Some(clock) = clock else { return load(&function, &instructions) };
         let replayed = clock::follow(&function, &instructions, clock.map());
@@ -89,8 +92,8 @@ fn load_program(
     source: &str,
     function: &Function,
     instructions: &[bpf_insn],
-) -> Result<OwnedFd, Rejection> {
-    with_program(object, kind, btf, (function, instructions), verifier::load)
+) -> Result<(OwnedFd, u64), Rejection> {
+    with_program(object, kind, btf, (function, instructions), verifier::load_verified)
         .map_err(|refusal| refused(object, function, source, refusal))
 }
 

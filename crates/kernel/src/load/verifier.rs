@@ -3,10 +3,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::sys::prog::{self, LOG_STEPS, ProgLoad};
+use crate::sys::prog::{self, LOG_STATISTICS, LOG_STEPS, ProgLoad};
 
 /// The size of the largest log buffer that every kernel accepts, in bytes.
 const LOG_BYTES: usize = (16 << 20) - 1;
+/// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
+pub const STATISTICS_BYTES: usize = 16 << 10;
+/// The most instructions that the verifier goes through (`BPF_COMPLEXITY_LIMIT_INSNS` of the kernel).
+const MOST_VERIFIED: u64 = 1_000_000;
 /// The bytes of a long log that are kept. A too complex program produces megabytes, and only the beginning and the end
 /// say why.
 const LOG_HEAD: usize = 4 << 10;
@@ -27,20 +31,34 @@ pub struct Refusal {
     pub log: String,
 }
 
-/// Loads a program. The first attempt has no log, which is faster; only a refused program is loaded again with one.
+/// Loads a program.
 pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, Refusal> {
-    let error = match prog::prog_load(program, None) {
-        Ok(fd) => return Ok(fd),
+    load_verified(program).map(|(fd, _)| fd)
+}
+
+/// Loads a program, and returns the number of instructions that the verifier went through. The first attempt has no log
+/// of its steps, which is faster; only a refused program is loaded again with one.
+pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), Refusal> {
+    let mut statistics = vec![0_u8; STATISTICS_BYTES];
+    let error = match prog::prog_load(program, Some((LOG_STATISTICS, &mut statistics))) {
+        Ok(fd) => return Ok((fd, verified(&String::from_utf8_lossy(&statistics)))),
         Err(error) => error,
     };
     let mut buffer = vec![0_u8; LOG_BYTES];
     match prog::prog_load(program, Some((LOG_STEPS, &mut buffer))) {
-        Ok(fd) => Ok(fd),
+        Ok(fd) => Ok((fd, MOST_VERIFIED)),
         Err(_) => {
             let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
             Err(explain(&error, shorten(&buffer[..end])))
         }
     }
+}
+
+/// Returns the number of instructions that the verifier went through by its statistics; if they do not say it, the most
+/// that is possible.
+pub fn verified(statistics: &str) -> u64 {
+    let number = statistics.lines().find_map(|line| line.strip_prefix("processed "));
+    number.and_then(|words| words.split(' ').next()?.parse().ok()).unwrap_or(MOST_VERIFIED)
 }
 
 fn shorten(log: &[u8]) -> String {
@@ -187,6 +205,12 @@ mod tests {
         let refusal = explain(&io::Error::from_raw_os_error(libc::EINVAL), log.into());
         assert!(refusal.message.contains("fields; this kernel has no atomic"), "{}", refusal.message);
         assert_eq!(missing("R0 invalid mem access 'map_value_or_null'"), None);
+    }
+
+    #[test]
+    fn the_number_of_instructions_is_in_the_statistics() {
+        assert_eq!(verified(LOG), 7);
+        assert_eq!(verified("verification time 7 usec\n"), MOST_VERIFIED);
     }
 
     #[test]

@@ -15,11 +15,12 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
 
-use crate::admit::admission::rounds_of;
+use crate::admit::admission::work_of;
 use crate::load::bind;
 use crate::load::maps::ProbeMaps;
 use crate::load::refusal::map_finding;
 use crate::load::twins::with_program;
+use crate::load::verifier::STATISTICS_BYTES;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan};
 use crate::read::events::ringbuf::RingBuffer;
@@ -34,15 +35,13 @@ use crate::trial::statistics::Statistics;
 /// entries.
 const MAP_BYTES: u64 = 4 << 20;
 const COPY_BYTES: u64 = 16 << 20;
-/// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
-const LOG_BYTES: usize = 16 << 10;
 /// The memory of the entries that are read at once, unless one entry needs more, in bytes.
 const BATCH_BYTES: usize = 1 << 18;
 /// A helper function that keeps a program from being run: `bpf_clone_redirect` sends a packet at once, while other
 /// redirections come after the program.
 const CLONE_REDIRECT: i32 = 13;
 const CALL: u8 = 0x85;
-/// The most instructions of the rounds of a run, some tens of milliseconds: nothing can end a run.
+/// The most work of a run, some milliseconds: nothing can end a run.
 const MAX_RUN: u64 = 1 << 22;
 
 /// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
@@ -78,9 +77,7 @@ pub fn cost(
     };
     let instructions = &copy.function.instructions;
     let sends = |insn: &bpf_insn| (insn.code, insn.src_reg(), insn.imm) == (CALL, 0, CLONE_REDIRECT);
-    // One round takes no more instructions than the verifier has followed.
-    let run_at_most = rounds_of(plan, instructions).most.saturating_mul(cost.verified.max(1));
-    if run_at_most <= MAX_RUN && !instructions.iter().any(sends) {
+    if work_of(plan, instructions, cost.verified).most <= MAX_RUN && !instructions.iter().any(sends) {
         copy.touch_tables(possible_cpus);
         let mut streams = copy.streams().map_err(not_tried)?;
         let reset = || streams.iter_mut().try_for_each(Stream::empty);
@@ -137,7 +134,7 @@ impl Copy {
         let function =
             bind::link(resolved.into_owned(), &plan).map_err(|error| failed(with_causes(&error)))?;
         let bound = bind::bind(&function, &maps.of_twin(0));
-        let mut log = vec![0; LOG_BYTES];
+        let mut log = vec![0; STATISTICS_BYTES];
         let program = with_program(object, plan.attach.hook.kind(), &btf, (&function, &bound), |program| {
             prog::prog_load(program, Some((LOG_STATISTICS, &mut log)))
         })

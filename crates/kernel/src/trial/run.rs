@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use twinprobe_ebpf_common::RunCost;
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
@@ -17,6 +18,8 @@ const RUNS: usize = 64;
 const FEW: usize = 5;
 /// In nanoseconds, as the kernel counts them: a thread that has to wait for a CPU loses no runs.
 const LONG: u64 = 4_000_000;
+/// The time after which no further run is begun. A run itself can't be ended.
+const WHOLE: Duration = Duration::from_secs(2);
 /// Room for a frame that a program has made longer, and for `struct __sk_buff`, in bytes.
 const ROOM: usize = 8 << 10;
 const CONTEXT: usize = 512;
@@ -37,7 +40,8 @@ pub enum Outcome {
 }
 
 /// Runs `program` on each sample frame, by turns with a program that does nothing, which takes the time for the calls.
-/// Calls `reset` before each run. With `observe`, stops at the first frame that does not come out as it came in.
+/// Calls `reset` before each run. With `observe`, stops at the first frame that does not come out as it came in. Each frame
+/// has one run at least, unless the time is over.
 pub fn run(
     program: BorrowedFd<'_>,
     hook: Hook,
@@ -47,11 +51,18 @@ pub fn run(
     let pass = asm::pass_program(hook.pass());
     let idle = prog::prog_load(&ProgLoad::new("tp_idle", hook.kind(), &pass), None)?;
     let mut dearest = RunCost::default();
+    let begun = Instant::now();
     let flows: Vec<Vec<Frame>> = (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
     for (kind, Frame { name, .. }) in flows[0].iter().enumerate() {
+        if kind > 0 && begun.elapsed() >= WHOLE {
+            break;
+        }
         let (mut idle_times, mut times) = (Vec::with_capacity(RUNS), Vec::with_capacity(RUNS));
         let mut spent = 0;
-        while times.len() < RUNS && (times.len() < FEW || spent < LONG) {
+        while times.len() < RUNS
+            && (times.len() < FEW || spent < LONG)
+            && (times.is_empty() || begun.elapsed() < WHOLE)
+        {
             let frame = &flows[times.len()][kind];
             let before = Run::of(idle.as_fd(), hook, frame)?;
             reset()?;

@@ -3,6 +3,8 @@
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
 
+use crate::load::verifier;
+
 const CALL: u8 = 0x85;
 const LOAD_64: u8 = 0x18;
 /// The sources of a call of a subprogram, and of a load of a subprogram's address.
@@ -28,10 +30,7 @@ impl Statistics {
             function.func_info.func_info.iter().map(|info| info.insn_off as usize).collect();
         let calls = calls(&function.instructions, &starts);
         let mut deepest = vec![None; depths.len()];
-        Self {
-            verified: word(line("processed ")).parse().unwrap_or(0),
-            stack_bytes: chain(0, &depths, &calls, &mut deepest),
-        }
+        Self { verified: verifier::verified(log), stack_bytes: chain(0, &depths, &calls, &mut deepest) }
     }
 }
 

@@ -28,9 +28,6 @@ use crate::engine::window::replayed::Replay;
 use crate::limits::ledger::Share;
 use twinprobe_config::ProbeConfig;
 
-/// The number of packets after which a replay looks whether its client is still there.
-const PATIENCE: u64 = 1024;
-
 /// The uploaded captures of a replay.
 #[derive(Debug)]
 pub struct Captures {
@@ -150,7 +147,6 @@ fn refused(field: &str, error: &CaptureError) -> EngineError {
 impl Run {
     /// Hands over the packets of all captures in the order of their times.
     fn all(&mut self, sources: &mut Vec<Source>, stopped: &AtomicBool) -> Result<(), EngineError> {
-        let mut number = 0;
         let advance =
             |source: &mut Source| source.capture.advance().map_err(|error| refused(source.field, &error));
         let mut open = Vec::new();
@@ -167,8 +163,8 @@ impl Run {
             if !advance(&mut open[next])? {
                 self.replayed.cut_off += u64::from(open.remove(next).capture.is_cut_off());
             }
-            number += 1;
-            if number % PATIENCE == 0 && stopped.load(Ordering::Relaxed) {
+            // A single packet may take a second.
+            if stopped.load(Ordering::Relaxed) {
                 return Err(EngineError::Gone);
             }
         }

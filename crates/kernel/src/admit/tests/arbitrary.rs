@@ -4,10 +4,12 @@ use aya_obj::generated::bpf_insn;
 use proptest::prelude::*;
 use twinprobe_ebpf_common::hook::ProgramKind;
 
-use crate::admit::flow::{Act, acts};
+use crate::admit::flow::act::Act;
+use crate::admit::flow::acts;
+use crate::admit::maps::MapFacts;
 use crate::admit::references;
-use crate::admit::rounds::rounds;
 use crate::admit::tests::code::{load, load_function, raw, store, store_number};
+use crate::admit::work::work;
 use crate::sys::asm::{add_imm, call_helper, exit, jump_eq, mov, mov_imm};
 
 /// Instructions as they come: any, or with an opcode that there is and operands that are near.
@@ -32,7 +34,7 @@ proptest! {
         for kind in [ProgramKind::Xdp, ProgramKind::Tc] {
             acts(&program, kind, &[]);
         }
-        rounds(&program, &[1 << 32]);
+        work(&program, &[MapFacts { entries: 1 << 32, ..MapFacts::default() }], 1000);
         references::unknown(&program).for_each(drop);
     }
 
@@ -53,7 +55,7 @@ proptest! {
             program.push(mov(3, 9));
         }
         let known = acts(&[program.as_slice(), &[exit()]].concat(), ProgramKind::Xdp, &[]);
-        let reached = known.is_empty();
+        let reached = !known.values().any(|act| matches!(act, Act::Unknown(_)));
         let at = program.len();
         program.extend([store_number(1, 9, 0, 1), exit()]);
         let found = acts(&program, ProgramKind::Xdp, &[]);
@@ -95,8 +97,8 @@ fn the_analysis_ends() {
     for mut program in [loops, calls] {
         program.pop();
         program.extend(&callback);
-        rounds(&program, &[]);
+        work(&program, &[], 1000);
     }
     let sites: Vec<bpf_insn> = callback[..3].iter().copied().cycle().take(LONGEST - LONGEST % 3).collect();
-    rounds(&[&sites[..], &[raw(0x06, 0, 0, 0, -(sites.len() as i32) - 1), exit()]].concat(), &[]);
+    work(&[&sites[..], &[raw(0x06, 0, 0, 0, -(sites.len() as i32) - 1), exit()]].concat(), &[], 1000);
 }

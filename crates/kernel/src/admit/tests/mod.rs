@@ -1,11 +1,12 @@
+mod addresses;
 mod arbitrary;
 mod code;
 mod damaged;
 mod documented;
 mod frames;
 mod generator;
-mod rounds;
 mod rules;
+mod work;
 
 /// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE`, or `full` if that is `full`.
 fn scaled(usual: u64, full: u64) -> u64 {

@@ -6,9 +6,10 @@ use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
 
-use crate::admit::flow::{Act, acts};
+use crate::admit::flow::act::Act;
+use crate::admit::flow::acts;
 use crate::admit::instruction::{Operation, Unknown};
-use crate::admit::maps::has_unaligned_values;
+use crate::admit::maps::{MapFacts, has_unaligned_values};
 use crate::admit::references;
 use crate::admit::tests::code::{add, load, load_function, raw, store, store_number, subtract};
 use crate::admit::value::{Known, Place, Value};
@@ -16,6 +17,16 @@ use crate::plan::map_spec::MapSpec;
 use crate::sys::asm::{
     add_imm, atomic_add_u64, call_helper, call_subprogram, exit, jump, jump_eq, mov, mov_imm,
 };
+
+const OPERATIONS: [Operation; 7] = [
+    Operation::Move,
+    Operation::MoveLow,
+    Operation::Add,
+    Operation::AddLow,
+    Operation::Subtract,
+    Operation::SubtractLow,
+    Operation::Other,
+];
 
 /// Returns what a program does that begins with the packet in R7, its end in R8 and the context in R6.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
@@ -34,7 +45,9 @@ fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
 fn unaligned(maps: &[usize], body: &[bpf_insn]) -> Vec<usize> {
     let start = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0), mov(2, 10), add_imm(2, -8), call_helper(1)];
     let end = [mov_imm(0, 0), exit()];
-    let found = acts(&[&start[..], body, &end].concat(), Xdp, maps);
+    let holds_maps = body.iter().any(|insn| insn.code == call_helper(1).code);
+    let facts = |map| MapFacts { without_atomics: maps.contains(&map), holds_maps, ..MapFacts::default() };
+    let found = acts(&[&start[..], body, &end].concat(), Xdp, &[facts(0), facts(1)]);
     assert!(found.values().all(|act| *act == Act::Unaligned), "{found:?}");
     found.into_keys().map(|at| at - start.len()).collect()
 }
@@ -174,7 +187,8 @@ fn functions_are_followed_with_what_they_get() {
     let expected = BTreeMap::from([(7, Act::WritesPacket), (9, Act::WritesPacket)]);
     assert_eq!(of(Xdp, &body), expected);
     // The same function with the stack alone.
-    let body = [mov(1, 10), call_subprogram(1), exit(), store_number(1, 1, -1, 1), mov(0, 1), exit()];
+    let body =
+        [mov(1, 10), call_subprogram(2), mov_imm(0, 0), exit(), store_number(1, 1, -1, 1), mov(0, 1), exit()];
     assert_eq!(of(Xdp, &body), BTreeMap::new());
     // A function that calls itself.
     let body = [call_subprogram(-1), exit()];
@@ -301,6 +315,13 @@ fn values_are_joined_to_what_covers_both() {
     let values = [
         Value::NONE,
         Value::NUMBER,
+        Value::exactly(0),
+        Value::exactly(7),
+        Value::ADDRESS,
+        Value { half: true, ..Value::NONE },
+        Value::MAP,
+        Value { map: Known::Only(1), ..Value::NONE },
+        Value::KERNEL,
         Value::HARMLESS,
         Value::PACKET,
         Value::CONTEXT,
@@ -320,7 +341,7 @@ fn values_are_joined_to_what_covers_both() {
             for third in values {
                 assert_eq!(both.join(third), one.join(other.join(third)));
                 // Knowledge about more values is no less.
-                for operation in [Operation::Move, Operation::Add, Operation::Subtract, Operation::Other] {
+                for operation in OPERATIONS {
                     let of_both = both.combine(operation, third, None);
                     assert!(covers(of_both, one.combine(operation, third, None)), "{operation:?}");
                     let to_both = third.combine(operation, both, None);

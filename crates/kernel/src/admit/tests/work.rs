@@ -1,9 +1,10 @@
-//! The rounds of loops.
+//! The work of loops.
 
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::rounds::{MAX_ROUNDS, rounds};
+use crate::admit::maps::MapFacts;
 use crate::admit::tests::code::{load, load_function, raw, store};
+use crate::admit::work::{MAX_WORK, work};
 use crate::sys::asm::{add_imm, and_imm, call_helper, call_subprogram, exit, jump_eq, mov, mov_imm};
 
 const BPF_LOOP: i32 = 181;
@@ -11,11 +12,20 @@ const FOR_EACH: i32 = 164;
 /// The most rounds of one loop.
 const ENDLESS: u64 = 1 << 23;
 
-/// Returns the most rounds of a program whose maps have 3 and 500 entries, and whether they are too many.
+/// The number of instructions that the verifier went through.
+const VERIFIED: u64 = 1000;
+/// The work of a round of a function of two instructions.
+const ROUND: u64 = 6;
+/// The work of a call of a helper function, and of a call of `bpf_loop` with what leads to it.
+const HELPER: u64 = 48;
+const LOOP: u64 = HELPER + 3;
+
+/// Returns the most work of a program whose maps have 3 and 500 entries, and whether it is too much.
 fn of(program: &[bpf_insn]) -> (u64, bool) {
-    let rounds = rounds(program, &[3, 500]);
-    assert_eq!(rounds.beyond.is_some(), rounds.most > MAX_ROUNDS, "{rounds:?}");
-    (rounds.most, rounds.beyond.is_some())
+    let map = |entries| MapFacts { entries, ..MapFacts::default() };
+    let work = work(program, &[map(3), map(500)], VERIFIED);
+    assert_eq!(work.beyond.is_some(), work.most > MAX_WORK, "{work:?}");
+    (work.most, work.beyond.is_some())
 }
 
 /// A call of `bpf_loop` with a function that begins `distance` instructions after the call. R1 is set before.
@@ -23,9 +33,13 @@ fn call_loop(distance: i32) -> Vec<bpf_insn> {
     [&load_function(2, distance + 4)[..], &[mov_imm(3, 0), mov_imm(4, 0), call_helper(BPF_LOOP)]].concat()
 }
 
-/// A loop with the number of rounds that `number` puts into R1.
+/// Returns the rounds of a loop with the number of rounds that `number` puts into R1.
 fn simple(number: &[bpf_insn]) -> (u64, bool) {
-    of(&[number, &call_loop(2), &[mov_imm(0, 0), exit(), mov_imm(0, 0), exit()]].concat())
+    let of = |last: &[bpf_insn]| {
+        of(&[number, last, &call_loop(2), &[mov_imm(0, 0), exit(), mov_imm(0, 0), exit()]].concat())
+    };
+    let ((most, is_too_much), (least, _)) = (of(&[raw(0xbf, 6, 1, 0, 0)]), of(&[mov_imm(1, 0)]));
+    ((most - least) / ROUND, is_too_much)
 }
 
 /// `if dst > number goto +off`, with 32 bits and without a sign, or as `code` says.
@@ -93,14 +107,17 @@ fn rounds_of_loops_in_loops_multiply() {
         of(&[outer, &call_loop(2), &[mov_imm(0, 0), exit()], &second].concat())
     };
     let (constant, any) = ([mov_imm(1, 1000)], [load(8, 1, 10, -8)]);
-    assert_eq!(nested(&constant, &constant), (1000 * 1001, false));
-    assert_eq!(nested(&any, &[mov_imm(1, 4)]), (ENDLESS * 5, false));
-    assert_eq!(nested(&any, &any), (ENDLESS * (ENDLESS + 1), true));
-    assert_eq!(nested(&constant, &any), (1000 * (ENDLESS + 1), true));
+    // A function with a loop has an instruction before it and two after it.
+    let function = |rounds: u64, each: u64| LOOP + 3 + rounds * each;
+    let both = |outer, inner| function(outer, function(inner, ROUND) + ROUND - 2);
+    assert_eq!(nested(&constant, &constant), (both(1000, 1000), false));
+    assert_eq!(nested(&any, &[mov_imm(1, 4)]), (both(ENDLESS, 4), false));
+    assert_eq!(nested(&any, &any), (both(ENDLESS, ENDLESS), true));
+    assert_eq!(nested(&constant, &any), (both(1000, ENDLESS), true));
     // In a function that is called twice.
     let inner = [&any[..], &call_loop(2), &[mov_imm(0, 0), exit(), mov_imm(0, 0), exit()]].concat();
     let twice = [&[call_subprogram(2), call_subprogram(1), exit()][..], &inner].concat();
-    assert_eq!(of(&twice), (2 * ENDLESS, false));
+    assert_eq!(of(&twice), (3 + 2 * function(ENDLESS, ROUND), false));
     // In a loop that the verifier follows.
     let around = |number: i32| {
         let body = [&[mov_imm(6, 5), mov_imm(1, number)][..], &call_loop(4)].concat();
@@ -108,7 +125,8 @@ fn rounds_of_loops_in_loops_multiply() {
         let end = [add_imm(6, -1), back, mov_imm(0, 0), exit(), mov_imm(0, 0), exit()];
         of(&[&body[..], &end].concat())
     };
-    assert_eq!(around(100), (4096 * 100, false));
+    let straight = LOOP + 6;
+    assert_eq!(around(100), (straight + VERIFIED * (HELPER + 100 * ROUND), false));
     assert!(around(1 << 20).1);
 }
 
@@ -120,14 +138,15 @@ fn loops_of_each_kind_count() {
         of(&[map, &call, &[mov_imm(0, 0), exit(), mov_imm(0, 0), exit()]].concat())
     };
     for (map, entries) in [(0, 3), (1, 500)] {
-        assert_eq!(for_each(&[raw(0x18, 1, 1, 0, map), raw(0, 0, 0, 0, 0)]), (entries, false));
+        let found = for_each(&[raw(0x18, 1, 1, 0, map), raw(0, 0, 0, 0, 0)]);
+        assert_eq!(found, (LOOP + 3 + entries * ROUND, false));
     }
     // The map in a map of maps.
-    assert_eq!(for_each(&[call_helper(1), mov(1, 0)]), (500, false));
+    assert_eq!(for_each(&[call_helper(1), mov(1, 0)]), (HELPER + LOOP + 3 + 500 * ROUND, false));
     // `may_goto`, and a loop in such a loop.
     let may_goto = raw(0xe5, 0, 0, 2, 0);
-    assert_eq!(of(&[may_goto, mov_imm(0, 0), raw(0x05, 0, 0, -3, 0), exit()]), (ENDLESS, false));
-    let body = [&[raw(0xe5, 0, 0, 7, 0), mov_imm(1, 9)][..], &call_loop(3)].concat();
+    assert_eq!(of(&[may_goto, mov_imm(0, 0), raw(0x05, 0, 0, -3, 0), exit()]), (4 * ENDLESS, false));
+    let body = [&[raw(0xe5, 0, 0, 7, 0), mov_imm(1, 90)][..], &call_loop(3)].concat();
     let within =
         [&body[..], &[raw(0x05, 0, 0, -8, 0), mov_imm(0, 0), exit(), mov_imm(0, 0), exit()]].concat();
     assert!(of(&within).1);
@@ -138,8 +157,21 @@ fn loops_of_each_kind_count() {
     // A program without an end.
     let endless = [call_loop(0), call_loop(-7)].concat();
     for length in 0..endless.len() {
-        rounds(&endless[..length], &[]);
+        work(&endless[..length], &[], VERIFIED);
     }
+    // Rounds that are long: with a loop, with a function that prints, and with a loop that the verifier follows.
+    let rounds = |round: &[bpf_insn]| {
+        of(&[&[load(8, 1, 10, -8)][..], &call_loop(2), &[mov_imm(0, 0), exit()], round, &[exit()]].concat()).1
+    };
+    assert!(!rounds(&[mov_imm(0, 0); 40]));
+    assert!(rounds(&[mov_imm(0, 0); 150]));
+    assert!(!rounds(&[call_helper(1)]));
+    assert!(rounds(&[call_helper(6)]));
+    assert!(rounds(&[mov_imm(6, 5), add_imm(6, -1), raw(0x55, 6, 0, -2, 0)]));
+    // Loops that the verifier follows, with `may_goto` between them.
+    let may_goto = raw(0xe5, 0, 0, 4, 0);
+    let followed = [add_imm(6, -1), raw(0x55, 6, 0, -2, 0)];
+    assert!(of(&[&[may_goto][..], &followed, &[raw(0x05, 0, 0, -4, 0), mov_imm(0, 0), exit()]].concat()).1);
     // Timers run later on.
     assert_eq!(of(&[call_helper(170), exit()]), (0, false));
 }

@@ -1,0 +1,179 @@
+//! Calls of helper functions, and comparisons: what they show of addresses of the kernel.
+
+use crate::admit::flow::act::Act;
+use crate::admit::flow::{FOUND, Flow, MAY_GOTO, Next, Running};
+use crate::admit::helpers::{self, Bytes, Callback, Effect, Repeats};
+use crate::admit::instruction::Index;
+use crate::admit::state::State;
+use crate::admit::value::{Known, Value};
+
+/// The size of a dynptr, in bytes.
+const DYNPTR: i64 = 16;
+/// The codes of comparisons of 64 bits with a constant.
+const EQUAL: u8 = 0x15;
+const NOT_EQUAL: u8 = 0x55;
+
+impl Flow<'_> {
+    /// Notes a comparison that tells an address. Pointers may be compared with each other, and with 0.
+    pub(super) fn compare(&mut self, at: Index, state: &State) {
+        let insn = self.program[at];
+        if insn.code == MAY_GOTO {
+            return;
+        }
+        let is_register = insn.code & 0x08 != 0;
+        let (one, is_low) = (state.get(insn.dst_reg().into()), insn.code & 0x07 == 6);
+        let other = if is_register { state.get(insn.src_reg().into()) } else { Value::NUMBER };
+        // Equal, not equal.
+        let is_equality = matches!(insn.code & 0xf0, 0x10 | 0x50);
+        let is_null = |value: Value| value == Value::exactly(0);
+        let none = is_equality && (is_null(other) || is_null(one) || !is_register && insn.imm == 0);
+        let told = |value: Value| value.address || value.half || is_low && value.may_be_pointer();
+        // A slot of the stack may be a pointer for one part of the program and a number for another.
+        let mixed = one.may_be_pointer() != other.may_be_pointer();
+        if told(one) || told(other) || mixed && !none {
+            self.note(at, Act::ComparesAddress);
+        }
+    }
+
+    /// Returns the states behind a branch that is taken, and behind one that is not. What is equal to 0 is a number.
+    pub(super) fn null(&self, at: Index, state: &State) -> [State; 2] {
+        let insn = self.program[at];
+        let mut both = [state.clone(), state.clone()];
+        let register = usize::from(insn.dst_reg());
+        let is_pointer = state.get(register).may_be_pointer();
+        match (insn.code, insn.imm) {
+            (EQUAL, 0) if is_pointer => both[0].set(register, Value::exactly(0)),
+            (NOT_EQUAL, 0) if is_pointer => both[1].set(register, Value::exactly(0)),
+            _ => (),
+        }
+        both
+    }
+
+    pub(super) fn helper(&mut self, at: Index, state: &mut State, number: u32, next: Index) -> Next {
+        match helpers::effect(number, self.kind) {
+            None => self.note(at, Act::CallsHelper(number)),
+            Some((Effect::Changes, name)) => {
+                self.shown(at, state, number, &name);
+                self.note(at, Act::CallsChange(name));
+            }
+            Some((Effect::Timer, name)) => {
+                if self.running.is_timer && helpers::starts_timer(number) {
+                    self.note(at, Act::StartsAgain);
+                }
+                self.note(at, Act::CallsTimer(name));
+            }
+            Some((Effect::Observes, name)) => {
+                for argument in helpers::written(number).map(|(argument, _)| state.get(argument)) {
+                    if argument.packet || argument.context.is_possible() {
+                        self.note(at, Act::HasPacketWritten(name.clone()));
+                    }
+                }
+                self.shown(at, state, number, &name);
+                if helpers::inserts(number) && self.is_walked(state.get(1).map) {
+                    self.note(at, Act::AddsToWalk(name));
+                }
+            }
+        }
+        let found = self.found(state, number);
+        for (argument, bytes) in helpers::written(number) {
+            let size = self.size(state, bytes);
+            state.fill(state.get(argument).stack, size);
+        }
+        if let Some(argument) = helpers::dynptr(number) {
+            state.tell(state.get(argument).stack, DYNPTR);
+        }
+        if let Some(callback) = helpers::callback(number) {
+            self.callback(at, state, callback);
+        }
+        state.returned(found);
+        Next::At(next)
+    }
+
+    /// Returns what a helper function returns.
+    fn found(&self, state: &State, number: u32) -> Value {
+        let first = state.get(1);
+        match helpers::result(number) {
+            helpers::Result::Number => Value::NUMBER,
+            helpers::Result::Structure => Value::NUMBER.join(Value::KERNEL),
+            helpers::Result::Pointer => {
+                let has_maps = match first.map {
+                    Known::Never => false,
+                    Known::Only(_) => self.facts(first.map).is_some_and(|facts| facts.holds_maps),
+                    Known::Any => self.maps.iter().any(|facts| facts.holds_maps),
+                };
+                let map = if has_maps { Value::MAP } else { Value::NONE };
+                let value = if has_maps && first.map != Known::Any { Value::NONE } else { Value::HARMLESS };
+                Value { unaligned: first.unaligned, ..Value::NUMBER.join(value).join(map) }
+            }
+        }
+    }
+
+    /// Returns how many bytes a helper function reads or writes; `None` if that is not known.
+    fn size(&self, state: &State, bytes: Bytes) -> Option<i64> {
+        let facts = self.facts(state.get(1).map);
+        match bytes {
+            Bytes::Key => facts.map(|facts| i64::from(facts.key)),
+            Bytes::Value => facts.map(|facts| i64::from(facts.value)),
+            Bytes::Exactly(size) => Some(i64::from(size)),
+            Bytes::Argument(argument) => match state.get(argument).constant {
+                Known::Only(size) => Some(size).filter(|size| *size >= 0),
+                Known::Never | Known::Any => None,
+            },
+        }
+    }
+
+    /// Notes addresses that a helper function takes to where others see them.
+    fn shown(&mut self, at: Index, state: &State, number: u32, name: &str) {
+        let copied = helpers::copied(number)
+            .any(|(argument, bytes)| state.tells_address(state.get(argument).stack, self.size(state, bytes)));
+        if copied || helpers::shown(number).any(|argument| state.get(argument).tells_address()) {
+            self.note(at, Act::ShowsAddress(name.into()));
+        }
+    }
+
+    /// Tells whether a map may be one whose entries are being gone through, so that new entries make the way longer.
+    fn is_walked(&self, map: Known<u32>) -> bool {
+        let (walks, is_hash) = (self.running.walks, self.facts(map).is_none_or(|facts| facts.is_hash));
+        let may_be_found = |map| self.facts(Known::Only(map)).is_none_or(|facts| facts.is_held);
+        let walks_found = walks & 1 << FOUND != 0;
+        is_hash
+            && match map {
+                Known::Only(map) if map < FOUND => walks & 1 << map != 0 || walks_found && may_be_found(map),
+                Known::Only(_) | Known::Never => walks_found,
+                Known::Any => walks_found || (0..FOUND).any(|map| walks & 1 << map != 0 && may_be_found(map)),
+            }
+    }
+
+    /// Follows the function that a helper function calls, until another call of it adds nothing.
+    fn callback(&mut self, at: Index, state: &mut State, callback: Callback) {
+        let Known::Only(entry) = state.get(callback.function).function else {
+            return self.note(at, Act::CallsBackAnything);
+        };
+        let mut arguments = [Value::NUMBER; 5];
+        let before = self.running;
+        if callback.repeats != Some(Repeats::First) {
+            // The map, the key and the value.
+            let walked = if callback.repeats.is_some() { state.get(1) } else { Value::MAP };
+            let value = Value { unaligned: walked.unaligned, ..Value::HARMLESS };
+            arguments[..3].copy_from_slice(&[walked, Value::HARMLESS, value]);
+            match callback.repeats {
+                Some(_) => {
+                    let map = if let Known::Only(map) = walked.map { map.min(FOUND) } else { FOUND };
+                    self.running.walks |= 1 << map;
+                }
+                None => self.running = Running { is_timer: true, ..Running::default() },
+            }
+        }
+        if let Some((from, to)) = callback.handed_on {
+            arguments[to - 1] = state.get(from);
+        }
+        while let Some(end) = self.call(at, state, entry as Index, &arguments) {
+            let mut after = state.clone();
+            after.take_frames(&end);
+            if !state.join(&after) {
+                break;
+            }
+        }
+        self.running = before;
+    }
+}

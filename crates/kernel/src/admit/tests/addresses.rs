@@ -1,0 +1,248 @@
+//! Addresses of the kernel: what may be done with a pointer, and with what is made of one.
+
+use aya_obj::generated::bpf_insn;
+use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
+
+use crate::admit::flow::act::Act;
+use crate::admit::flow::acts;
+use crate::admit::maps::MapFacts;
+use crate::admit::tests::code::{load, load_function, raw, store, store_number, subtract};
+use crate::sys::asm::{add_imm, call_helper, exit, jump_eq, mov, mov_imm};
+
+const LOOKUP: i32 = 1;
+const UPDATE: i32 = 2;
+const PRINTK: i32 = 6;
+const PERF_EVENT_OUTPUT: i32 = 25;
+const SKC_TO_TCP_SOCK: i32 = 137;
+const FOR_EACH: i32 = 164;
+const TIMER_SET_CALLBACK: i32 = 170;
+const TIMER_START: i32 = 171;
+const DYNPTR_FROM_MEM: i32 = 197;
+
+/// An array, a hash, a map of maps and a hash in it: keys have 8 bytes and values 16.
+fn maps() -> [MapFacts; 4] {
+    let map = MapFacts { key: 8, value: 16, entries: 4, ..MapFacts::default() };
+    let hash = MapFacts { is_hash: true, ..map };
+    [map, hash, MapFacts { holds_maps: true, ..map }, MapFacts { is_held: true, ..hash }]
+}
+
+fn load_map(to: u8, map: i32) -> [bpf_insn; 2] {
+    [raw(0x18, to, 1, 0, map), raw(0, 0, 0, 0, 0)]
+}
+
+/// Returns what `body` does, with the context in R6, the packet in R7, its end in R8 and the value of a map in R9.
+fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
+    let data = if kind == Xdp { 0 } else { 76 };
+    let find = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), jump_eq(0, 0, -1), mov(9, 0)];
+    let start = [mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4), store_number(8, 10, -8, 0)];
+    let program = [&start[..], &load_map(1, 0), &find, body, &[mov_imm(0, 0), exit()]].concat();
+    let found = acts(&program, kind, &maps()).into_iter();
+    found.map(|(_, act)| act).collect()
+}
+
+fn refused(body: &[bpf_insn], expected: &Act) {
+    for kind in [Xdp, Tc] {
+        assert_eq!(of(kind, body).first(), Some(expected), "{body:?}");
+    }
+}
+
+fn admitted(body: &[bpf_insn]) {
+    for kind in [Xdp, Tc] {
+        assert_eq!(of(kind, body), [], "{body:?}");
+    }
+}
+
+/// `dst operation= src`
+fn compute(operation: u8, dst: u8, src: u8) -> bpf_insn {
+    raw(operation | 0x08, dst, src, 0, 0)
+}
+
+#[test]
+fn a_structure_of_the_kernel_is_not_read() {
+    for load_or_add in [load(8, 3, 1, 16), load(1, 3, 1, 0), raw(0xdb, 1, 3, 0, 1), raw(0xdb, 3, 1, 0, 0x100)]
+    {
+        refused(&[&load_map(1, 0)[..], &[mov_imm(3, 1), load_or_add]].concat(), &Act::ReadsMap);
+    }
+    // Through a slot of the stack, and of the map in a map.
+    let spilled = [store(8, 10, -16, 1), load(8, 2, 10, -16), load(8, 3, 2, 0)];
+    refused(&[&load_map(1, 0)[..], &spilled].concat(), &Act::ReadsMap);
+    let inner = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), load(8, 3, 0, 0)];
+    refused(&[&load_map(1, 2)[..], &inner].concat(), &Act::ReadsMap);
+    admitted(&[&load_map(1, 1)[..], &inner].concat());
+    // The map that a function gets for each entry.
+    let callback = |read: bpf_insn| {
+        let call = [&load_map(1, 0)[..], &load_function(2, 6), &[mov_imm(3, 0), mov_imm(4, 0)]].concat();
+        let end = [call_helper(FOR_EACH), mov_imm(0, 0), exit(), read, mov_imm(0, 0), exit()];
+        [&call[..], &end].concat()
+    };
+    refused(&callback(load(8, 5, 1, 0)), &Act::ReadsMap);
+    admitted(&callback(load(8, 5, 2, 0)));
+    admitted(&callback(load(8, 5, 3, 0)));
+    let socket = |read: bpf_insn| of(Tc, &[load(8, 1, 6, 168), call_helper(SKC_TO_TCP_SOCK), read]);
+    assert_eq!(socket(load(8, 3, 0, 64)), [Act::ReadsKernel]);
+    assert_eq!(socket(raw(0xdb, 0, 3, 0, 0)), [Act::ReadsKernel]);
+    assert_eq!(socket(jump_eq(0, 0, 0)), []);
+}
+
+#[test]
+fn an_address_is_not_stored() {
+    for pointer in [6, 7, 8, 9, 10] {
+        refused(&[store(8, 9, 0, pointer)], &Act::StoresAddress);
+        refused(&[store(4, 9, 0, pointer)], &Act::StoresAddress);
+        // Exchanged, and added with or without the old value.
+        for operation in [0xe1, 0x00, 0x01] {
+            refused(&[mov(3, pointer), raw(0xdb, 9, 3, 0, operation)], &Act::StoresAddress);
+        }
+        // What is made of it: shifted, masked, mixed, as 32 bits.
+        for made in
+            [raw(0x77, 3, 0, 0, 1), raw(0x57, 3, 0, 0, 0xff), raw(0xa7, 3, 0, 0, 5), raw(0x67, 3, 0, 0, 3)]
+        {
+            refused(&[mov(3, pointer), made, store(8, 9, 0, 3)], &Act::StoresAddress);
+        }
+        refused(&[compute(0xb4, 3, pointer), store(8, 9, 0, 3)], &Act::StoresAddress);
+        refused(
+            &[mov(3, pointer), raw(0x87, 3, 0, 0, 0), add_imm(3, 1), store(2, 9, 0, 3)],
+            &Act::StoresAddress,
+        );
+        refused(&[mov_imm(3, 1), compute(0xa7, 3, pointer), store(1, 9, 0, 3)], &Act::StoresAddress);
+        // A part of a slot, and a slot that was overwritten in part.
+        for (size, offset) in [(1, -9), (2, -14), (4, -16), (4, -12), (8, -20)] {
+            let parts = [store_number(8, 10, -24, 0), store(8, 10, -16, pointer), load(size, 3, 10, offset)];
+            refused(&[&parts[..], &[store(8, 9, 0, 3)]].concat(), &Act::StoresAddress);
+        }
+        let half = |offset| {
+            [
+                store(8, 10, -16, pointer),
+                store_number(4, 10, -16, 0),
+                load(4, 3, 10, offset),
+                store(4, 9, 0, 3),
+            ]
+        };
+        refused(&half(-12), &Act::StoresAddress);
+        admitted(&half(-16));
+        refused(&[store(4, 10, -16, pointer), load(8, 3, 10, -16), store(8, 9, 0, 3)], &Act::StoresAddress);
+    }
+    let [first, second] = load_map(3, 1);
+    refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
+    let [first, second] = load_function(3, 0);
+    refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
+    // The distance between different things, and a length that an address was added to.
+    refused(&[mov(3, 7), subtract(3, 9), store(8, 9, 0, 3)], &Act::StoresAddress);
+    let moved = [mov(3, 9), raw(0x57, 3, 0, 0, 7), mov(4, 7), compute(0x07, 4, 3), subtract(4, 7)];
+    refused(&[&moved[..], &[store(8, 9, 0, 4)]].concat(), &Act::StoresAddress);
+}
+
+#[test]
+fn a_length_is_stored() {
+    admitted(&[mov(3, 8), subtract(3, 7), store(8, 9, 0, 3)]);
+    // With 32 bits, as for a source that subtracts fields of the context.
+    admitted(&[mov(3, 8), compute(0x14, 3, 7), store(8, 9, 0, 3)]);
+    admitted(&[compute(0xb4, 3, 8), compute(0xb4, 4, 7), compute(0x14, 3, 4), store(4, 9, 0, 3)]);
+    admitted(&[compute(0xb4, 3, 8), raw(0x04, 3, 0, 0, -14), compute(0x14, 3, 7), store(4, 9, 0, 3)]);
+    refused(&[compute(0xb4, 3, 8), raw(0x04, 3, 0, 0, -14), store(4, 9, 0, 3)], &Act::StoresAddress);
+    refused(&[mov_imm(3, 14), compute(0x14, 3, 7), store(4, 9, 0, 3)], &Act::StoresAddress);
+    admitted(&[
+        store(8, 10, -16, 8),
+        load(8, 3, 10, -16),
+        subtract(3, 7),
+        store(8, 10, -16, 3),
+        load(4, 4, 10, -16),
+        store(4, 9, 8, 4),
+    ]);
+    // What is read through a pointer is a number.
+    admitted(&[load(8, 3, 7, 0), store(8, 9, 0, 3), load(8, 3, 9, 8), store(8, 9, 0, 3), load(4, 3, 6, 12)]);
+}
+
+#[test]
+fn an_address_is_not_shown() {
+    let update = |first: &[bpf_insn]| {
+        let arguments = [mov(2, 10), add_imm(2, -8), mov(3, 10), add_imm(3, -24), mov_imm(4, 0)];
+        let slots = [store_number(8, 10, -24, 0), store_number(8, 10, -16, 0)];
+        [&slots[..], first, &load_map(1, 1), &arguments, &[call_helper(UPDATE)]].concat()
+    };
+    let shows = |name: &str| Act::ShowsAddress(name.into());
+    admitted(&update(&[]));
+    // Beside the key and the value.
+    admitted(&update(&[store(8, 10, -32, 7)]));
+    for (slot, register) in [(-8, 7), (-24, 6), (-16, 9), (-16, 10)] {
+        refused(&update(&[store(8, 10, slot, register)]), &shows("bpf_map_update_elem"));
+        refused(&update(&[store(4, 10, slot + 4, register)]), &shows("bpf_map_update_elem"));
+        admitted(&update(&[store(8, 10, slot, register), store_number(8, 10, slot, 0)]));
+    }
+    let event = |size: bpf_insn| {
+        let arguments = [mov(1, 6), mov_imm(3, 0), mov(4, 10), add_imm(4, -24), size];
+        let slots = [store(8, 10, -16, 7), store_number(8, 10, -24, 0)];
+        [&slots[..], &load_map(2, 0), &arguments, &[call_helper(PERF_EVENT_OUTPUT)]].concat()
+    };
+    admitted(&event(mov_imm(5, 8)));
+    refused(&event(mov_imm(5, 9)), &shows("bpf_perf_event_output"));
+    refused(&event(load(4, 5, 7, 0)), &shows("bpf_perf_event_output"));
+    let print = |value: bpf_insn| [mov(1, 9), mov_imm(2, 8), value, call_helper(PRINTK)];
+    admitted(&print(load(4, 3, 7, 0)));
+    refused(&print(mov(3, 7)), &shows("bpf_trace_printk"));
+    // A dynptr has an address in it, also when it is none any more.
+    let dynptr = [
+        mov(1, 9),
+        mov_imm(2, 8),
+        mov_imm(3, 0),
+        mov(4, 10),
+        add_imm(4, -40),
+        call_helper(DYNPTR_FROM_MEM),
+        load(8, 3, 10, -32),
+        store(8, 9, 0, 3),
+    ];
+    refused(&dynptr, &Act::StoresAddress);
+    refused(&[mov(0, 7), exit()], &Act::ReturnsAddress);
+}
+
+#[test]
+fn an_address_is_not_compared_with_a_number() {
+    // Greater, equal, a bit, and 32 bits of it.
+    for code in [0x25, 0x15, 0x45, 0x65, 0x26, 0x16, 0x46] {
+        refused(&[raw(code, 7, 0, 0, 1000)], &Act::ComparesAddress);
+    }
+    refused(&[load(8, 3, 7, 0), raw(0x2d, 9, 3, 0, 0)], &Act::ComparesAddress);
+    refused(&[mov(3, 9), raw(0x77, 3, 0, 0, 12), raw(0x15, 3, 0, 0, 0)], &Act::ComparesAddress);
+    refused(&[raw(0x16, 7, 0, 0, 0)], &Act::ComparesAddress);
+    admitted(&[raw(0x2d, 7, 8, 0, 0), raw(0x15, 9, 0, 0, 0), raw(0x55, 7, 0, 0, 0)]);
+    admitted(&[load(4, 3, 7, 0), raw(0x25, 3, 0, 0, 1000)]);
+}
+
+#[test]
+fn no_entries_are_added_to_a_map_that_is_walked_through() {
+    let walk = |walked: &[bpf_insn], changed: &[bpf_insn], helper: i32| {
+        let start = [walked, &[mov(6, 1)], &load_function(2, 6)].concat();
+        let call = [mov_imm(3, 0), mov_imm(4, 0), call_helper(FOR_EACH), mov_imm(0, 0), exit()];
+        let change =
+            [mov(2, 10), add_imm(2, -8), mov(3, 10), add_imm(3, -16), mov_imm(4, 0), call_helper(helper)];
+        let slots = [store_number(8, 10, -8, 0), store_number(8, 10, -16, 0)];
+        let callback = [&slots[..], changed, &change].concat();
+        of(Xdp, &[&start[..], &call, &callback].concat())
+    };
+    let inner = [&load_map(1, 2)[..], &[mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), mov(1, 0)]].concat();
+    let adds = [Act::AddsToWalk("bpf_map_update_elem".into())];
+    assert_eq!(walk(&load_map(1, 1), &load_map(1, 1), UPDATE), adds);
+    // The map that the function gets, and one that may be the same.
+    assert_eq!(walk(&load_map(1, 1), &[], UPDATE), adds);
+    assert_eq!(walk(&load_map(1, 3), &inner, UPDATE), adds);
+    assert_eq!(walk(&inner, &load_map(1, 3), UPDATE), adds);
+    assert_eq!(walk(&inner, &inner, UPDATE), adds);
+    // Other maps, maps that do not grow, and other changes.
+    assert_eq!(walk(&load_map(1, 1), &load_map(1, 3), UPDATE), []);
+    assert_eq!(walk(&load_map(1, 1), &inner, UPDATE), []);
+    assert_eq!(walk(&load_map(1, 0), &load_map(1, 0), UPDATE), []);
+    assert_eq!(walk(&load_map(1, 1), &load_map(1, 1), 3), []);
+}
+
+#[test]
+fn a_timer_starts_no_timer() {
+    let timer = |callback: bpf_insn| {
+        let start = [&[mov(1, 9)][..], &load_function(2, 8), &[call_helper(TIMER_SET_CALLBACK)]].concat();
+        let begin =
+            [mov(1, 9), mov_imm(2, 0), mov_imm(3, 0), call_helper(TIMER_START), mov_imm(0, 0), exit()];
+        let body = [&start[..], &begin, &[mov(1, 3), mov_imm(2, 0), mov_imm(3, 0), callback]].concat();
+        of(Xdp, &body).contains(&Act::StartsAgain)
+    };
+    assert!(timer(call_helper(TIMER_START)));
+    assert!(!timer(mov_imm(0, 0)));
+}

@@ -1,0 +1,314 @@
+//! The work of a program for one packet, if it has loops that the verifier does not follow to their end: those of
+//! `bpf_loop`, of `bpf_for_each_map_elem` and of `may_goto`. One such loop ends soon; one within another may keep a
+//! processor for hours, and nothing can end it.
+//!
+//! A unit of work is an instruction, and takes a nanosecond or less. In loops that the verifier follows no more
+//! instructions are run than it went through, since it does so on each way of its own.
+
+pub mod known;
+pub mod weight;
+
+use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use aya_obj::generated::bpf_insn;
+
+use crate::admit::helpers::{self, Repeats};
+use crate::admit::instruction::{Index, Instruction, decode};
+use crate::admit::maps::MapFacts;
+use crate::admit::work::known::{Known, Registers};
+use crate::admit::work::weight::weight;
+
+/// The most work for one packet: it takes a second at most.
+pub const MAX_WORK: u64 = 1 << 30;
+/// The most rounds of one `bpf_loop`, and of the loops with `may_goto` in one run of a function (`BPF_MAX_LOOPS` of the
+/// kernel).
+const ENDLESS: u64 = 1 << 23;
+/// The work of a round beside that of the function that is called.
+const ROUND: u64 = 4;
+/// The most functions that can be running at once, as for the kernel.
+const MAX_FRAMES: usize = 8;
+/// The most instructions that are looked at.
+const MAX_EFFORT: usize = 2_000_000;
+/// The number of times that registers at the start of a block may grow until nothing is known of those that grow.
+const EXACT: usize = 4;
+const CALL: u8 = 0x85;
+/// The code of `may_goto`.
+const MAY_GOTO: u8 = 0xe5;
+
+/// The work of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The most for one packet; 0 if the verifier follows all loops.
+    pub most: u64,
+    /// The loop or the function with which it is more than [`MAX_WORK`].
+    pub beyond: Option<Index>,
+}
+
+/// Returns the work of a linked program. `maps` are those that its instructions refer to by their index, and `verified` is
+/// the number of instructions that the verifier went through; with 1, the work is what it is at least.
+pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
+    let repeats = |insn: &bpf_insn| {
+        insn.code == MAY_GOTO
+            || (insn.code, insn.src_reg()) == (CALL, 0)
+                && helpers::callback(insn.imm as u32).is_some_and(|callback| callback.repeats.is_some())
+    };
+    if !program.iter().any(repeats) {
+        return Work { most: 0, beyond: None };
+    }
+    let mut is_target = vec![false; program.len() + 1];
+    for at in 0..program.len() {
+        if let Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) = decode(program, at) {
+            is_target[target] = true;
+        }
+    }
+    let mut count = Count {
+        program,
+        maps,
+        verified: verified.max(1),
+        known: HashMap::new(),
+        beyond: None,
+        is_target,
+        seen: vec![Index::MAX; program.len() + 1],
+        effort: 0,
+        in_loops: HashMap::new(),
+    };
+    let most = count.function(0, 1);
+    Work { most, beyond: count.beyond }
+}
+
+/// A call.
+struct Call {
+    at: Index,
+    /// The function that is called; `None` if it is not known.
+    entry: Option<Index>,
+    /// The number of calls of it by a helper function.
+    repeats: Option<u64>,
+}
+
+/// A function by itself.
+#[derive(Default)]
+struct Body {
+    calls: BTreeMap<Index, Call>,
+    may_goto: bool,
+    /// The work of its instructions, without that of the functions of the program that it calls.
+    weights: BTreeMap<Index, u64>,
+}
+
+struct Count<'a> {
+    program: &'a [bpf_insn],
+    maps: &'a [MapFacts],
+    verified: u64,
+    /// The work of functions that were looked at.
+    known: HashMap<Index, u64>,
+    beyond: Option<Index>,
+    /// True for each instruction that is jumped to. The place after the last one is there as well.
+    is_target: Vec<bool>,
+    /// The call from which each instruction was reached last.
+    seen: Vec<Index>,
+    effort: usize,
+    in_loops: HashMap<Index, bool>,
+}
+
+impl Count<'_> {
+    /// Returns the most work of one run of the function at `entry`, which runs as the `depth`th.
+    fn function(&mut self, entry: Index, depth: usize) -> u64 {
+        if let Some(known) = self.known.get(&entry) {
+            return *known;
+        }
+        if depth > MAX_FRAMES {
+            return 0;
+        }
+        let Body { calls, may_goto, weights } = self.body(entry);
+        // The rounds of all its loops that a single instruction can be in.
+        let followed = if self.has_followed_loop(entry) { self.verified } else { 1 };
+        let rounds = followed.saturating_mul(if may_goto { ENDLESS } else { 1 });
+        let heaviest = weights.iter().filter(|(_, weight)| **weight > 1).map(|(at, weight)| (*weight, *at));
+        let heaviest =
+            heaviest.collect::<BTreeSet<_>>().into_iter().rev().find(|(_, at)| self.is_in_a_loop(*at));
+        let straight = weights.values().sum::<u64>();
+        let mut most = match (may_goto, followed) {
+            (false, 1) => straight,
+            // No more instructions than the verifier went through, and each may be the heaviest.
+            (false, _) => {
+                straight.saturating_add(rounds.saturating_mul(heaviest.map_or(1, |(weight, _)| weight)))
+            }
+            (true, 1) => rounds.saturating_mul(straight),
+            (true, _) => rounds.saturating_mul(straight.max(heaviest.map_or(1, |(weight, _)| weight))),
+        };
+        if most > MAX_WORK {
+            self.beyond.get_or_insert(heaviest.map_or(entry, |(_, at)| at));
+        }
+        for Call { at, entry, repeats } in calls.into_values() {
+            let inner = entry.map_or(u64::MAX, |entry| self.function(entry, depth + 1));
+            let call = repeats.map_or(inner, |repeats| repeats.saturating_mul(inner.saturating_add(ROUND)));
+            let times = if self.is_in_a_loop(at) { rounds } else { 1 };
+            most = most.saturating_add(call.saturating_mul(times));
+            if most > MAX_WORK {
+                self.beyond.get_or_insert(at);
+            }
+        }
+        self.known.insert(entry, most);
+        most
+    }
+
+    /// Tells whether the function at `entry` has a loop without `may_goto`.
+    fn has_followed_loop(&mut self, entry: Index) -> bool {
+        // Whether the way to the instruction that is looked at leads through an instruction that was seen.
+        let mut is_on_way = HashMap::new();
+        let mut starts = vec![entry];
+        let mut seen = HashSet::new();
+        while let Some(start) = starts.pop() {
+            let mut open = vec![(start, false)];
+            while let Some((at, is_done)) = open.pop() {
+                self.effort += 1;
+                if self.effort > MAX_EFFORT {
+                    return true;
+                }
+                if is_done {
+                    is_on_way.insert(at, false);
+                } else if self.program[at].code == MAY_GOTO {
+                    if seen.insert(at) {
+                        starts.extend(
+                            self.ways(at).into_iter().flatten().filter(|way| *way < self.program.len()),
+                        );
+                    }
+                } else if let Entry::Vacant(place) = is_on_way.entry(at) {
+                    place.insert(true);
+                    open.push((at, true));
+                    for way in self.ways(at).into_iter().flatten().filter(|way| *way < self.program.len()) {
+                        if is_on_way.get(&way) == Some(&true) {
+                            return true;
+                        }
+                        open.push((way, false));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn ways(&self, at: Index) -> [Option<Index>; 2] {
+        match decode(self.program, at) {
+            Err(_) | Ok((Instruction::Exit, _)) => [None, None],
+            Ok((Instruction::Jump(target), _)) => [Some(target), None],
+            Ok((Instruction::Branch(target), next)) => [Some(target), Some(next)],
+            Ok((_, next)) => [Some(next), None],
+        }
+    }
+
+    /// Looks at the function at `entry`.
+    fn body(&mut self, entry: Index) -> Body {
+        let mut body = Body::default();
+        // The registers at the start of each block, and how often more was found to be possible there.
+        let mut states: HashMap<Index, (Registers, usize)> =
+            HashMap::from([(entry, ([Known::Nothing; 11], 0))]);
+        let mut open = BTreeSet::from([entry]);
+        while let Some(start) = open.pop_first() {
+            let (mut at, mut registers) = (start, states[&start].0);
+            let mut join = |to: Index, registers: Registers| {
+                let (known, changes) = states.entry(to).or_insert_with(|| {
+                    open.insert(to);
+                    (registers, 0)
+                });
+                let mut grows = false;
+                for (known, new) in known.iter_mut().zip(registers) {
+                    let both = known.join(new, *changes < EXACT);
+                    grows |= *known != both;
+                    *known = both;
+                }
+                if grows {
+                    *changes += 1;
+                    open.insert(to);
+                }
+            };
+            loop {
+                self.effort += 1;
+                if self.effort > MAX_EFFORT {
+                    self.beyond.get_or_insert(at);
+                    return body;
+                }
+                let Ok((instruction, next)) = decode(self.program, at) else { break };
+                body.may_goto |= self.program[at].code == MAY_GOTO;
+                let weight = weight(instruction, &registers, self.maps);
+                body.weights.entry(at).and_modify(|known| *known = weight.max(*known)).or_insert(weight);
+                if let Some(call) = self.call(at, instruction, &registers) {
+                    let repeats =
+                        body.calls.get(&at).map_or(call.repeats, |known| known.repeats.max(call.repeats));
+                    body.calls.insert(at, Call { repeats, ..call });
+                }
+                self.step(at, instruction, &mut registers);
+                match instruction {
+                    Instruction::Exit | Instruction::CallHelper(helpers::POISON) => break,
+                    Instruction::Jump(target) => {
+                        join(target, registers);
+                        break;
+                    }
+                    Instruction::Branch(target) => {
+                        join(target, self.compared(at, true, registers));
+                        join(next, self.compared(at, false, registers));
+                        break;
+                    }
+                    _ if self.is_target[next] => {
+                        join(next, registers);
+                        break;
+                    }
+                    _ => at = next,
+                }
+            }
+        }
+        body
+    }
+
+    fn call(&self, at: Index, instruction: Instruction, registers: &Registers) -> Option<Call> {
+        match instruction {
+            Instruction::Call(entry) => Some(Call { at, entry: Some(entry), repeats: None }),
+            Instruction::CallHelper(number) => {
+                let callback = helpers::callback(number)?;
+                let entry = match registers[callback.function] {
+                    Known::Function(entry) => Some(entry),
+                    _ => None,
+                };
+                let entries = |map: &MapFacts| map.entries;
+                let most = match (callback.repeats, registers[1]) {
+                    (None, _) => 1,
+                    (Some(Repeats::First), Known::Most(most)) => most.min(ENDLESS),
+                    (Some(Repeats::First), _) => ENDLESS,
+                    (Some(Repeats::Entries), Known::Map(map)) => self.maps.get(map).map_or(ENDLESS, entries),
+                    (Some(Repeats::Entries), _) => self.maps.iter().map(entries).max().unwrap_or(ENDLESS),
+                };
+                Some(Call { at, entry, repeats: Some(most) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Tells whether the instruction can be reached from itself. If that takes too long to find out, it counts as so.
+    fn is_in_a_loop(&mut self, start: Index) -> bool {
+        if let Some(known) = self.in_loops.get(&start) {
+            return *known;
+        }
+        let is_in_a_loop = self.leads_to_itself(start);
+        self.in_loops.insert(start, is_in_a_loop);
+        is_in_a_loop
+    }
+
+    fn leads_to_itself(&mut self, start: Index) -> bool {
+        let mut open = vec![start];
+        while let Some(at) = open.pop() {
+            self.effort += 1;
+            if self.effort > MAX_EFFORT {
+                return true;
+            }
+            for way in self.ways(at).into_iter().flatten() {
+                if way == start {
+                    return true;
+                }
+                if std::mem::replace(&mut self.seen[way], start) != start {
+                    open.push(way);
+                }
+            }
+        }
+        false
+    }
+}
