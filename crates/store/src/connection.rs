@@ -34,9 +34,25 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
             sync_parent(path)?;
         }
+        forget_unwritten(path);
         open_writer(path).map_err(|error| io_error(&error, path))
     };
     open().map_err(|source| OpenError::of(path, source))
+}
+
+/// Takes from memory what the kernel keeps of the files, so that they are read as they are on the disk. After a failed write
+/// memory has pages that the disk has not, and no later sync tells (`mm/filemap.c`); on ext4 a page that is written once more
+/// is lost as well, since its block still counts as not written. To be called while this process has no connection to the
+/// files.
+fn forget_unwritten(path: &Path) {
+    for path in [path, &beside(path, "-wal")] {
+        let Ok(file) = File::open(path) else { continue };
+        // Pages are taken away only once they need not be written, and a write that fails leaves them so.
+        if let Err(error) = file.sync_all() {
+            tracing::warn!(path = %path.display(), %error, "what was not written is given up");
+        }
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
 }
 
 fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
