@@ -11,7 +11,7 @@ mod daemon;
 mod described;
 mod directories;
 pub mod disk;
-mod egress;
+pub mod egress;
 pub mod event_scene;
 pub mod explore;
 pub mod hog;

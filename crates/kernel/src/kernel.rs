@@ -130,6 +130,7 @@ impl Kernel {
     pub fn open_direction(
         &self,
         plan: Arc<DirectionPlan>,
+        object: &ProbeObject,
         deployment: &Deployment,
     ) -> Result<LoadedDirection, String> {
         if deployment.boot_id != self.host.boot_id {
@@ -140,7 +141,7 @@ impl Kernel {
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
         let pins = Pins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
-        twins::adopt(plan, &self.host.capabilities, pins.programs(record)?, open)
+        twins::adopt(plan, object, &self.host.capabilities, pins.programs(record)?, open)
     }
 
     /// Removes the remains of deployments that were half made or half removed. To be called once every probe that an

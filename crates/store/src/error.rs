@@ -60,6 +60,10 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_read_only() => {
             io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "Read-only file system")
         }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another process uses the store; on this file system one can at a time: end it, or ask the daemon",
+        ),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             io::Error::new(io::ErrorKind::InvalidData, error.to_string())
         }

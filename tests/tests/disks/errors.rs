@@ -76,3 +76,30 @@ fn a_store_is_whole_after_attempts_on_a_disk_that_failed() -> Result<()> {
     }
     Ok(())
 }
+
+/// The kernel ended a daemon that wrote to a page of memory for which a full btrfs had no room.
+#[test]
+fn a_daemon_outlives_a_full_disk() -> Result<()> {
+    for kind in FileSystem::ALL {
+        let mut scene = Scene::new((Place::Disk(kind), false))?;
+        scene.put("a", &Spec::default(), 201);
+        let mut told = Told::of("a");
+        for _ in 0..3 {
+            told.close(&mut scene, SMALL)?;
+            scene.disk().write_back()?;
+            scene.disk().room().fill()?;
+            for _ in 0..3 {
+                let answer = scene.windows("a").try_close()?;
+                match answer.status {
+                    201 => told.note(&scene, &answer.json())?,
+                    status => ensure!(status == 507, "{kind:?}: {status} {}", answer.text()),
+                }
+                ensure!(scene.windows("a").try_list("")?.seqs().contains(&told.newest), "{kind:?}");
+            }
+            scene.disk().room().free()?;
+        }
+        scene.end(End::Kill)?;
+        told.check(&scene)?;
+    }
+    Ok(())
+}

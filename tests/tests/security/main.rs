@@ -11,6 +11,7 @@ mod crowd;
 mod doors;
 mod guarded;
 mod limits;
+mod objects;
 mod privileges;
 mod readers;
 mod records;

@@ -8,6 +8,7 @@
 //! | `maps` | the types and flags of maps that a probe may have |
 //! | `flow` | the data flow through a program, and what its instructions may do by that |
 //! | `rounds` | the rounds of the loops that the verifier does not follow to their end |
+//! | `verdicts` | the verdicts that a program can return, for the dispatcher |
 //! | `instruction`, `value`, `state`, `packet`, `helpers` | what the flow is made of |
 
 pub mod admission;
@@ -22,3 +23,4 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 pub mod value;
+pub mod verdicts;

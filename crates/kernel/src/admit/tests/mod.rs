@@ -1,5 +1,5 @@
 mod arbitrary;
-mod code;
+pub mod code;
 mod damaged;
 mod documented;
 mod frames;
