@@ -10,6 +10,7 @@ mod cost;
 mod crowd;
 mod doors;
 mod guarded;
+mod heavy;
 mod limits;
 mod privileges;
 mod readers;

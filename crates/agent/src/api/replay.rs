@@ -91,7 +91,7 @@ async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocume
         held.add(piece.len())?;
         bytes.extend_from_slice(&piece);
     }
-    let config = parse_config(if is_yaml { Syntax::Yaml } else { Syntax::Json }, &bytes)?;
+    let config = parse_config(if is_yaml { Syntax::Yaml } else { Syntax::Json }, bytes).await?;
     notes.set(&probe_name(&config), &config);
     Ok((config, held))
 }
