@@ -20,5 +20,6 @@ mod rotation;
 mod scene;
 mod schema;
 mod sources;
+mod streams;
 mod systemd;
 mod tls;

@@ -112,7 +112,9 @@ impl From<EngineError> for Problem {
             EngineError::Rejected(rejection) => Self::refused(rejection),
             EngineError::Forbidden(refusal) => refusal.into(),
             EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
-            EngineError::Busy(_) | EngineError::Crowded(_) => Self::busy(error.to_string()),
+            EngineError::Busy(_) | EngineError::Crowded(_) | EngineError::Streams(_) => {
+                Self::busy(error.to_string())
+            }
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
