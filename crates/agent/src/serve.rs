@@ -195,7 +195,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let api = state::Api {
         engine: Arc::clone(&engine),
         readiness: Arc::clone(&readiness),
-        access,
+        access: Arc::clone(&access),
         answered: Arc::clone(&answered),
     };
     let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
@@ -251,6 +251,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
     }
     drop((servers, sockets));
+    access.end();
     if options.detach_on_exit {
         engine.detach_all().await?;
         tracing::info!("all probes are detached");

@@ -1,5 +1,7 @@
 //! RFC 9457 problem documents: every error of the daemon becomes one, here and nowhere else.
 
+use std::io;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -32,6 +34,20 @@ impl Problem {
     /// A problem that time may solve.
     pub fn busy(detail: impl Into<String>) -> Self {
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+    }
+
+    /// The problem of a change that is not made because the audit log has no room for it.
+    pub fn unrecorded(error: &io::Error) -> Self {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let status = match error.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => StatusCode::INSUFFICIENT_STORAGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let detail = format!(
+            "the change can't be recorded in the file of --audit-log ({error}), and --audit-required allows no change that is \
+             not: nothing was changed; make room on its disk, or read the pipe"
+        );
+        Self { retry_after: Some(PLACE_AFTER), ..Self::new(status, detail) }
     }
 
     fn refused(rejection: Rejection) -> Self {
@@ -96,7 +112,9 @@ impl From<EngineError> for Problem {
             EngineError::Rejected(rejection) => Self::refused(rejection),
             EngineError::Forbidden(refusal) => refusal.into(),
             EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
-            EngineError::Busy(_) | EngineError::Crowded(_) => Self::busy(error.to_string()),
+            EngineError::Busy(_) | EngineError::Crowded(_) | EngineError::Streams(_) => {
+                Self::busy(error.to_string())
+            }
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }

@@ -22,6 +22,7 @@ use crate::engine::deploy::history::History;
 use crate::engine::deploy::trials::Trials;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
+use crate::engine::events::herald::Herald;
 use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
 use crate::engine::events::stream::EventStream;
 use crate::engine::placement::Namespace;
@@ -34,6 +35,7 @@ use crate::engine::window::delivery::Delivery;
 use crate::limits::ledger::Ledger;
 use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
+use crate::limits::streams::Streams;
 use crate::store::Store;
 use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
@@ -52,6 +54,8 @@ pub struct Engine {
     pub windows: WindowStore,
     pub expired: Expired,
     pub events: EventLoop,
+    pub herald: Herald,
+    pub streams: Arc<Streams>,
     pub telemetry: Telemetry,
     pub ledger: Arc<Ledger>,
     pub trials: Arc<Trials>,
@@ -99,6 +103,8 @@ impl Engine {
             windows,
             expired: Expired::default(),
             events: EventLoop::default(),
+            herald: Herald::default(),
+            streams: Streams::new(limits.max_streams),
             trials: Arc::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),

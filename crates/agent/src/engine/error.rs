@@ -8,6 +8,7 @@ use twinprobe_windows::{BaseError, WindowError};
 
 use crate::engine::turns::Crowded;
 use crate::limits::queue::Busy;
+use crate::limits::streams::TooManyStreams;
 use crate::store::files::StoreError;
 use twinprobe_serve::Refusal;
 
@@ -32,6 +33,8 @@ pub enum EngineError {
     Busy(#[from] Busy),
     #[error(transparent)]
     Crowded(#[from] Crowded),
+    #[error(transparent)]
+    Streams(#[from] TooManyStreams),
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),

@@ -3,3 +3,4 @@
 pub mod ledger;
 pub mod options;
 pub mod queue;
+pub mod streams;

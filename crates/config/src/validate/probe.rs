@@ -39,7 +39,7 @@ impl ProbeConfig {
             findings.add("name", names::probe_name_rule(name));
         }
         if let Err(rejection) = check_name(name, document) {
-            findings.0.extend(rejection.findings);
+            rejection.findings.into_iter().for_each(|finding| findings.add("name", finding.message));
         }
         let interfaces = interfaces(document, &mut findings);
         if let Some(Err(message)) = document.netns.as_deref().map(names::netns) {
@@ -65,9 +65,7 @@ impl ProbeConfig {
         let labels = document.labels.clone().unwrap_or_default();
         labels::check(&labels, &mut findings);
         labels::check_keys(document, &mut findings);
-        if !findings.0.is_empty() {
-            return Err(findings.0.into());
-        }
+        findings.refuse()?;
         Ok(Self {
             name: name.to_owned(),
             interfaces,
@@ -102,6 +100,9 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfa
         (None, Some(list)) => {
             if list.is_empty() {
                 findings.add("interfaces", "the list is empty; at least one interface is needed");
+            }
+            if !findings.fits("interfaces", list.len()) {
+                return Vec::new();
             }
             let mut seen = BTreeSet::new();
             let mut patterns = Vec::with_capacity(list.len());

@@ -23,6 +23,8 @@ const LONGEST_XDP: usize = 3 << 10;
 /// The size of a ring from which no event is lost when it is emptied only after each run, in bytes.
 const RING: u64 = (BATCH as u64) << 13;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
+/// The time of a run up to which the next one may have twice as many packets: a replay can stop between two runs only.
+const SHORT: Duration = Duration::from_millis(5);
 /// The size of the frame that a driver begins with, in bytes.
 const FRAME: usize = 64;
 /// The VLAN tags that the kernel takes out of a packet before TC programs see it, as a packet has them.
@@ -39,7 +41,8 @@ pub struct Lane {
     /// The program that hands over packets; `None` on kernels where there can't be one, and each packet has a call of
     /// its own.
     driver: Option<Driver>,
-    /// The number of packets of a run.
+    /// The number of packets of the next run, and the most that a run may have.
+    next: usize,
     most: usize,
     rings: Vec<EventReader>,
     batch: Batch,
@@ -105,6 +108,7 @@ impl Lane {
             loaded,
             control,
             driver: driver.ok(),
+            next: 1,
             most: if alone || is_small { 1 } else { BATCH },
             batch: Batch { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
             random: SEED,
@@ -141,7 +145,7 @@ impl Lane {
             return Ok(());
         }
         let batch = &self.batch;
-        if batch.packets == self.most || batch.bytes >= ROOM || batch.packets > 0 && batch.group != group {
+        if batch.packets >= self.next || batch.bytes >= ROOM || batch.packets > 0 && batch.group != group {
             self.flush()?;
         }
         let batch = &mut self.batch;
@@ -173,7 +177,9 @@ impl Lane {
             self.control.start(packets, self.batch.group.tag);
             let started = Instant::now();
             driver.run(&self.batch.frame)?;
-            self.counts.ran += started.elapsed();
+            let took = started.elapsed();
+            self.counts.ran += took;
+            self.next = if took < SHORT { self.most.min(2 * self.next) } else { (self.next / 2).max(1) };
             let seen = (0..packets).filter(|record| self.control.is_seen(*record)).count();
             self.counts.seen += seen as u64;
             self.counts.too_long += (packets - seen) as u64;
