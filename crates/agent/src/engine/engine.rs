@@ -38,7 +38,7 @@ use crate::store::Store;
 use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
-use twinprobe_config::ProbeConfig;
+use twinprobe_config::{ProbeConfig, check_netns};
 use twinprobe_serve::{Principal, Role, Who};
 
 /// All probes of this daemon.
@@ -343,6 +343,7 @@ impl Engine {
 /// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
 pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
+    check_netns(document)?;
     if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
         by.need(Role::Admin)?;
     }
