@@ -21,3 +21,4 @@ mod schema;
 mod sources;
 mod systemd;
 mod tls;
+mod trust;

@@ -34,6 +34,10 @@ impl Problem {
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     fn refused(rejection: Rejection) -> Self {
         let detail = match rejection.findings.first().map(|finding| finding.stage) {
             None | Some(Stage::Config) => "the configuration is invalid",
@@ -139,8 +143,8 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        let status = self.status();
         let Self { document, challenge, retry_after } = self;
-        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

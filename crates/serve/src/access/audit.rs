@@ -108,6 +108,34 @@ impl Record {
         Self { log, line, notes: Notes::default() }
     }
 
+    /// The record of a change that no request asks for, but a file.
+    pub fn of_file(
+        log: Option<Arc<AuditLog>>,
+        by: &Principal,
+        file: &Path,
+        what: String,
+        probe: &str,
+    ) -> Self {
+        let line = Line {
+            time: jiff::Timestamp::now().to_string(),
+            who: None,
+            role: None,
+            from: json!({ "file": file }),
+            what,
+            probe: Some(probe.to_owned()),
+            sources: BTreeMap::new(),
+            outcome: None,
+        };
+        let mut record = Self { log, line, notes: Notes::default() };
+        record.set_principal(by);
+        record
+    }
+
+    /// Records nothing.
+    pub fn discard(mut self) {
+        self.log = None;
+    }
+
     pub fn set_principal(&mut self, principal: &Principal) {
         self.line.who = Some(principal.who.to_string());
         self.line.role = principal.role.map(|role| role.name());
