@@ -94,6 +94,11 @@ impl Database {
         self.is_read_only
     }
 
+    /// The file of changes that are not in the store's file yet.
+    pub fn log(&self) -> PathBuf {
+        connection::beside(&self.path, "-wal")
+    }
+
     /// The file of the store.
     pub fn path(&self) -> &Path {
         &self.path
@@ -202,7 +207,10 @@ impl Database {
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> io::Result<T> {
         let mut reader = self.reader.lock();
         if reader.is_none() {
-            let opened = connection::reader(&self.path).map_err(io::Error::other)?;
+            let opened = connection::reader(&self.path).map_err(|error| match error {
+                OpenError::Io { source, .. } => source,
+                error => io::Error::other(error),
+            })?;
             *reader = Some(opened);
         }
         let Some(connection) = reader.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };

@@ -15,6 +15,7 @@ mod privileges;
 mod readers;
 mod records;
 mod roles;
+mod room;
 mod rotation;
 mod scene;
 mod schema;

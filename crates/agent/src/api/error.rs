@@ -114,6 +114,9 @@ impl From<EngineError> for Problem {
             EngineError::NoCompiler(_) => {
                 Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
             }
+            EngineError::NoRoom(message) => {
+                Self::finding(StatusCode::INSUFFICIENT_STORAGE, Stage::Config, message)
+            }
             EngineError::Capture(finding) => {
                 let detail =
                     format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));

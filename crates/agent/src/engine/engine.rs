@@ -151,7 +151,7 @@ impl Engine {
         }
         let old = self.get(&name).ok();
         let place = old.is_none().then(|| self.ledger.create(&name, &self.probes)).transpose()?;
-        let loaded = self.load(&config, first, old).await?;
+        let mut loaded = self.load(&config, first, old).await?;
         self.change(move |engine| {
             let (_turn, _place) = (turn, place);
             // An attachment made now would outlive a daemon that is to leave nothing behind.
@@ -167,7 +167,7 @@ impl Engine {
                 lease: lease(),
                 ..history
             };
-            let history = match (cause, &old) {
+            let mut history = match (cause, &old) {
                 (Cause::Start(stored), _) => {
                     let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id).or_else(lease);
                     History { revision: stored.revision.max(1), lease, ..History::of(&stored)? }
@@ -178,6 +178,9 @@ impl Engine {
                 }
                 (Cause::Request(who, message), None) => pushed(who, message, History::new()?),
             };
+            if first {
+                history.dropped = engine.find_room(&name, history.revision, &document, &mut loaded)?;
+            }
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history);
             // Objects are without use once they are replaced, or if their probe was refused, but not after a creation.
