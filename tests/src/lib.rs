@@ -51,7 +51,7 @@ pub use disk::Disk;
 pub use egress::EgressForward;
 pub use http::Response;
 pub use leaks::KernelObjects;
-pub use netns::Namespace;
+pub use netns::{Namespace, NamespaceLink};
 pub use store::Store;
 pub use tmpfs::Tmpfs;
 pub use topology::{InterfaceStats, Topology, veth_pair};

@@ -92,6 +92,11 @@ impl Database {
         self.is_read_only
     }
 
+    /// The file of changes that are not in the store's file yet.
+    pub fn log(&self) -> PathBuf {
+        connection::beside(&self.path, "-wal")
+    }
+
     /// The file of the store.
     pub fn path(&self) -> &Path {
         &self.path
@@ -198,7 +203,11 @@ impl Database {
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> io::Result<T> {
         let Files { writer, reader, .. } = &mut *self.files.lock();
         if writer.is_none() && reader.is_none() {
-            *reader = Some(connection::reader(&self.path).map_err(io::Error::other)?);
+            let opened = connection::reader(&self.path).map_err(|error| match error {
+                OpenError::Io { source, .. } => source,
+                error => io::Error::other(error),
+            })?;
+            *reader = Some(opened);
         }
         let slot = if writer.is_some() { writer } else { reader };
         let Some(connection) = slot.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };

@@ -132,7 +132,9 @@ fn tokens() -> Result<()> {
         }
     };
     let put = tcp(vec![withdrawn.header()]);
-    put("PUT", "/v1/probes/kept", counter_config("mon0", "XDP_PASS").to_string().as_bytes()).expect(201);
+    let mut kept = counter_config("mon0", "XDP_PASS");
+    kept["ingress"]["defines"] = json!({ "KEY": "\"a-secret\"" });
+    put("PUT", "/v1/probes/kept", kept.to_string().as_bytes()).expect(201);
     scene.tokens.write(&tokens.iter().collect::<Vec<_>>())?;
     scene.reload()?;
     let bad = |value: &str| vec![("authorization", value.to_owned())];
@@ -167,6 +169,9 @@ fn tokens() -> Result<()> {
         // Sources are shown to operators.
         let config = by_socket("GET", "/v1/probes/kept", b"").expect(200).json()["config"].clone();
         assert_eq!(config["ingress"]["source"].is_string(), role >= 2, "{}", ROLES[role]);
+        assert_eq!(config["ingress"]["defines"].is_object(), role >= 2, "{}", ROLES[role]);
+        let listed = by_socket("GET", "/v1/probes", b"").expect(200).text().to_owned();
+        assert!(!listed.contains("a-secret"), "{}: {listed}", ROLES[role]);
     }
     Ok(())
 }

@@ -50,6 +50,10 @@ impl Problem {
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(status, detail) }
     }
 
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     fn refused(rejection: Rejection) -> Self {
         let detail = match rejection.findings.first().map(|finding| finding.stage) {
             None | Some(Stage::Config) => "the configuration is invalid",
@@ -128,6 +132,9 @@ impl From<EngineError> for Problem {
             EngineError::NoCompiler(_) => {
                 Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
             }
+            EngineError::NoRoom(message) => {
+                Self::finding(StatusCode::INSUFFICIENT_STORAGE, Stage::Config, message)
+            }
             EngineError::Capture(finding) => {
                 let detail =
                     format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
@@ -157,8 +164,8 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        let status = self.status();
         let Self { document, challenge, retry_after } = self;
-        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

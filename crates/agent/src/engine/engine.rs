@@ -40,7 +40,7 @@ use crate::store::Store;
 use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
-use twinprobe_config::ProbeConfig;
+use twinprobe_config::{ProbeConfig, check_netns};
 use twinprobe_serve::{Principal, Role, Who};
 
 /// All probes of this daemon.
@@ -157,7 +157,7 @@ impl Engine {
         }
         let old = self.get(&name).ok();
         let place = old.is_none().then(|| self.ledger.create(&name, &self.probes)).transpose()?;
-        let loaded = self.load(&config, first, old).await?;
+        let mut loaded = self.load(&config, first, old).await?;
         self.change(move |engine| {
             let (_turn, _place) = (turn, place);
             // An attachment made now would outlive a daemon that is to leave nothing behind.
@@ -173,7 +173,7 @@ impl Engine {
                 lease: lease(),
                 ..history
             };
-            let history = match (cause, &old) {
+            let mut history = match (cause, &old) {
                 (Cause::Start(stored), _) => {
                     let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id).or_else(lease);
                     History { revision: stored.revision.max(1), lease, ..History::of(&stored)? }
@@ -184,6 +184,9 @@ impl Engine {
                 }
                 (Cause::Request(who, message), None) => pushed(who, message, History::new()?),
             };
+            if first {
+                history.dropped = engine.find_room(&name, history.revision, &document, &mut loaded)?;
+            }
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history);
             // Objects are without use once they are replaced, or if their probe was refused, but not after a creation.
@@ -349,6 +352,7 @@ impl Engine {
 /// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
 pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
+    check_netns(document)?;
     if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
         by.need(Role::Admin)?;
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use twinprobe_serve::Who;
 
-use crate::limits::options::EachAll;
+use crate::limits::options::EachAndAll;
 
 /// The open streams.
 #[derive(Debug)]
 pub struct Streams {
-    limit: EachAll,
+    limit: EachAndAll,
     open: Mutex<Open>,
 }
 
@@ -42,7 +42,7 @@ pub struct TooManyStreams {
 }
 
 impl Streams {
-    pub fn new(limit: EachAll) -> Arc<Self> {
+    pub fn new(limit: EachAndAll) -> Arc<Self> {
         Arc::new(Self { limit, open: Mutex::default() })
     }
 
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_client_has_its_places_and_all_have_some_together() {
-        let streams = Streams::new(EachAll { each: 2, all: 3 });
+        let streams = Streams::new(EachAndAll { each: 2, all: 3 });
         let (a, b) = (Who::Token("a".into()), Who::Token("b".into()));
         let first = streams.take(&a).unwrap();
         let _second = streams.take(&a).unwrap();

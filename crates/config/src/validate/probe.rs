@@ -31,6 +31,14 @@ pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection
     }
 }
 
+/// Refuses a document whose network namespace is at a place that no request may name. Stored configurations of earlier
+/// versions may have other places, and go on.
+pub fn check_netns(document: &ConfigDocument) -> Result<(), Rejection> {
+    let path = document.netns.as_deref();
+    let checked = path.map_or(Ok(()), names::place_of_netns);
+    checked.map_err(|message| Finding::config("netns", message).into())
+}
+
 impl ProbeConfig {
     /// Checks everything that can be checked without compiling, and reports all mistakes at once.
     pub fn validate(name: &str, document: &ConfigDocument) -> Result<Self, Rejection> {

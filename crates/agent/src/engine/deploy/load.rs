@@ -315,10 +315,11 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, instance, lease, pushed_by, message, .. } = history;
+    let History { revision, created, instance, lease, pushed_by, message, dropped, .. } = history;
     let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
     let stored =
         StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
-    let pending = store.prepare(name, &stored, message)?;
+    let mut pending = store.prepare(name, &stored, message)?;
+    pending.dropped = dropped;
     Ok((stored, pending))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -92,6 +93,23 @@ pub struct Line {
 }
 
 impl Line {
+    fn new(what: String, probe: Option<String>) -> Self {
+        Self {
+            time: jiff::Timestamp::now().to_string(),
+            who: None,
+            role: None,
+            from: Value::Null,
+            what,
+            probe,
+            sources: BTreeMap::new(),
+            outcome: None,
+            reason: None,
+            begun: false,
+            repeated: None,
+            others: false,
+        }
+    }
+
     /// Returns the line that stands for so many requests, with `others` also for those of other clients.
     pub fn counted(self, repeated: u64, others: bool) -> Self {
         Self { repeated: Some(repeated), others, ..self }
@@ -115,21 +133,24 @@ impl Record {
         };
         // The query is left out: it decides about no more than how an answer looks, and where a list begins.
         let path: String = request.uri.path().chars().take(PATH_LIMIT).collect();
-        let line = Line {
-            time: jiff::Timestamp::now().to_string(),
-            who: None,
-            role: None,
-            from,
-            what: format!("{} {path}", request.method),
-            probe: probe.map(|probe| probe.chars().take(PATH_LIMIT).collect()),
-            sources: BTreeMap::new(),
-            outcome: None,
-            reason: None,
-            begun: false,
-            repeated: None,
-            others: false,
-        };
+        let probe = probe.map(|probe| probe.chars().take(PATH_LIMIT).collect());
+        let line = Line { from, ..Line::new(format!("{} {path}", request.method), probe) };
         Self { log, line, client, is_shared: true, is_change: false, notes: Notes::default() }
+    }
+
+    /// The record of a change that no request asks for, but a file.
+    pub fn of_file(
+        log: Option<Arc<AuditLog>>,
+        by: &Principal,
+        file: &Path,
+        what: String,
+        probe: &str,
+    ) -> Self {
+        let line = Line { from: json!({ "file": file }), ..Line::new(what, Some(probe.to_owned())) };
+        let notes = Notes::default();
+        let mut record = Self { log, line, client: String::new(), is_shared: false, is_change: false, notes };
+        record.set_principal(by);
+        record
     }
 
     pub fn set_principal(&mut self, principal: &Principal) {
