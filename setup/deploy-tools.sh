@@ -4,6 +4,7 @@
 # reason on stderr.
 set -eu
 directory=$1
+requirements=$(cd "$(dirname "$0")" && pwd)/requirements
 shift
 mkdir -p "$directory/bin"
 cd "$directory"
@@ -40,7 +41,8 @@ EOF
 
 install_kubernetes_validate() {
     python3 -m venv --clear validate
-    validate/bin/pip install --quiet kubernetes-validate==1.37.0 || fail "PyPI has no kubernetes-validate for us"
+    validate/bin/pip install --quiet --require-hashes -r "$requirements/kubernetes-validate.txt" ||
+        fail "PyPI has no kubernetes-validate for us"
     ln -s ../validate/bin/kubernetes-validate bin/kubernetes-validate
 }
 

@@ -25,10 +25,40 @@ test("a link brings a token, which does not stay in the address", async ({ page,
   await page.goto(`${scene.url}#token=${scene.tokens.viewer}`);
   await expect(page.getByRole("banner")).toContainText("viewer");
   expect(page.url()).toBe(`${scene.url}#/`);
-  // The same in a page that is open already.
-  await page.evaluate((token) => (location.hash = `#token=${token}`), scene.tokens.operator);
-  await expect(page.getByRole("banner")).toContainText("operator");
+});
+
+test("a link does not replace a token that is in use unasked", async ({ page, scene }) => {
+  await page.goto(`${scene.url}#token=${scene.tokens.viewer}`);
+  await expect(page.getByRole("banner")).toContainText("viewer");
+  const kept = () => page.evaluate(() => sessionStorage.getItem("twinprobe-token"));
+  const follow = (token: string) => page.evaluate((token) => void (location.hash = `#token=${token}`), token);
+  await follow(scene.tokens.operator);
+  await expect(page.getByRole("alert")).toContainText("another token");
   expect(page.url()).toBe(`${scene.url}#/`);
+  expect(await kept()).toBe(scene.tokens.viewer);
+  await page.getByRole("button", { name: "Stay signed in" }).click();
+  await expect(page.getByRole("alert")).toHaveCount(0);
+  await expect(page.getByRole("banner")).toContainText("viewer");
+  expect(await kept()).toBe(scene.tokens.viewer);
+  // The same token is no other, also if the page is loaded anew; another one is.
+  await page.goto(`${scene.url}#token=${scene.tokens.viewer}`);
+  await page.reload();
+  await expect(page.getByRole("alert")).toHaveCount(0);
+  await page.goto("about:blank");
+  await page.goto(`${scene.url}#token=${scene.tokens.operator}`);
+  await expect(page.getByRole("alert")).toContainText("another token");
+  expect(await kept()).toBe(scene.tokens.viewer);
+  await page.getByRole("button", { name: "Use the other token" }).click();
+  await expect(page.getByRole("banner")).toContainText("operator");
+  expect(await kept()).toBe(scene.tokens.operator);
+});
+
+test("a link does not replace a certificate or the socket that is in use unasked", async ({ page, scene }) => {
+  await page.goto(scene.local);
+  await expect(page.getByRole("banner")).toContainText("admin");
+  await page.evaluate((token) => void (location.hash = `#token=${token}`), scene.tokens.viewer);
+  await expect(page.getByRole("alert")).toContainText("another token");
+  await expect(page.getByRole("banner")).toContainText("admin");
 });
 
 test("over the Unix socket no token is needed", async ({ page, scene }) => {

@@ -1,7 +1,7 @@
 //! Directories of a daemon that outlive its process.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -112,6 +112,16 @@ fn remove_stale(directory: &Path) {
     }
 }
 
+/// Turns the switch of the machine back if a daemon that has died has left it on, as the next daemon would.
+fn turn_back() -> std::io::Result<()> {
+    let note = File::options().read(true).write(true).open("/run/twinprobe/rcu_expedited")?;
+    if note.metadata()?.len() > 0 && note.try_lock().is_ok() {
+        fs::write("/sys/kernel/rcu_expedited", "0")?;
+        note.set_len(0)?;
+    }
+    Ok(())
+}
+
 /// Tells whether a name is that of a directory of a killed test process.
 fn is_left_behind(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(is_stale)
@@ -119,10 +129,8 @@ fn is_left_behind(name: &str) -> bool {
 
 impl Drop for Directories {
     fn drop(&mut self) {
-        // The last daemon was killed in the midst of a change, and no other comes that would turn the switch off.
-        if self.state().join("rcu_expedited").exists() {
-            let _ = fs::write("/sys/kernel/rcu_expedited", "0");
-        }
+        // The last daemon was killed in the midst of a change, and perhaps no other comes that would turn the switch back.
+        let _ = turn_back();
         if self.borrowed {
             return;
         }

@@ -47,7 +47,7 @@ impl Drop for EgressForward {
 
 /// Attaches a TC program as a clsact filter. Both this call and the drop of the program must happen inside the
 /// namespace.
-pub(crate) fn attach_clsact(
+pub fn attach_clsact(
     ebpf: &mut Ebpf,
     program: &str,
     interface: &str,

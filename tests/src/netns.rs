@@ -92,6 +92,36 @@ impl Namespace {
     }
 }
 
+/// A name of a namespace that is a symbolic link, removed on drop. Requests may name no path outside of [`DIRECTORY`].
+#[derive(Debug)]
+pub struct NamespaceLink(PathBuf);
+
+impl NamespaceLink {
+    /// Makes a link that leads to `target`.
+    pub fn new(target: &Path) -> Result<Self> {
+        let link = Self(Path::new(DIRECTORY).join(format!("{}link", unique_prefix())));
+        link.lead_to(target)?;
+        Ok(link)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Lets the link lead to `target`, in one step.
+    pub fn lead_to(&self, target: &Path) -> Result<()> {
+        let new = self.0.with_extension("new");
+        std::os::unix::fs::symlink(target, &new)?;
+        Ok(std::fs::rename(new, &self.0)?)
+    }
+}
+
+impl Drop for NamespaceLink {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()

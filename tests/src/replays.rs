@@ -41,6 +41,12 @@ pub fn replay(daemon: &Daemon, config: &Value, captures: &[(&str, &[u8])]) -> Re
 /// Sends parts of any names to `path`.
 #[track_caller]
 pub fn request(daemon: &Daemon, path: &str, parts: &[(&str, &[u8])]) -> Response {
+    let (content_type, body) = body(parts);
+    daemon.request("POST", path, &[("Content-Type", &content_type)], &body)
+}
+
+/// Returns the type and the bytes of a body with these parts.
+pub fn body(parts: &[(&str, &[u8])]) -> (String, Vec<u8>) {
     let mut body = Vec::new();
     for (name, bytes) in parts {
         let head = format!(
@@ -49,6 +55,5 @@ pub fn request(daemon: &Daemon, path: &str, parts: &[(&str, &[u8])]) -> Response
         body.extend([head.as_bytes(), bytes, b"\r\n"].concat());
     }
     body.extend(format!("--{BOUNDARY}--\r\n").as_bytes());
-    let content_type = format!("multipart/form-data; boundary={BOUNDARY}");
-    daemon.request("POST", path, &[("Content-Type", &content_type)], &body)
+    (format!("multipart/form-data; boundary={BOUNDARY}"), body)
 }

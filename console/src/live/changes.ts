@@ -212,13 +212,34 @@ const sleep = (ms: number) => new Promise<void>((resolve) => {
   wake = () => (clearTimeout(timer), resolve());
 });
 
-/** Takes the token that a link has brought (`/#token=...`), and takes it out of the address. What is behind `#` is sent to nobody. */
+/** The token that a link has brought while another credential is in use. Anybody can make a link. */
+export const offered = signal<string | null>(null);
+
+/**
+ * Takes the token that a link has brought (`/#token=...`), and takes it out of the address. What is behind `#` is sent to
+ * nobody. Where another credential is in use, the token is only offered.
+ */
 function takeToken() {
-  const brought = /^#token=(.+)$/.exec(location.hash)?.[1];
-  if (!brought) return;
+  const text = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (!text) return;
   location.replace("#/");
+  const brought = decodeURIComponent(text);
+  if (brought === token.value) return;
+  const isInUse = connection.value !== "signed-out" && (token.value !== null || hello.value !== null);
+  if (isInUse) offered.value = brought;
+  else exchange(brought);
+}
+
+function exchange(value: string) {
   current?.abort();
-  signIn(decodeURIComponent(brought));
+  signIn(value);
+}
+
+/** Ends the offer of a token: it replaces the credential that is in use, or is forgotten. */
+export function answerOffer(isTaken: boolean) {
+  const value = offered.value;
+  offered.value = null;
+  if (isTaken && value !== null) exchange(value);
 }
 
 /** Follows the daemon's changes as long as the page is open, through restarts of the daemon. */
@@ -275,6 +296,7 @@ export function signIn(value: string) {
 }
 
 export function signOut() {
+  offered.value = null;
   keepToken(null);
   current?.abort();
   connection.value = "connecting";

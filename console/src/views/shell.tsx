@@ -1,7 +1,7 @@
 // The frame of all views: where one can go, whether the daemon is there, and who one is.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { connection, hasToken, hello, listed, signOut, trouble, tryNow } from "../live/changes.ts";
+import { answerOffer, connection, hasToken, hello, listed, offered, signOut, trouble, tryNow } from "../live/changes.ts";
 import { route } from "../parts/route.ts";
 import { setTheme, theme, type Theme } from "../parts/theme.ts";
 import { Capabilities } from "./capabilities.tsx";
@@ -78,6 +78,14 @@ export function Shell() {
         <div class="lost" role="alert">
           {trouble.value?.detail ?? "The connection to the daemon has ended."} What is shown is from before. The console tries again.{" "}
           <button type="button" onClick={tryNow}>Try now</button>
+        </div>
+      )}
+      {offered.value !== null && !signedOut && (
+        <div class="lost" role="alert">
+          A link has brought another token{hello.value && <>; you are signed in as {hello.value.who} ({hello.value.role})</>}. Use it only if you trust where
+          the link comes from: what you do then is done with that token.{" "}
+          <button type="button" onClick={() => answerOffer(false)}>Stay signed in</button>{" "}
+          <button type="button" onClick={() => answerOffer(true)}>Use the other token</button>
         </div>
       )}
       <main id="main-content" tabIndex={-1}>

@@ -147,7 +147,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         options.listen.insecure && options.access.tokens.is_none() && options.listen.client_ca.is_none();
     let group = options.access.socket_gid()?;
     let access = Arc::new(Access::open(options.access, open_tcp).context("access can't be controlled")?);
+    let audit = access.audit();
     let tls = Tls::load(&options.listen)?;
+    options.folder.check().context("--probes can't be used")?;
     tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
     let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
@@ -195,7 +197,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let api = state::Api {
         engine: Arc::clone(&engine),
         readiness: Arc::clone(&readiness),
-        access,
+        access: Arc::clone(&access),
         answered: Arc::clone(&answered),
     };
     let (all, metrics) = (router::router(api.clone()), router::metrics_router(api));
@@ -232,7 +234,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         answered.notify_one();
         background.spawn(rest(answered));
         if let Some(directory) = options.folder.probes {
-            background.spawn(deploy::follow(Arc::clone(&engine), directory, options.folder.probes_removed));
+            let removed = options.folder.probes_removed;
+            background.spawn(deploy::follow(Arc::clone(&engine), audit, directory, removed));
         }
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
@@ -251,6 +254,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
     }
     drop((servers, sockets));
+    access.end();
     if options.detach_on_exit {
         engine.detach_all().await?;
         tracing::info!("all probes are detached");

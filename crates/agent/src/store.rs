@@ -15,6 +15,7 @@ pub mod files;
 pub mod format;
 pub mod pending;
 pub mod record;
+pub mod room;
 pub mod spool;
 pub mod takeover;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::store::files::{StoreError, TEMPORARY, failed, hex, sync};
 use crate::store::format::Unread;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredProbe, StoredRevision};
+use crate::store::room::Dropped;
 use crate::store::spool::Spool;
 
 /// The number of configurations of a probe that are kept.
@@ -122,6 +124,11 @@ impl Store {
         self.database.read(read).map_err(|source| StoreError::Read { what: what.to_owned(), source })
     }
 
+    /// Tells whether an object is kept already.
+    fn has_object(&self, elf: &[u8]) -> bool {
+        self.object_path(&digest(elf)).exists()
+    }
+
     /// Makes the objects of a probe's state last, which counts only after [`Pending::commit`], together with its revision
     /// and the sender's `message`. Its objects must have been kept.
     pub fn prepare(
@@ -153,7 +160,8 @@ impl Store {
         for path in objects.chain([self.objects.clone()]) {
             sync(&path).map_err(failed("syncing", &path))?;
         }
-        Ok(Pending { store: self, name: name.to_owned(), number: probe.revision, record, revision })
+        let (name, number) = (name.to_owned(), probe.revision);
+        Ok(Pending { store: self, name, number, record, revision, dropped: Dropped::default() })
     }
 
     fn record(&self, name: &str, revision: u64) -> Result<Option<Vec<u8>>, StoreError> {

@@ -234,12 +234,13 @@ fn integer_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 impl ProbeStatus {
-    /// Removes the sources, for lists.
+    /// Removes the sources, for lists and for those who may not see them. Definitions are a part of the source, and may
+    /// be secrets.
     #[must_use]
     pub fn without_sources(mut self) -> Self {
         let directions = self.config.iter_mut().flat_map(|config| [&mut config.ingress, &mut config.egress]);
         for direction in directions.flatten() {
-            (direction.source, direction.object) = (None, None);
+            (direction.source, direction.object, direction.defines) = (None, None, None);
         }
         self
     }
@@ -265,7 +266,7 @@ mod tests {
             "programs": { "ingress": { "entry": "count", "twins": true } },
             "windows": { "retained": 2, "bytes": 512, "oldest": 3, "newest": 4, "lost": 0, "damaged": 0 },
             "warnings": [],
-            "config": { "interface": "eth*", "ingress": { "source": "int x;" } },
+            "config": { "interface": "eth*", "ingress": { "source": "int x;", "defines": { "KEY": "1" } } },
         })
     }
 

@@ -10,5 +10,5 @@ mod window;
 
 pub use self::interface::InterfacePattern;
 pub use self::probe::{Code, MetricConfig, ProbeConfig};
-pub use self::validate::probe::check_name;
+pub use self::validate::probe::{check_name, check_netns};
 pub use self::window::{Schedule, WindowConfig};

@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::live::LiveRuns;
 use crate::attach::epoch::EpochWords;
-use crate::attach::expedite::{Expedite, Expedited, GracePeriods};
+use crate::attach::expedite::{Expedite, Expedited, GracePeriods, Places};
 use crate::attach::hook::attachment::TcMethod;
 use crate::attach::host::{self, Host};
 use crate::attach::quiesce::method::QuiesceMethod;
@@ -77,7 +77,7 @@ impl Kernel {
         let serials = AtomicU64::new(last + 1);
         let unremoved = Mutex::default();
         let host = Host { epochs, quiescer, dispatchers, capabilities, boot_id, pins, serials, unremoved };
-        let grace_periods = GracePeriods::open(Path::new("/sys"), state_dir, &host.boot_id, expedite);
+        let grace_periods = GracePeriods::open(Places::here(state_dir), &host.boot_id, expedite);
         Ok(Arc::new(Self { host: Arc::new(host), grace_periods, claim }))
     }
 
@@ -130,6 +130,7 @@ impl Kernel {
     pub fn open_direction(
         &self,
         plan: Arc<DirectionPlan>,
+        object: &ProbeObject,
         deployment: &Deployment,
     ) -> Result<LoadedDirection, String> {
         if deployment.boot_id != self.host.boot_id {
@@ -140,7 +141,7 @@ impl Kernel {
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
         let pins = Pins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
-        twins::adopt(plan, &self.host.capabilities, pins.programs(record)?, open)
+        twins::adopt(plan, object, &self.host.capabilities, pins.programs(record)?, open)
     }
 
     /// Removes the remains of deployments that were half made or half removed. To be called once every probe that an

@@ -27,7 +27,7 @@ pub use self::attach::attached::Attached;
 pub use self::attach::deployable::Deployable;
 pub use self::attach::dispatcher::health::Health;
 pub use self::attach::dispatcher::live::LiveRuns;
-pub use self::attach::expedite::{Expedite, Expedited};
+pub use self::attach::expedite::{Expedite, Expedited, left_on};
 pub use self::attach::held::Held;
 pub use self::attach::hook::attachment::TcMethod;
 pub use self::attach::hook::error::AttachError;

@@ -1,18 +1,23 @@
 //! Directories that nobody else may enter or exchange, and locks that nobody else can take.
 
-use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, absolute};
+use std::path::{Component, Path, PathBuf, absolute};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::StatVfsMountFlags;
 use rustix::process::geteuid;
 
 const ROOT: u32 = 0;
 const WRITABLE_FOR_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
+const WRITABLE_FOR_OTHERS: u32 = 0o022;
 const ALL_BUT_OWNER: u32 = 0o077;
+/// The number of symbolic links that a path may lead through, as for the kernel.
+const LINKS: u32 = 40;
 /// The time to wait for a lock. A daemon that was killed while it started a compiler leaves a child that has the daemon's
 /// descriptors, locks included, until the child runs another program.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -57,6 +62,72 @@ pub fn owned(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     Ok(())
+}
+
+/// Fails if another user than root and the daemon's could change what is found at `path`: the file or directory itself, the
+/// directories on the way, and the symbolic links, wherever they lead.
+pub fn trusted(path: &Path) -> io::Result<()> {
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    expect_trusted(&at, path, &fs::metadata(&at)?, false)?;
+    let mut left = parts(&absolute(path)?);
+    while let Some(part) = left.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        let metadata = fs::symlink_metadata(&next)?;
+        expect_trusted(&next, path, &metadata, left.is_empty())?;
+        if !metadata.is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > LINKS {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        }
+        let target = fs::read_link(&next)?;
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        left.extend(parts(&target));
+    }
+    Ok(())
+}
+
+/// The parts of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let part = |part| match part {
+        Component::Normal(part) => Some(part.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(part).collect()
+}
+
+fn expect_trusted(at: &Path, path: &Path, metadata: &Metadata, is_last: bool) -> io::Result<()> {
+    let mode = metadata.mode();
+    // In a directory with the sticky bit others can't exchange what is not theirs; in the last one they could add files.
+    let is_sticky = metadata.is_dir() && mode & STICKY != 0 && !is_last;
+    let is_open = !metadata.is_symlink() && mode & WRITABLE_FOR_OTHERS != 0 && !is_sticky;
+    let wrong = if ![ROOT, geteuid().as_raw()].contains(&metadata.uid()) {
+        format!("belongs to the user {}", metadata.uid())
+    } else if is_open && !is_read_only(at) {
+        "can be changed by other users".to_owned()
+    } else {
+        return Ok(());
+    };
+    let (at, what) = (at.display(), path.display());
+    let message = format!(
+        "{at} {wrong}, and {what} gives rights: only root or the daemon's user may be able to change it; chown root {at} \
+         and chmod go-w {at}, or choose another place"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// Volumes of Kubernetes are open to all by their modes, and mounted read-only.
+fn is_read_only(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// The outcome of an attempt to lock a file.
@@ -147,6 +218,49 @@ mod tests {
         fs::set_permissions(&ours, Permissions::from_mode(0o777)).unwrap();
         directory(&ours).unwrap();
         assert_eq!(fs::metadata(&ours).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_others_could_change_is_not_trusted() {
+        let temporary = tempfile::tempdir().unwrap();
+        let ours = temporary.path().join("ours");
+        fs::create_dir(&ours).unwrap();
+        let file = ours.join("file");
+        let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let refused = |path: &Path, words: &str| {
+            let message = trusted(path).unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        };
+        fs::write(&file, "").unwrap();
+        mode(&file, 0o644);
+        trusted(&file).unwrap();
+        trusted(&ours.join("../ours/./file")).unwrap();
+        for (path, modes) in [(&file, [0o646, 0o664]), (&ours, [0o777, 0o775])] {
+            let before = fs::metadata(path).unwrap().mode();
+            for open in modes {
+                mode(path, open);
+                refused(&file, "can be changed by other users");
+            }
+            mode(path, before);
+        }
+        mode(&ours, 0o1777);
+        trusted(&file).unwrap();
+        refused(&ours, "can be changed by other users");
+        mode(&ours, 0o755);
+        chown(&file, Some(NOBODY), None).unwrap();
+        refused(&file, "belongs to the user 65534");
+        chown(&file, Some(ROOT), None).unwrap();
+
+        // A link of another user may lead elsewhere later, also one on the way of another link.
+        let (theirs, link) = (temporary.path().join("theirs"), ours.join("link"));
+        fs::create_dir(&theirs).unwrap();
+        std::os::unix::fs::symlink(&file, theirs.join("second")).unwrap();
+        std::os::unix::fs::symlink("../theirs/second", &link).unwrap();
+        trusted(&link).unwrap();
+        chown(&theirs, Some(NOBODY), None).unwrap();
+        refused(&link, "belongs to the user 65534");
+        std::os::unix::fs::symlink("loop", ours.join("loop")).unwrap();
+        assert_eq!(trusted(&ours.join("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
 
     #[test]

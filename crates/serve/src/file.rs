@@ -6,12 +6,15 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use twinprobe_kernel::private;
 
 /// The largest size of a file in bytes.
 const LIMIT: u64 = 16 << 20;
 
-/// Reads a whole file. Fails where a pipe is in its place: the daemon would wait for a writer, and read no file again.
+/// Reads a whole file that gives rights. Fails if other users could change it, and where a pipe is in its place: the daemon
+/// would wait for a writer, and read no file again.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    private::trusted(path)?;
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if file.metadata()?.file_type().is_fifo() {

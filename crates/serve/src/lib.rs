@@ -13,7 +13,8 @@ mod peer;
 mod runner;
 
 pub use self::access::access::Access;
-pub use self::access::audit::{Notes, Record};
+pub use self::access::audit::log::AuditLog;
+pub use self::access::audit::record::{Notes, Record};
 pub use self::access::lines::check_name;
 pub use self::access::options::AccessOptions;
 pub use self::access::principal::{Principal, Who};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub origin: Origin,
-    /// The subject alternative names of the client's certificate if an authority of `--client-ca` signed it.
+    /// The subject alternative names of the client's certificate, with their kinds, if an authority of `--client-ca` signed it.
     pub names: Arc<[String]>,
 }
 

@@ -34,9 +34,25 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
             sync_parent(path)?;
         }
+        forget_unwritten(path);
         open_writer(path).map_err(|error| io_error(&error, path))
     };
     open().map_err(|source| OpenError::of(path, source))
+}
+
+/// Takes from memory what the kernel keeps of the files, so that they are read as they are on the disk. After a failed write
+/// memory has pages that the disk has not, and no later sync tells (`mm/filemap.c`); on ext4 a page that is written once more
+/// is lost as well, since its block still counts as not written. To be called while this process has no connection to the
+/// files.
+fn forget_unwritten(path: &Path) {
+    for path in [path, &beside(path, "-wal")] {
+        let Ok(file) = File::open(path) else { continue };
+        // Pages are taken away only once they need not be written, and a write that fails leaves them so.
+        if let Err(error) = file.sync_all() {
+            tracing::warn!(path = %path.display(), %error, "what was not written is given up");
+        }
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
 }
 
 fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
@@ -45,6 +61,9 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     connection.busy_timeout(BUSY)?;
+    if copies_on_write(path) {
+        keep_alone(&connection)?;
+    }
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "cache_size", -CACHE)?;
@@ -68,27 +87,48 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Tells whether the file system has to find room for each write to a page that is mapped into memory: without room the
+/// kernel ends the process (SIGBUS).
+fn copies_on_write(path: &Path) -> bool {
+    const BCACHEFS: u64 = 0xca45_1a4e;
+    const BTRFS: u64 = 0x9123_683e;
+    const F2FS: u64 = 0xf2f5_2010;
+    const NILFS: u64 = 0x3434;
+    const ZFS: u64 = 0x2fc1_2fc1;
+    let system = path.parent().and_then(|parent| rustix::fs::statfs(parent).ok());
+    system.is_some_and(|system| [BCACHEFS, BTRFS, F2FS, NILFS, ZFS].contains(&(system.f_type as u64)))
+}
+
+/// Keeps other connections out. The engine has then no need for a file that is mapped into memory.
+fn keep_alone(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "locking_mode", "exclusive")
+}
+
 /// Opens the store to read it, also where nothing can be written.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
     if !path.exists() {
         return Err(OpenError::of(path, io::Error::new(io::ErrorKind::NotFound, "there is no such file")));
     }
-    let open = |uri: &str| {
-        let flags =
-            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let open = |uri: &str, alone: bool| {
+        let access = if alone { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(uri, flags)?;
         connection.busy_timeout(BUSY)?;
+        if alone {
+            keep_alone(&connection)?;
+            connection.pragma_update(None, "query_only", true)?;
+        }
         connection.pragma_update(None, "cache_size", -CACHE)?;
         connection.pragma_update(None, "cell_size_check", true)?;
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         Ok(connection)
     };
     let uri = uri(path);
-    open(&uri)
+    open(&uri, copies_on_write(path))
         .or_else(|error: rusqlite::Error| {
             // A store that was closed in order has no log, and can be read without the files beside it.
             let log = fs::metadata(beside(path, "-wal")).map_or(0, |file| file.len());
-            if log == 0 { open(&format!("{uri}?immutable=1")) } else { Err(error) }
+            if log == 0 { open(&format!("{uri}?immutable=1"), false) } else { Err(error) }
         })
         .map_err(|error| OpenError::of(path, io_error(&error, path)))
 }

@@ -22,8 +22,7 @@ pub struct Database {
     queue: Mutex<Queue>,
     /// The condition that a commit is over.
     committed: Condvar,
-    writer: Mutex<Writer>,
-    reader: Mutex<Option<Connection>>,
+    files: Mutex<Files>,
 }
 
 #[derive(Default)]
@@ -33,8 +32,10 @@ struct Queue {
     is_busy: bool,
 }
 
-struct Writer {
-    connection: Option<Connection>,
+struct Files {
+    writer: Option<Connection>,
+    /// What the store is read by while nothing can be written.
+    reader: Option<Connection>,
     durable: Durable,
     reserve: Reserve,
 }
@@ -68,8 +69,7 @@ impl Database {
             is_read_only: false,
             queue: Mutex::default(),
             committed: Condvar::new(),
-            writer: Mutex::new(Writer { connection: writer, durable: Durable::Now, reserve }),
-            reader: Mutex::new(reader),
+            files: Mutex::new(Files { writer, reader, durable: Durable::Now, reserve }),
         }))
     }
 
@@ -77,21 +77,24 @@ impl Database {
     pub fn open_to_read(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
         connection::check_head(&path)?;
-        let reader = connection::reader(&path)?;
-        let writer = Writer { connection: None, durable: Durable::Now, reserve: Reserve::new(directory) };
+        let (reader, reserve) = (Some(connection::reader(&path)?), Reserve::new(directory));
         Ok(Arc::new(Self {
             path,
             is_read_only: true,
             queue: Mutex::default(),
             committed: Condvar::new(),
-            writer: Mutex::new(writer),
-            reader: Mutex::new(Some(reader)),
+            files: Mutex::new(Files { writer: None, reader, durable: Durable::Now, reserve }),
         }))
     }
 
     /// Tells whether the store was opened to be read only.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
+    }
+
+    /// The file of changes that are not in the store's file yet.
+    pub fn log(&self) -> PathBuf {
+        connection::beside(&self.path, "-wal")
     }
 
     /// The file of the store.
@@ -132,12 +135,12 @@ impl Database {
     }
 
     fn commit_all(&self, waiting: &[Waiting]) {
-        let mut writer = self.writer.lock();
-        let all = self.transaction(&mut writer, waiting);
+        let mut files = self.files.lock();
+        let all = self.transaction(&mut files, waiting);
         if all.is_err() && waiting.len() > 1 {
             // One change must not keep the others from being made.
             for one in waiting {
-                let _ = one.outcome.set(self.transaction(&mut writer, std::slice::from_ref(one)));
+                let _ = one.outcome.set(self.transaction(&mut files, std::slice::from_ref(one)));
             }
             return;
         }
@@ -147,39 +150,38 @@ impl Database {
     }
 
     /// Makes changes in one transaction. After an error none is made.
-    fn transaction(&self, writer: &mut Writer, changes: &[Waiting]) -> Result<(), (io::ErrorKind, String)> {
+    fn transaction(&self, files: &mut Files, changes: &[Waiting]) -> Result<(), (io::ErrorKind, String)> {
         let frees = changes.iter().all(|one| one.frees);
-        let made = self.try_transaction(writer, changes).or_else(|error| {
-            if frees && error.kind() == io::ErrorKind::StorageFull && writer.reserve.give_up() {
-                return self.try_transaction(writer, changes);
+        let made = self.try_transaction(files, changes).or_else(|error| {
+            if frees && error.kind() == io::ErrorKind::StorageFull && files.reserve.give_up() {
+                return self.try_transaction(files, changes);
             }
             Err(error)
         });
         if made.is_ok() {
-            writer.reserve.keep();
+            files.reserve.keep();
         }
         made.map_err(|error| (error.kind(), error.to_string()))
     }
 
-    fn try_transaction(&self, writer: &mut Writer, changes: &[Waiting]) -> io::Result<()> {
+    fn try_transaction(&self, files: &mut Files, changes: &[Waiting]) -> io::Result<()> {
         let durable =
             if changes.iter().any(|one| one.durable == Durable::Now) { Durable::Now } else { Durable::Soon };
         if self.is_read_only {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
         }
-        if writer.connection.is_none() {
+        if files.writer.is_none() {
             // A reader of a file that could not be written keeps this process from writing it, or takes it for one that
-            // never changes. Nobody reads until the file is open for changes, or until that has failed.
-            let mut reader = self.reader.lock();
-            *reader = None;
+            // never changes.
+            files.reader = None;
             let opened = connection::writer(&self.path).map_err(|error| match error {
                 OpenError::Io { source, .. } => source,
                 error => io::Error::other(error.to_string()),
             })?;
-            (writer.connection, writer.durable) = (Some(opened), Durable::Now);
+            (files.writer, files.durable) = (Some(opened), Durable::Now);
             tracing::info!(path = %self.path.display(), "the store can be written again");
         }
-        let Writer { connection: slot, durable: is, .. } = writer;
+        let Files { writer: slot, durable: is, .. } = files;
         let Some(connection) = slot.as_ref() else { return Ok(()) };
         let made = set_durable(connection, is, durable).and_then(|()| {
             connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -193,22 +195,25 @@ impl Database {
         if is_lasting(&error) || !is_back {
             tracing::error!(path = %self.path.display(), %error, "the store can't be written");
             *slot = None;
-            *self.reader.lock() = None;
         }
         Err(reported)
     }
 
     /// Reads from the store what was committed.
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> io::Result<T> {
-        let mut reader = self.reader.lock();
-        if reader.is_none() {
-            let opened = connection::reader(&self.path).map_err(io::Error::other)?;
+        let Files { writer, reader, .. } = &mut *self.files.lock();
+        if writer.is_none() && reader.is_none() {
+            let opened = connection::reader(&self.path).map_err(|error| match error {
+                OpenError::Io { source, .. } => source,
+                error => io::Error::other(error),
+            })?;
             *reader = Some(opened);
         }
-        let Some(connection) = reader.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let slot = if writer.is_some() { writer } else { reader };
+        let Some(connection) = slot.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
         read(connection).map_err(|error| {
             if is_lasting(&error) {
-                *reader = None;
+                *slot = None;
             }
             let error = io_error(&error, &self.path);
             match error.kind() {
@@ -228,9 +233,8 @@ impl Database {
 
     /// Closes the file. Changes and reads after this open it again.
     pub fn close(&self) {
-        let mut writer = self.writer.lock();
-        *self.reader.lock() = None;
-        writer.connection = None;
+        let mut files = self.files.lock();
+        (files.writer, files.reader) = (None, None);
     }
 }
 

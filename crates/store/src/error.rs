@@ -1,10 +1,13 @@
 //! Why the store can't be used.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
+
+/// The size in bytes that the shared file of the engine grows by, twice.
+const ENOUGH: usize = 64 << 10;
 
 /// The reason why the store can't be opened. Nothing of it was changed.
 #[derive(Debug, thiserror::Error)]
@@ -60,11 +63,27 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_read_only() => {
             io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "Read-only file system")
         }
+        Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
+            full(path).unwrap_or_else(|| io::Error::other(error.to_string()))
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another process uses the store; on this file system one can at a time: end it, or ask the daemon",
+        ),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             io::Error::new(io::ErrorKind::InvalidData, error.to_string())
         }
         _ => io::Error::other(error.to_string()),
     }
+}
+
+/// Asks whether the disk or its quota has room for as much as the engine wants at once: the engine does not tell that it
+/// could not make its shared file larger, or could not make it at all.
+fn full(path: &Path) -> Option<io::Error> {
+    let tried = tempfile::tempfile_in(path.parent()?).and_then(|mut file| file.write_all(&[0; ENOUGH]));
+    let kind = tried.err()?.kind();
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        .then(|| io::Error::new(kind, "No space left on device: the store can't be used"))
 }
 
 /// The error of a full disk, for tests of those who use the store.

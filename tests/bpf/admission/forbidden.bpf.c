@@ -50,6 +50,25 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+/* A linker writes into the instruction at a relocation, and into the one after it. */
+#ifdef CASE_relocation_at_a_store // xdp tc
+static volatile __u64 target = 1;
+PROGRAM int probe(CONTEXT *ctx)
+{
+	target++;
+	asm volatile(".quad target + 0x1fff80a62\n\tr0 = 2\n\texit" : : : "r0", "memory"); // refused
+	return 2;
+}
+#endif
+
+#ifdef CASE_relocation_at_a_number // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	asm volatile(".quad counts + 0x1000000b7\n\texit" : : : "r0", "memory"); // refused
+	return 2;
+}
+#endif
+
 #ifdef CASE_variable_of_the_kernel // xdp tc
 PROGRAM int probe(CONTEXT *ctx)
 {

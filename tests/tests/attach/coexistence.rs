@@ -184,6 +184,26 @@ fn foreign_tcx_programs_go_on() -> Result<()> {
     Ok(())
 }
 
+/// The kernel ends a program that reads beyond the packet with 0, which would end the chain of TC programs.
+#[test]
+fn a_read_beyond_the_packet_is_no_verdict() -> Result<()> {
+    let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+        unsigned long long load_byte(void *skb, unsigned long long at) asm(\"llvm.bpf.load.byte\");\n\
+        SEC(\"tc\") int see(struct __sk_buff *skb) { load_byte(skb, 60000); return -1; }\n\
+        char LICENSE[] SEC(\"license\") = \"GPL\";\n";
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let counters = [Place::TcxLast, Place::TcIngress];
+    let counters = counters.map(|place| Counter::attach(topology.monitor(), "mon0", place));
+    let ingress = json!({ "hook": "tc", "position": "first", "source": source });
+    daemon.put(PROBE, &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
+    generator(&topology)?.send(10)?;
+    for counter in counters {
+        assert_eq!(counter?.packets()?, 10);
+    }
+    Ok(())
+}
+
 /// `position` is the place among the foreign programs at the time of the attachment; two probes can be at both ends.
 #[test]
 fn positions_are_kept() -> Result<()> {

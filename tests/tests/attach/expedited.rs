@@ -8,15 +8,25 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use twinprobe_tests::attachments::tc_counter;
 use twinprobe_tests::http::Response;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, alone, veth_pair};
 
 const SWITCH: &str = "/sys/kernel/rcu_expedited";
+const NOTE: &str = "/run/twinprobe/rcu_expedited";
 const PROBE: &str = "/v1/probes/p";
 /// The number of interfaces beside the two of the topology.
 const INTERFACES: usize = 62;
 
 fn switch() -> Result<String> {
     Ok(fs::read_to_string(SWITCH)?.trim().to_owned())
+}
+
+/// Waits until the switch is off. Daemons of other tests of this machine may need it for a moment.
+fn is_off() -> Result<()> {
+    wait_for("the switch is off", PATIENCE, || {
+        ensure!(switch()? == "0", "it is on");
+        Ok(())
+    })
 }
 
 fn config() -> serde_json::Value {
@@ -53,8 +63,8 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
             let attached = status["interfaces"].as_array().map_or(0, Vec::len);
             ensure!(attached == INTERFACES + 2, "{attached} attachments: {status}");
             times.1 = timed(204, &|| daemon.delete(PROBE));
-            ensure!(switch()? == "0", "the switch is still on");
-            ensure!(!daemon.directories().state().join("rcu_expedited").exists(), "the note is still there");
+            is_off()?;
+            ensure!(fs::read(NOTE).unwrap_or_default().is_empty(), "the note is still there");
         }
         Ok(times)
     };
@@ -64,11 +74,8 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
     Ok(())
 }
 
-#[alone("every daemon turns the switch of the machine")]
-fn the_next_daemon_turns_the_switch_off() -> Result<()> {
-    let topology = Topology::new()?;
-    // A daemon that a test has killed for good may have left it on.
-    fs::write(SWITCH, "0")?;
+/// Starts a daemon that dies in the change of a PUT.
+fn die(topology: &Topology) -> Result<Daemon> {
     let options = DaemonOptions::default().argument("--expedite").argument("always");
     // The change at a start, which lists the stored probes, is the first; the PUT is the second.
     let dying = options.environment("TWINPROBE_CRASH_AT", "expedited:2");
@@ -76,10 +83,42 @@ fn the_next_daemon_turns_the_switch_off() -> Result<()> {
     let json = [("content-type", "application/json")];
     let died = daemon.try_request("PUT", PROBE, &json, config().to_string().as_bytes());
     ensure!(died.is_err(), "the daemon lives: {died:?}");
+    Ok(daemon)
+}
+
+#[alone("every daemon turns the switch of the machine")]
+fn the_next_daemon_turns_the_switch_back() -> Result<()> {
+    let topology = Topology::new()?;
+    // A daemon that a test has killed for good may have left it on.
+    fs::write(SWITCH, "0")?;
+    let never = DaemonOptions::default().argument("--expedite").argument("never");
+    let daemon = die(&topology)?;
     ensure!(switch()? == "1", "the switch is off already");
-    let daemon =
-        daemon.restart(libc::SIGKILL, &DaemonOptions::default().argument("--expedite").argument("never"))?;
-    ensure!(switch()? == "0", "the switch is still on");
+    let daemon = daemon.restart(libc::SIGKILL, &never)?;
+    is_off()?;
     daemon.put(PROBE, &config()).expect(201);
+    drop(daemon);
+
+    // The next daemon may be one of other directories, and so may one that was there before.
+    let beside = Daemon::start(topology.sink())?;
+    let dead = die(&topology)?;
+    ensure!(switch()? == "1", "the switch is off already");
+    let other = Daemon::start_with(topology.generator(), &never)?;
+    is_off()?;
+    let dead_too = die(&topology)?;
+    beside
+        .put(PROBE, &json!({ "interface": "lo", "ingress": { "hook": "tc", "source": tc_counter("-1") } }))
+        .expect(201);
+    is_off()?;
+
+    // What the operator has turned on stays on.
+    fs::write(SWITCH, "1")?;
+    let dead_again = die(&topology)?;
+    drop((beside, other));
+    let last = Daemon::start_with(topology.generator(), &never)?;
+    let found = switch()?;
+    fs::write(SWITCH, "0")?;
+    ensure!(found == "1", "the switch was the operator's");
+    drop((dead, dead_too, dead_again, last));
     Ok(())
 }

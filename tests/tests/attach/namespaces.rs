@@ -8,7 +8,7 @@ use twinprobe_tests::silent::Silent;
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for, wait_for_attachment};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, NamespaceLink, Topology};
 
 fn status(daemon: &Daemon, probe: &str) -> Value {
     daemon.json(&format!("/v1/probes/{probe}"))
@@ -21,15 +21,14 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
     let monitor = three.topology.monitor().clone();
     let daemon = Daemon::start(three.topology.sink())?;
     let names = Directories::new()?;
-    let path = names.temporary().join("netns");
-    std::os::unix::fs::symlink(monitor.path(), &path)?;
-    three.deploy(&daemon, Some(&path));
+    let link = NamespaceLink::new(monitor.path())?;
+    let path = link.path();
+    three.deploy(&daemon, Some(path));
     three.counted(&daemon)?;
     let hole = names.temporary().join("hole");
     let silent = Silent::mount(&hole)?;
-    std::fs::remove_file(&path)?;
-    std::os::unix::fs::symlink(hole.join("netns"), &path)?;
-    for (config, (probe, ..)) in Three::configs(Some(&path)).iter_mut().zip(PROBES) {
+    link.lead_to(&hole.join("netns"))?;
+    for (config, (probe, ..)) in Three::configs(Some(path)).iter_mut().zip(PROBES) {
         config["wait_for_interface"] = json!(true);
         let refused = daemon.put(&format!("/v1/probes/{probe}"), config).expect(422).json();
         ensure!(refused.to_string().contains("can't be listed"), "{refused}");
@@ -42,8 +41,7 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
     three.generator.send(10)?;
     assert_eq!(Three::counts(&daemon), before.map(|count| count + 10));
     drop(silent);
-    std::fs::remove_file(&path)?;
-    std::os::unix::fs::symlink(monitor.path(), &path)?;
+    link.lead_to(monitor.path())?;
     for (probe, _, interface) in PROBES {
         wait_for_attachment(&daemon, probe, interface, "attached", PATIENCE)?;
         daemon.delete(&format!("/v1/probes/{probe}")).expect(204);
@@ -66,8 +64,9 @@ fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
     let names = Directories::new()?;
     let hole = names.temporary().join("hole");
     let silent = Silent::mount(&hole)?;
+    let link = NamespaceLink::new(&hole.join("netns"))?;
     std::thread::scope(|scope| -> Result<()> {
-        let waiting: Vec<_> = Three::configs(Some(&hole.join("netns")))
+        let waiting: Vec<_> = Three::configs(Some(link.path()))
             .into_iter()
             .enumerate()
             .map(|(number, mut config)| {

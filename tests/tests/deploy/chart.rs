@@ -171,3 +171,23 @@ fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
     }
     Ok(())
 }
+
+/// Kubernetes can't restrict `exec` to the pods of a DaemonSet.
+#[test]
+fn the_role_reaches_no_pod_unless_it_is_told_to() -> Result<()> {
+    let resources = |rendered: &str| -> Result<String> {
+        let objects = objects(rendered)?;
+        Ok(object(&objects, "Role").map(|role| role["rules"].to_string()).unwrap_or_default())
+    };
+    let plain = fs::read_to_string(root().join("deploy/kubernetes/twinprobe.yaml"))?;
+    let rules = resources(&plain)?;
+    ensure!(rules.contains("configmaps") && !rules.contains("pods/"), "{rules}");
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    for values in values()? {
+        let rules = resources(&run(&mut template(&bin, values.as_deref(), &[]))?)?;
+        ensure!(!rules.contains("pods/"), "{values:?}: {rules}");
+    }
+    let told = resources(&run(&mut template(&bin, None, &["rbac.exec=true"]))?)?;
+    ensure!(told.contains("pods/exec") && told.contains("pods/portforward"), "{told}");
+    Ok(())
+}

@@ -45,3 +45,61 @@ fn windows_that_were_answered_survive_errors_of_the_disk() -> Result<()> {
     }
     Ok(())
 }
+
+/// Attempts to store windows on a disk that failed left pages in memory that no later sync wrote, and the store was damaged
+/// after a reboot.
+#[test]
+fn a_store_is_whole_after_attempts_on_a_disk_that_failed() -> Result<()> {
+    const ATTEMPTS: usize = 3;
+    for kind in [FileSystem::Ext4, FileSystem::Xfs] {
+        let mut scene = Scene::new((Place::Disk(kind), false))?;
+        scene.put("a", &Spec::default(), 201);
+        let mut told = Told::of("a");
+        scene.disk().fail(Failing::Data)?;
+        for _ in 0..ATTEMPTS {
+            let answer = scene.windows("a").try_close()?;
+            ensure!(answer.status == 500, "a window is stored on a disk that fails: {}", answer.status);
+        }
+        scene.disk().heal()?;
+        ensure!(scene.disk().is_alive(), "{kind:?} has given up");
+        let answer = wait_for("a window after the errors", PATIENCE, || {
+            let answer = scene.windows("a").try_close()?;
+            ensure!(answer.status == 201, "{}: {}", answer.status, answer.text());
+            Ok(answer)
+        })?;
+        told.note(&scene, &answer.json())?;
+        for _ in 0..2 {
+            scene.end(End::Reboot)?;
+            told.check(&scene)?;
+            told.close(&mut scene, SMALL)?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernel ended a daemon that wrote to a page of memory for which a full btrfs had no room.
+#[test]
+fn a_daemon_outlives_a_full_disk() -> Result<()> {
+    for kind in FileSystem::ALL {
+        let mut scene = Scene::new((Place::Disk(kind), false))?;
+        scene.put("a", &Spec::default(), 201);
+        let mut told = Told::of("a");
+        for _ in 0..3 {
+            told.close(&mut scene, SMALL)?;
+            scene.disk().write_back()?;
+            scene.disk().room().fill()?;
+            for _ in 0..3 {
+                let answer = scene.windows("a").try_close()?;
+                match answer.status {
+                    201 => told.note(&scene, &answer.json())?,
+                    status => ensure!(status == 507, "{kind:?}: {status} {}", answer.text()),
+                }
+                ensure!(scene.windows("a").try_list("")?.seqs().contains(&told.newest), "{kind:?}");
+            }
+            scene.disk().room().free()?;
+        }
+        scene.end(End::Kill)?;
+        told.check(&scene)?;
+    }
+    Ok(())
+}

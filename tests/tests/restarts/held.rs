@@ -1,9 +1,6 @@
 //! Held deployments: a probe's programs go on until their replacement is attached, even if a start can't read or use
 //! the probe's configuration.
 
-use std::fs;
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
@@ -11,7 +8,9 @@ use twinprobe_tests::sample::{counter_config, total};
 use twinprobe_tests::silent::Silent;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load};
 use twinprobe_tests::wait::{PATIENCE, wait_for_attachment};
-use twinprobe_tests::{Daemon, DaemonOptions, Directories, KernelObjects, Store, Topology, scaled};
+use twinprobe_tests::{
+    Daemon, DaemonOptions, Directories, KernelObjects, NamespaceLink, Store, Topology, scaled,
+};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -174,15 +173,10 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let topology = Topology::new()?;
     let monitor = topology.monitor().path();
     let names = Directories::new()?;
-    let (link, hole) = (names.temporary().join("netns"), names.temporary().join("hole"));
-    let lead_to = |target: &Path| -> Result<()> {
-        let new = names.temporary().join("new");
-        std::os::unix::fs::symlink(target, &new)?;
-        Ok(fs::rename(new, &link)?)
-    };
-    lead_to(monitor)?;
+    let hole = names.temporary().join("hole");
+    let link = NamespaceLink::new(monitor)?;
     let mut windows = config(false);
-    windows["netns"] = json!(link);
+    windows["netns"] = json!(link.path());
     windows["ingress"]["metrics"][0]["snapshot"] = json!(true);
     let daemon = Daemon::start(topology.sink())?;
     daemon.put(&path("a"), &windows).expect(201);
@@ -192,7 +186,7 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let readable = Store::open(&directories)?.record("a")?;
     Store::open(&directories)?.set_record("a", "garbage")?;
     let silent = Silent::mount(&hole)?;
-    lead_to(&hole.join("netns"))?;
+    link.lead_to(&hole.join("netns"))?;
     let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
     ensure!(daemon.json(&path("a"))["state"] == "failed");
     // Another probe must not use the epoch word of this one.
@@ -203,7 +197,7 @@ fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     generator.send(5)?;
     let directories = daemon.kill()?;
     drop(silent);
-    lead_to(monitor)?;
+    link.lead_to(monitor)?;
     Store::open(&directories)?.set_record("a", readable)?;
     let daemon = Daemon::start_in(topology.sink(), &DaemonOptions::default(), directories)?;
     generator.send(2)?;

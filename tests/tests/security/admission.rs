@@ -297,6 +297,12 @@ fn variants(name: &str) -> Vec<(&'static str, Value)> {
             each(defines)
         }
         "disks.bpf.c" => xdp(json!({})),
+        "subject.bpf.c" => vec![
+            with("xdp", json!({ "FORM": "1" })),
+            with("xdp", json!({ "FORM": "2" })),
+            with("tc", json!({ "FORM": "3", "TC": "1" })),
+        ],
+        "witness.bpf.c" => vec![with("tc", json!({}))],
         "header.bpf.c" | "losses.bpf.c" => each(json!({})),
         "replay.bpf.c" => vec![with("xdp", json!({})), with("tc", json!({ "TC": "1" }))],
         "shared.bpf.c" => each(json!({ "FIELD": "in", "VERDICT": "0" })),

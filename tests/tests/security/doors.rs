@@ -189,3 +189,48 @@ fn a_socket_is_given_to_a_group() -> Result<()> {
     assert!(daemon.log().contains("--socket-group no-such-group"), "{}", daemon.log());
     Ok(())
 }
+
+/// The field `netns` names a path. The answer is the same whatever is at the path.
+#[test]
+fn a_namespace_is_no_way_to_look_for_files() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let directory = tempfile::tempdir()?;
+    let answer = |path: &str| -> Result<String> {
+        let mut texts = Vec::new();
+        for waits in [false, true] {
+            let mut config = counter_config("mon0", "XDP_PASS");
+            config["netns"] = json!(path);
+            config["wait_for_interface"] = json!(waits);
+            let put = daemon.put("/v1/probes/p", &config);
+            let validated = daemon.post("/v1/validate", &config);
+            texts.push(format!("{} {} {} {}", put.status, put.text(), validated.status, validated.text()));
+            if put.status == 201 {
+                texts.push(daemon.json("/v1/probes/p")["interfaces"].to_string());
+                daemon.delete("/v1/probes/p").expect(204);
+            }
+        }
+        Ok(texts.join("\n").replace(path, "PATH"))
+    };
+    let there = directory.path().join("there");
+    fs::write(&there, "")?;
+    let absent = answer("/root/absent")?;
+    assert!(absent.contains("no place of network namespaces"), "{absent}");
+    for path in [
+        "/etc/shadow",
+        "/dev/null",
+        "/run/netns/../../etc/shadow",
+        "/proc/1/root/etc/shadow",
+        "/proc/1/ns/mnt",
+        there.to_str().context("a path")?,
+        directory.path().join("absent").to_str().context("a path")?,
+    ] {
+        assert_eq!(answer(path)?, absent, "{path}");
+    }
+    let process = std::process::id();
+    assert_ne!(answer(&format!("/proc/{process}/ns/net"))?, absent);
+    let absent = answer("/run/netns/tp-absent")?.lines().next().map(str::to_owned);
+    let ended = answer("/proc/999999999/ns/net")?.lines().next().map(str::to_owned);
+    assert_eq!(ended, absent);
+    Ok(())
+}

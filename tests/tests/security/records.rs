@@ -8,9 +8,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::DaemonOptions;
+use twinprobe_tests::http;
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::{DaemonOptions, Tmpfs};
 
 use crate::guarded::{Scene, Token};
 
@@ -129,4 +130,146 @@ fn a_client_that_hangs_up_is_recorded() -> Result<()> {
         ensure!(put["sources"]["ingress"].is_string(), "{put}");
         Ok(())
     })
+}
+
+/// Whoever has no credential, and whoever only reads, leaves room for the record of changes.
+#[test]
+fn refusals_fill_no_disk_and_changes_are_recorded() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let disk = Tmpfs::mount(&directory.path().join("disk"), 256 << 10)?;
+    let path = directory.path().join("disk/audit.log");
+    let token = Token::new("ci-bot", "operator")?;
+    let scene = Scene::new(&[&token], DaemonOptions::default().argument("--audit-log").argument(&path))?;
+    let (name, value) = token.header();
+    let long = "x".repeat(500);
+    for n in 0..800 {
+        scene.over_tcp("PUT", &format!("/v1/probes/{n}{long}"), &[], b"").expect(401);
+    }
+    let found = lines(&path)?;
+    ensure!(
+        found.len() == 1 && found[0]["outcome"] == 401 && found[0]["reason"] == "no_credential",
+        "{found:?}"
+    );
+    // The counts are written when the file is opened again, and after a minute.
+    scene.reload()?;
+    let found = lines(&path)?;
+    ensure!(found.len() == 2 && found[1]["repeated"] == 799, "{found:?}");
+    // Requests with a credential have a line each, and leave some room.
+    for _ in 0..800 {
+        scene.over_tcp("GET", &format!("/v1/probes/{long}"), &[(name, &value)], b"").expect(404);
+    }
+    scene.daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    scene.daemon.delete("/v1/probes/p").expect(204);
+    let found = lines(&path)?;
+    let changes: Vec<&Value> = found.iter().filter(|line| line["role"] == "admin").collect();
+    ensure!(
+        changes.len() == 2 && changes[0]["outcome"] == 201 && changes[1]["outcome"] == 204,
+        "{changes:?}"
+    );
+    ensure!(found.iter().any(|line| line["left_out"].as_u64() > Some(0)), "what is missing is told");
+    drop((scene, disk));
+    Ok(())
+}
+
+/// With `--audit-required` a change has a record before it is made, or is not made.
+#[test]
+fn changes_that_cannot_be_recorded_are_refused() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let disk = Tmpfs::mount(&directory.path().join("disk"), 256 << 10)?;
+    let path = directory.path().join("disk/audit.log");
+    let options =
+        DaemonOptions::default().argument("--audit-log").argument(&path).argument("--audit-required");
+    let scene = Scene::new(&[], options)?;
+    let config = counter_config("mon0", "XDP_PASS");
+    scene.daemon.put("/v1/probes/p", &config).expect(201);
+    let found = lines(&path)?;
+    ensure!(found.len() == 2, "{found:?}");
+    ensure!(
+        found[0]["begun"] == true && found[0]["outcome"].is_null() && found[0]["probe"] == "p",
+        "{found:?}"
+    );
+    ensure!(found[1]["outcome"] == 201 && found[1]["sources"]["ingress"].is_string(), "{found:?}");
+
+    disk.fill()?;
+    // Some lines fit into the last page of the file.
+    let nothing = || scene.daemon.delete("/v1/probes/none").status;
+    ensure!((0..100).any(|_| nothing() == 507), "there is room for ever");
+    let before = scene.daemon.json("/v1/probes");
+    let changed = counter_config("mon0", "XDP_DROP").to_string();
+    for (method, target, body) in [
+        ("PUT", "/v1/probes/p", &*changed),
+        ("PUT", "/v1/probes/q", &*changed),
+        ("DELETE", "/v1/probes/p", ""),
+        ("POST", "/v1/probes/p/windows", ""),
+        ("POST", "/v1/probes/p/rollback", ""),
+    ] {
+        let headers = [("content-type", "application/json")];
+        let headers = if body.is_empty() { &[][..] } else { &headers[..] };
+        let answer = scene.daemon.request(method, target, headers, body.as_bytes()).expect(507);
+        let text = answer.text();
+        ensure!(text.contains("--audit-required") && text.contains("nothing was changed"), "{text}");
+    }
+    scene.daemon.post("/v1/validate", &config).expect(200);
+    let now = scene.daemon.json("/v1/probes");
+    ensure!(now["probes"].as_array().map(Vec::len) == Some(1), "{now}");
+    for field in ["revision", "windows"] {
+        ensure!(now["probes"][0][field] == before["probes"][0][field], "{field}: {now}");
+    }
+    scene.daemon.get("/v1/probes/p/metrics").expect(200);
+    disk.free()?;
+    scene.daemon.delete("/v1/probes/p").expect(204);
+    // What follows a cut line is whole.
+    let text = fs::read_to_string(&path)?;
+    let last: Value = serde_json::from_str(text.lines().last().context("a line")?)?;
+    ensure!(last["outcome"] == 204 && last["what"] == "DELETE /v1/probes/p", "{last}");
+    drop((scene, disk));
+    Ok(())
+}
+
+/// A pipe that is not read holds up nobody.
+#[test]
+fn a_pipe_that_is_not_read_holds_up_no_request() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("pipe");
+    ensure!(Command::new("mkfifo").arg(&path).status()?.success(), "no pipe");
+    let options =
+        DaemonOptions::default().argument("--audit-log").argument(&path).argument("--audit-required");
+    let scene = Scene::new(&[], options)?;
+    for _ in 0..400 {
+        scene.daemon.get("/v1/probes").expect(200);
+    }
+    // Reads have left room for changes.
+    scene.daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
+    let refused =
+        (0..400).map(|_| scene.daemon.delete("/v1/probes/none")).find(|answer| answer.status != 404);
+    let refused = refused.context("the pipe is full")?.expect(503).text().to_owned();
+    ensure!(refused.contains("--audit-required") && refused.contains("read the pipe"), "{refused}");
+    scene.daemon.get("/healthz").expect(200);
+    Ok(())
+}
+
+/// What is served to everybody is asked for all the time, and is not recorded; what comes to nothing there is.
+#[test]
+fn refusals_at_the_address_for_metrics_are_recorded() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("audit.log");
+    let options = format!("--listen-metrics 127.0.0.1:0 --audit-log {}", path.display());
+    let scene = crate::scene::Scene::new(&options)?;
+    let ask = |path: &str, host: &str| -> Result<u16> {
+        Ok(http::exchange(scene.connect_tcp(0)?, "GET", path, &[("host", host)], b"")?.status)
+    };
+    let count = lines(&path)?.len();
+    for _ in 0..20 {
+        ensure!(scene.request_tcp(0, "GET", "/metrics")?.status == 200, "it is served");
+        ensure!(ask("/v1/probes", "localhost")? == 404, "it is not served");
+        ensure!(ask("/metrics", "elsewhere.example")? == 421, "two hosts");
+    }
+    let found = lines(&path)?.split_off(count);
+    ensure!(found.len() == 2, "{found:?}");
+    ensure!(found[0]["what"] == "GET /v1/probes" && found[0]["outcome"] == 404, "{found:?}");
+    ensure!(
+        found[1]["reason"] == "host" && found[1]["outcome"] == 421 && found[1]["who"].is_null(),
+        "{found:?}"
+    );
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use rcgen::ExtendedKeyUsagePurpose;
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -132,7 +132,9 @@ fn tokens() -> Result<()> {
         }
     };
     let put = tcp(vec![withdrawn.header()]);
-    put("PUT", "/v1/probes/kept", counter_config("mon0", "XDP_PASS").to_string().as_bytes()).expect(201);
+    let mut kept = counter_config("mon0", "XDP_PASS");
+    kept["ingress"]["defines"] = json!({ "KEY": "\"a-secret\"" });
+    put("PUT", "/v1/probes/kept", kept.to_string().as_bytes()).expect(201);
     scene.tokens.write(&tokens.iter().collect::<Vec<_>>())?;
     scene.reload()?;
     let bad = |value: &str| vec![("authorization", value.to_owned())];
@@ -167,6 +169,9 @@ fn tokens() -> Result<()> {
         // Sources are shown to operators.
         let config = by_socket("GET", "/v1/probes/kept", b"").expect(200).json()["config"].clone();
         assert_eq!(config["ingress"]["source"].is_string(), role >= 2, "{}", ROLES[role]);
+        assert_eq!(config["ingress"]["defines"].is_object(), role >= 2, "{}", ROLES[role]);
+        let listed = by_socket("GET", "/v1/probes", b"").expect(200).text().to_owned();
+        assert!(!listed.contains("a-secret"), "{}: {listed}", ROLES[role]);
     }
     Ok(())
 }
@@ -209,6 +214,22 @@ fn certificates() -> Result<()> {
     }
     let stranger = client(&["stranger.example"])?("GET", "/healthz", b"").expect(403);
     assert!(stranger.text().contains("no line of --client-roles"), "{}", stranger.text());
+    // A name of another kind is another name, whatever it says.
+    files.write("roles", "admin.example admin\nemail:local viewer\n")?;
+    scene.daemon.signal(libc::SIGHUP);
+    let email = |name: &str| client_with(&ours, &clients, vec![SanType::Rfc822Name(name.try_into()?)]);
+    wait_for("the roles of mail addresses", PATIENCE, || {
+        let status = ask(&scene, email("local")?, "/v1/probes").status;
+        ensure!(status == 200, "{status}");
+        Ok(())
+    })?;
+    for name in ["admin.example", "dns:admin.example"] {
+        let answer = ask(&scene, email(name)?, "/v1/probes").expect(403);
+        assert!(answer.text().contains("no line of --client-roles"), "{name}: {}", answer.text());
+    }
+    let dns = |name: &str| client_with(&ours, &clients, vec![SanType::DnsName(name.try_into()?)]);
+    ask(&scene, dns("local")?, "/v1/probes").expect(403);
+    ask(&scene, dns("admin.example")?, "/v1/probes").expect(200);
     // A new role counts from the next request on.
     files.write("roles", "stranger.example collector\n")?;
     scene.daemon.signal(libc::SIGHUP);
@@ -219,6 +240,25 @@ fn certificates() -> Result<()> {
     })?;
     client(&["admin.example"])?("GET", "/healthz", b"").expect(403);
     Ok(())
+}
+
+/// Returns what a client with a certificate of these names believes and shows.
+fn client_with(ours: &Authority, clients: &Authority, names: Vec<SanType>) -> Result<ClientConfig> {
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = names;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, clients)?;
+    let chain = vec![CertificateDer::from_pem_slice(certificate.pem().as_bytes())?];
+    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes())?;
+    Ok(believing(ours)?.with_client_auth_cert(chain, key)?)
+}
+
+fn ask(scene: &crate::scene::Scene, config: ClientConfig, path: &str) -> Response {
+    let name = ServerName::try_from(NAME).expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
+    let stream = StreamOwned::new(connection, scene.connect_tcp(0).expect("a stream"));
+    http::exchange(stream, "GET", path, &[], b"").expect("an answer")
 }
 
 fn believing(authority: &Authority) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {

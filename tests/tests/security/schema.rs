@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -153,7 +153,10 @@ fn python() -> Result<PathBuf> {
     };
     if done(Command::new(&python).args(["-c", "import schemathesis.cli"])).is_err() {
         done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
-        done(Command::new(&python).args(["-m", "pip", "install", "--quiet", PACKAGE]))?;
+        let install = ["-m", "pip", "install", "--quiet", "--require-hashes", "-r"];
+        let requirements =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../setup/requirements/schemathesis.txt");
+        done(Command::new(&python).args(install).arg(requirements))?;
     }
     Ok(python)
 }

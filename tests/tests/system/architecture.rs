@@ -141,3 +141,36 @@ fn the_tests_that_promises_name_are_there() -> Result<()> {
     }
     Ok(())
 }
+
+/// What PyPI serves runs as root: it has to be what was looked at.
+#[test]
+fn what_comes_from_pypi_has_a_digest() -> Result<()> {
+    let mut paths = files(&root().join("setup"), ".sh")?;
+    for directory in ["tests/tests", "tests/kernels", "deploy"] {
+        for ending in [".sh", ".rs"] {
+            paths.extend(files(&root().join(directory), ending)?);
+        }
+    }
+    let mut seen = 0;
+    for path in paths.iter().filter(|path| !path.ends_with("architecture.rs")) {
+        let text = fs::read_to_string(path)?;
+        let fetches = |line: &&str| {
+            line.contains("bin/pip ") || line.contains("\"pip\", \"install\"") || line.contains("pip install")
+        };
+        for line in text.lines().filter(fetches) {
+            assert!(line.contains("--require-hashes"), "{}: {line}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen} commands");
+    for path in files(&root().join("setup/requirements"), ".txt")? {
+        let text = fs::read_to_string(&path)?;
+        let names = text.lines().filter(|line| line.contains("==") && !line.starts_with('#'));
+        assert!(
+            names.clone().count() > 3 && names.clone().all(|line| line.ends_with('\\')),
+            "{}",
+            path.display()
+        );
+    }
+    Ok(())
+}

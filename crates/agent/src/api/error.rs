@@ -1,5 +1,7 @@
 //! RFC 9457 problem documents: every error of the daemon becomes one, here and nowhere else.
 
+use std::io;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -32,6 +34,24 @@ impl Problem {
     /// A problem that time may solve.
     pub fn busy(detail: impl Into<String>) -> Self {
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+    }
+
+    /// The problem of a change that is not made because the audit log has no room for it.
+    pub fn unrecorded(error: &io::Error) -> Self {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let status = match error.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => StatusCode::INSUFFICIENT_STORAGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let detail = format!(
+            "the change can't be recorded in the file of --audit-log ({error}), and --audit-required allows no change that is \
+             not: nothing was changed; make room on its disk, or read the pipe"
+        );
+        Self { retry_after: Some(PLACE_AFTER), ..Self::new(status, detail) }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn refused(rejection: Rejection) -> Self {
@@ -96,7 +116,9 @@ impl From<EngineError> for Problem {
             EngineError::Rejected(rejection) => Self::refused(rejection),
             EngineError::Forbidden(refusal) => refusal.into(),
             EngineError::Precondition(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
-            EngineError::Busy(_) | EngineError::Crowded(_) => Self::busy(error.to_string()),
+            EngineError::Busy(_) | EngineError::Crowded(_) | EngineError::Streams(_) => {
+                Self::busy(error.to_string())
+            }
             EngineError::NotFound(_) => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
@@ -109,6 +131,9 @@ impl From<EngineError> for Problem {
             EngineError::Stopping => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
             EngineError::NoCompiler(_) => {
                 Self::finding(StatusCode::SERVICE_UNAVAILABLE, Stage::Compile, error.to_string())
+            }
+            EngineError::NoRoom(message) => {
+                Self::finding(StatusCode::INSUFFICIENT_STORAGE, Stage::Config, message)
             }
             EngineError::Capture(finding) => {
                 let detail =
@@ -139,8 +164,8 @@ impl From<EngineError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        let status = self.status();
         let Self { document, challenge, retry_after } = self;
-        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -10,9 +10,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
 use twinprobe_client::{ConfigDocument, parse_document, parse_yaml};
 
 use crate::api::error::Problem;
+use crate::engine::error::EngineError;
 use twinprobe_serve::{Refusal, TooSlow};
 
 /// The parameters of the path.
@@ -104,15 +106,24 @@ impl Syntax {
 pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<(ConfigDocument, Held), Problem> {
     let (bytes, held) = read_body(body).await?;
     // The guard has refused a body without a type. No body at all is an empty document.
-    Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), &bytes)?, held))
+    Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), bytes).await?, held))
 }
 
-/// Parses a configuration.
-pub fn parse_config(syntax: Syntax, bytes: &[u8]) -> Result<ConfigDocument, Problem> {
-    Ok(match syntax {
-        Syntax::Json => parse_document(bytes)?,
-        Syntax::Yaml => parse_yaml(bytes)?,
-    })
+/// The number of bodies that are parsed at once. Parsing takes no more than some tenths of a second, and the others wait.
+static PARSERS: Semaphore = Semaphore::const_new(2);
+
+/// Parses a configuration, away from the threads that answer requests.
+pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, Problem> {
+    // The semaphore is never closed. The place is that of the work: a client that hangs up does not end it.
+    let place = PARSERS.acquire().await;
+    let parsed = spawn_blocking(move || {
+        let _place = place;
+        match syntax {
+            Syntax::Json => parse_document(&bytes),
+            Syntax::Yaml => parse_yaml(&bytes),
+        }
+    });
+    Ok(parsed.await.map_err(EngineError::from)??)
 }
 
 /// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, one

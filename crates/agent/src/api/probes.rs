@@ -26,6 +26,9 @@ type Answer<T> = Result<T, Problem>;
 /// The largest number of characters of a reason.
 const MESSAGE_LIMIT: usize = 1024;
 
+/// The limit in bytes of the body that names a revision.
+const ROLLBACK_LIMIT: usize = 4 << 10;
+
 /// The header with what a PUT has come to.
 const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
 
@@ -158,12 +161,16 @@ pub async fn roll_back(
 ) -> Result<Response, Problem> {
     let message = query.message()?;
     let (bytes, _held) = read_body(request).await?;
-    let wanted = if bytes.iter().all(u8::is_ascii_whitespace) {
+    let bytes = bytes.trim_ascii();
+    let wanted = if bytes.is_empty() {
         Rollback::default()
+    } else if bytes.len() > ROLLBACK_LIMIT {
+        let detail = format!("the body has more than {ROLLBACK_LIMIT} bytes; send {{\"revision\": NUMBER}}");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
     } else {
         let parsed: Result<Object<Rollback>, String> = match Syntax::of(&headers) {
-            Ok(Syntax::Yaml) => yaml_serde::from_slice(&bytes).map_err(|error| error.to_string()),
-            _ => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+            Ok(Syntax::Yaml) => yaml_serde::from_slice(bytes).map_err(|error| error.to_string()),
+            _ => serde_json::from_slice(bytes).map_err(|error| error.to_string()),
         };
         parsed
             .map_err(|error| {

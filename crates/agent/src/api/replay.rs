@@ -1,5 +1,7 @@
 //! `POST /v1/replay`: a configuration and captures in, the document of a window over their packets out.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -36,7 +38,8 @@ pub async fn replay(
     request: Body,
 ) -> Result<Response, Problem> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    let _place = api.engine.replays.take().await.map_err(EngineError::from)?;
+    // The place is that of the work, which may go on for a moment when the client has gone.
+    let place = Arc::new(api.engine.replays.take().await.map_err(EngineError::from)?);
     let mut parts = Multipart::new(request.into_data_stream(), boundary(&headers)?);
     let (mut config, mut captures) = (None, Captures { capture: None, egress: None });
     let mut room = api.engine.ledger.limits.max_capture_bytes;
@@ -62,7 +65,7 @@ pub async fn replay(
         return Err(missing(CAPTURE));
     }
     let name = probe_name(&config);
-    let delivery = api.engine.replay(&name, config, &principal, captures).await?;
+    let delivery = api.engine.replay(&name, config, &principal, captures, place).await?;
     let ran = delivery.replay.as_ref().map(|replay| replay.ran).unwrap_or_default();
     let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
     Ok(([("server-timing", timing)], document(api, delivery, &allowed).await?).into_response())
@@ -91,7 +94,7 @@ async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocume
         held.add(piece.len())?;
         bytes.extend_from_slice(&piece);
     }
-    let config = parse_config(if is_yaml { Syntax::Yaml } else { Syntax::Json }, &bytes)?;
+    let config = parse_config(if is_yaml { Syntax::Yaml } else { Syntax::Json }, bytes).await?;
     notes.set(&probe_name(&config), &config);
     Ok((config, held))
 }

@@ -42,23 +42,40 @@ fn complete(routes: Router<Api>, api: Api, guard: impl FnOnce(Router<Api>) -> Ro
         .with_state(api)
 }
 
-/// Refuses requests to `--listen-metrics` that a page of another server has sent.
+/// Refuses requests to `--listen-metrics` that a page of another server has sent. Records what comes to nothing: what is
+/// served there is for everybody, and asked for all the time.
 async fn check_target(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let Some(peer) = request.extensions().get::<Peer>() else { return unknown_peer() };
-    match api.access.check_target(peer, request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => Problem::from(refusal).into_response(),
+    let (parts, body) = request.into_parts();
+    let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
+    let mut record = Record::begin(api.access.audit(), peer, &parts, None);
+    let is_open = OPEN.contains(&parts.uri.path());
+    let response = match api.access.check_target(peer, &parts.uri, &parts.headers) {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(refusal) => refused(&mut record, refusal),
+    };
+    // A daemon that is not ready says so at a path that is served.
+    let status = response.status();
+    if is_open && (status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE) {
+        record.forget();
+    } else {
+        record.end(status);
     }
+    response
+}
+
+fn refused(record: &mut Record, refusal: Refusal) -> Response {
+    record.refuse(&refusal);
+    Problem::from(refusal).into_response()
 }
 
 /// Hands on requests for the web console, which needs no credential, and records them.
 async fn open(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
-    let record = Record::begin(api.access.audit(), peer, &parts, None);
+    let mut record = Record::begin(api.access.audit(), peer, &parts, None);
     let response = match api.access.check_target(peer, &parts.uri, &parts.headers) {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(refusal) => refused(&mut record, refusal),
     };
     record.end(response.status());
     response
@@ -78,15 +95,19 @@ async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response
     let mut record = Record::begin(api.access.audit(), &peer, &parts, name);
     let path = parts.extensions.get::<MatchedPath>();
     let needed = path.map(|path| routes::needed(&parts.method, path.as_str()));
+    let is_change = path.is_some_and(|path| routes::changes(&parts.method, path.as_str()));
     let response = match admit(&api, &peer, &parts, &body, needed.flatten(), &mut record) {
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(refusal) => refused(&mut record, refusal),
         // A handler may take more methods than the table says, which has no role for them.
         Ok(_) if needed == Some(None) => routes::method_not_allowed().await.into_response(),
-        Ok(principal) => {
-            parts.extensions.insert(principal);
-            parts.extensions.insert(record.notes.clone());
-            next.run(Request::from_parts(parts, body)).await
-        }
+        Ok(principal) => match if is_change { record.announce() } else { Ok(()) } {
+            Ok(()) => {
+                parts.extensions.insert(principal);
+                parts.extensions.insert(record.notes.clone());
+                next.run(Request::from_parts(parts, body)).await
+            }
+            Err(error) => Problem::unrecorded(&error).into_response(),
+        },
     };
     record.end(response.status());
     response

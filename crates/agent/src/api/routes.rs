@@ -41,6 +41,7 @@ const EVENTS: &str = "/v1/probes/{name}/events";
 const REVISIONS: &str = "/v1/probes/{name}/revisions";
 /// The route whose body has parts.
 pub const REPLAY: &str = "/v1/replay";
+const VALIDATE: &str = "/v1/validate";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
 use Role::{Collector, Operator, Viewer};
@@ -54,7 +55,7 @@ pub const ROUTES: &[Route] = &[
     route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429, 507], || delete(probes::delete)),
     route("GET", REVISIONS, Operator, &[200, 400, 404], || get(probes::revisions)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
-    route("POST", "/v1/validate", Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
+    route("POST", VALIDATE, Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
     route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
@@ -62,8 +63,8 @@ pub const ROUTES: &[Route] = &[
     route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),
-    route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409], || get(events::events).head(method_not_allowed)),
-    route("GET", "/v1/changes", Viewer, &[200, 400, 404], || get(changes::changes).head(method_not_allowed)),
+    route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409, 429], || get(events::events).head(method_not_allowed)),
+    route("GET", "/v1/changes", Viewer, &[200, 400, 404, 429], || get(changes::changes).head(method_not_allowed)),
     route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),
     route("GET", "/metrics", Collector, &[200], || get(scrape::scrape).head(method_not_allowed)),
     route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),
@@ -109,6 +110,11 @@ pub fn router(routes: impl Iterator<Item = &'static Route>) -> Router<Api> {
 pub fn needed(method: &Method, path: &str) -> Option<Role> {
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     ROUTES.iter().find(|route| route.method == method && route.path == path).map(|route| route.role)
+}
+
+/// Tells whether a request is to change probes or windows.
+pub fn changes(method: &Method, path: &str) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && ![VALIDATE, REPLAY].contains(&path)
 }
 
 pub async fn method_not_allowed() -> Problem {

@@ -22,6 +22,7 @@ use crate::engine::deploy::history::History;
 use crate::engine::deploy::trials::Trials;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
+use crate::engine::events::herald::Herald;
 use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
 use crate::engine::events::stream::EventStream;
 use crate::engine::placement::Namespace;
@@ -34,11 +35,12 @@ use crate::engine::window::delivery::Delivery;
 use crate::limits::ledger::Ledger;
 use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
+use crate::limits::streams::Streams;
 use crate::store::Store;
 use crate::store::spool::Spool;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
-use twinprobe_config::ProbeConfig;
+use twinprobe_config::{ProbeConfig, check_netns};
 use twinprobe_serve::{Principal, Role, Who};
 
 /// All probes of this daemon.
@@ -52,6 +54,8 @@ pub struct Engine {
     pub windows: WindowStore,
     pub expired: Expired,
     pub events: EventLoop,
+    pub herald: Herald,
+    pub streams: Arc<Streams>,
     pub telemetry: Telemetry,
     pub ledger: Arc<Ledger>,
     pub trials: Arc<Trials>,
@@ -99,6 +103,8 @@ impl Engine {
             windows,
             expired: Expired::default(),
             events: EventLoop::default(),
+            herald: Herald::default(),
+            streams: Streams::new(limits.max_streams),
             trials: Arc::default(),
             telemetry: Telemetry::default(),
             compilations: Queue::new("compilations", "--max-compilations", places(limits.max_compilations)),
@@ -151,7 +157,7 @@ impl Engine {
         }
         let old = self.get(&name).ok();
         let place = old.is_none().then(|| self.ledger.create(&name, &self.probes)).transpose()?;
-        let loaded = self.load(&config, first, old).await?;
+        let mut loaded = self.load(&config, first, old).await?;
         self.change(move |engine| {
             let (_turn, _place) = (turn, place);
             // An attachment made now would outlive a daemon that is to leave nothing behind.
@@ -167,7 +173,7 @@ impl Engine {
                 lease: lease(),
                 ..history
             };
-            let history = match (cause, &old) {
+            let mut history = match (cause, &old) {
                 (Cause::Start(stored), _) => {
                     let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id).or_else(lease);
                     History { revision: stored.revision.max(1), lease, ..History::of(&stored)? }
@@ -178,6 +184,9 @@ impl Engine {
                 }
                 (Cause::Request(who, message), None) => pushed(who, message, History::new()?),
             };
+            if first {
+                history.dropped = engine.find_room(&name, history.revision, &document, &mut loaded)?;
+            }
             let (revision, pushed_by) = (history.revision, history.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), history);
             // Objects are without use once they are replaced, or if their probe was refused, but not after a creation.
@@ -343,6 +352,7 @@ impl Engine {
 /// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
 pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
+    check_netns(document)?;
     if config.directions().any(|(_, direction)| direction.attach.verdict == Verdict::Enforce) {
         by.need(Role::Admin)?;
     }

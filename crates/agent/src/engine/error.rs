@@ -1,5 +1,6 @@
 //! The reasons why a request could not be answered.
 
+use std::error::Error;
 use std::io::{self, ErrorKind};
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
@@ -8,7 +9,9 @@ use twinprobe_windows::{BaseError, WindowError};
 
 use crate::engine::turns::Crowded;
 use crate::limits::queue::Busy;
+use crate::limits::streams::TooManyStreams;
 use crate::store::files::StoreError;
+use crate::store::room::RoomError;
 use twinprobe_serve::Refusal;
 
 /// An error after which the rest of a table can't be read.
@@ -32,6 +35,8 @@ pub enum EngineError {
     Busy(#[from] Busy),
     #[error(transparent)]
     Crowded(#[from] Crowded),
+    #[error(transparent)]
+    Streams(#[from] TooManyStreams),
     /// The request conflicts with the present state of the probe or of its interfaces.
     #[error("{0}")]
     Conflict(String),
@@ -48,6 +53,9 @@ pub enum EngineError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The disk, or what probes may take of it, is full.
+    #[error("{0}")]
+    NoRoom(String),
     #[error("the maps could not be read: {0}")]
     Broken(#[from] Broken),
     #[error("probe {0} has no windows: reading its metrics resets nothing; snapshot or init does")]
@@ -81,13 +89,28 @@ pub enum EngineError {
 impl EngineError {
     /// True if the disk or its quota is full.
     pub fn is_full(&self) -> bool {
-        let kind = match self {
-            Self::Close(CloseError::Store(error)) | Self::Spool(error) => error.kind(),
-            Self::Store(StoreError::Write { source, .. } | StoreError::Io { source, .. }) => source.kind(),
-            Self::NotWritten { kind, .. } => *kind,
-            _ => return false,
-        };
-        matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+        match self {
+            Self::NoRoom(_) => true,
+            Self::NotWritten { kind, .. } => is_full(*kind),
+            Self::Spool(error) => is_full(error.kind()),
+            // The kernel says the same of its own tables.
+            Self::Kernel(_) | Self::Close(CloseError::Kernel(_)) | Self::Replay(_) => false,
+            error => is_caused_by_full(error),
+        }
+    }
+}
+
+const fn is_full(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Tells whether a full disk is among the causes of an error.
+fn is_caused_by_full(error: &(dyn Error + 'static)) -> bool {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) if is_full(error.kind()) => true,
+        // An error of this kind does not count the one in it as its cause.
+        Some(error) => error.get_ref().is_some_and(|inner| is_caused_by_full(inner)),
+        None => error.source().is_some_and(is_caused_by_full),
     }
 }
 
@@ -96,6 +119,16 @@ impl From<CloseError> for EngineError {
         match error {
             CloseError::Kernel(error) => Self::Kernel(error),
             error => Self::Close(error),
+        }
+    }
+}
+
+impl From<RoomError> for EngineError {
+    fn from(error: RoomError) -> Self {
+        match error {
+            RoomError::NoRoom(message) => Self::NoRoom(message),
+            RoomError::Store(error) => Self::Store(error),
+            RoomError::Disk(error) => Self::Spool(error),
         }
     }
 }

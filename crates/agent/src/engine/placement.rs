@@ -48,11 +48,18 @@ struct Unlisted {
     gone: bool,
 }
 
+impl Unlisted {
+    /// To a request a namespace that the daemon may not enter is one that is not there.
+    fn is_denied(&self) -> bool {
+        self.error.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 /// Returns the interfaces that exist now. Without `first`, missing interfaces are waited for, whatever the
 /// configuration says. May have to wait for the namespace's path.
 pub fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Rejection> {
     let listed = listing(config.netns());
-    let unlisted = listed.as_ref().err().filter(|unlisted| !unlisted.gone);
+    let unlisted = listed.as_ref().err().filter(|unlisted| !(unlisted.gone || first && unlisted.is_denied()));
     let unlisted = unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
     if let Some(reason) = unlisted.as_ref().filter(|_| first) {
         let field = if config.netns.is_some() { "netns" } else { "interface" };
@@ -247,7 +254,7 @@ mod tests {
 
     #[test]
     fn everything_waits_for_the_namespace() {
-        let text = "the network namespace /run/netns/x does not exist";
+        let text = "there is no network namespace /run/netns/x that can be opened";
         let error = io::Error::new(io::ErrorKind::NotFound, text);
         let patch = json!({ "interfaces": ["veth*", "eth0"], "netns": "/run/netns/x" });
         let placement = place(&config(&patch), Err(&error));

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use twinprobe_cli::{ProbeFile, read_file};
-use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_kernel::private;
 
 /// The endings of the names of probe files. Others are sources, or of no concern.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -20,17 +20,34 @@ pub struct Contents {
     pub broken: BTreeMap<String, String>,
 }
 
-/// Reads a directory. The probes of a file that has a mistake are unknown; other files are used.
+/// Reads a directory, which other users must not be able to change. The probes of a file that has a mistake are unknown; other files are used.
 pub fn read(directory: &Path) -> io::Result<Contents> {
+    private::trusted(directory)?;
     let mut contents = Contents::default();
     for (name, path) in paths(directory)? {
-        match read_file(&path) {
+        match trusted(&path) {
             Ok(probes) => drop(contents.files.insert(name, probes)),
-            Err(error) => drop(contents.broken.insert(name, with_causes(&error))),
+            Err(error) => drop(contents.broken.insert(name, format!("{error:#}"))),
         }
     }
     contents.refuse_common_names();
     Ok(contents)
+}
+
+/// Reads a file that other users can't change, nor its sources.
+fn trusted(path: &Path) -> Result<Vec<ProbeFile>, anyhow::Error> {
+    private::trusted(path)?;
+    let probes = read_file(path)?;
+    for ProbeFile { sources, .. } in &probes {
+        for file in [&sources.ingress, &sources.egress]
+            .into_iter()
+            .flatten()
+            .filter_map(|source| source.file.as_ref())
+        {
+            private::trusted(Path::new(file))?;
+        }
+    }
+    Ok(probes)
 }
 
 fn paths(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {

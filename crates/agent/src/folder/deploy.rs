@@ -1,12 +1,18 @@
 //! `serve --probes DIR`: the probes of a directory are deployed at the start and when files change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use twinprobe_serve::{Principal, Role, Who};
+use axum::http::StatusCode;
+use twinprobe_cli::ProbeFile;
+use twinprobe_kernel::private;
+use twinprobe_serve::{AuditLog, Principal, Record, Role, Who};
 
+use crate::api::error::Problem;
 use crate::engine::conditions::Conditions;
+use crate::engine::deploy::cause::Deployed;
 use crate::engine::engine::Engine;
 use crate::engine::error::describe;
 use crate::folder::changes::Changes;
@@ -22,6 +28,14 @@ pub struct FolderOptions {
     pub probes_removed: Removed,
 }
 
+impl FolderOptions {
+    /// Fails if other users could change the directory. One that is not there may come later.
+    pub fn check(&self) -> io::Result<()> {
+        let checked = self.probes.as_deref().map_or(Ok(()), private::trusted);
+        checked.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    }
+}
+
 /// The fate of a probe whose file is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Removed {
@@ -35,6 +49,7 @@ pub enum Removed {
 #[derive(Debug)]
 struct Folder {
     engine: Arc<Engine>,
+    audit: Option<Arc<AuditLog>>,
     directory: PathBuf,
     removed: Removed,
     /// The contents that were last looked at.
@@ -44,10 +59,10 @@ struct Folder {
 }
 
 /// Deploys the probes of the directory, now and whenever it changes. Never ends.
-pub async fn follow(engine: Arc<Engine>, directory: PathBuf, removed: Removed) {
+pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, directory: PathBuf, removed: Removed) {
     let mut changes = Changes::of_directories(vec![directory.clone()]);
     let (seen, failures) = Default::default();
-    let mut folder = Folder { engine, directory, removed, seen, failures };
+    let mut folder = Folder { engine, audit, directory, removed, seen, failures };
     loop {
         folder.look().await;
         changes.next().await;
@@ -72,16 +87,21 @@ impl Folder {
             if self.seen.files.get(file) == Some(probes) && !self.failures.contains_key(file) {
                 continue;
             }
-            let (owner, always, mut failed) = (owner(file), Conditions::default(), Vec::new());
+            let (mut records, mut failed) = (Vec::new(), Vec::new());
             for probe in probes {
-                let put = self.engine.put(&probe.name, probe.config.clone(), &owner, None, &always);
-                if let Err(error) = put.await {
-                    failed.push(format!("{}: {}", probe.name, describe(&error)));
-                }
+                let (record, error) = self.put(file, probe).await;
+                records.push(record);
+                failed.extend(error);
             }
-            match &failed[..] {
-                [] => self.succeed(file),
-                _ => self.fail(file, failed.join("; ")),
+            let reason = (!failed.is_empty()).then(|| failed.join("; "));
+            // What fails is tried again and again, and recorded once.
+            let is_known = reason.is_some() && self.failures.get(file) == reason.as_ref();
+            for (record, status) in records {
+                if is_known { record.forget() } else { record.end(status) }
+            }
+            match reason {
+                None => self.succeed(file),
+                Some(reason) => self.fail(file, reason),
             }
         }
         if self.removed == Removed::Remove {
@@ -96,15 +116,53 @@ impl Folder {
         self.seen = contents;
     }
 
+    /// Deploys a probe of a file. Returns the record with its outcome, and the reason for a failure.
+    async fn put(&self, file: &str, probe: &ProbeFile) -> ((Record, StatusCode), Option<String>) {
+        let (owner, name) = (owner(file), &probe.name);
+        let mut record = self.record("PUT", file, name);
+        record.notes.set(name, &probe.config);
+        if let Err(error) = record.announce() {
+            return (
+                (record, Problem::unrecorded(&error).status()),
+                Some(format!("{name}: {UNRECORDED}: {error}")),
+            );
+        }
+        let always = Conditions::default();
+        match self.engine.put(name, probe.config.clone(), &owner, None, &always).await {
+            Ok((Deployed::Created, _)) => ((record, StatusCode::CREATED), None),
+            Ok(_) => ((record, StatusCode::OK), None),
+            Err(error) => {
+                let reason = format!("{name}: {}", describe(&error));
+                ((record, Problem::from(error).status()), Some(reason))
+            }
+        }
+    }
+
+    /// The record of a change that a file makes, as if a request had asked for it.
+    fn record(&self, method: &str, file: &str, probe: &str) -> Record {
+        let (path, what) = (self.directory.join(file), format!("{method} /v1/probes/{probe}"));
+        Record::of_file(self.audit.clone(), &owner(file), &path, what, probe)
+    }
+
     /// Removes the probes that files have deployed and that no file has any more; none, while a file can't be read.
     async fn remove(&mut self, contents: &Contents) {
         for probe in self.engine.list() {
             let from = probe.stored.pushed_by.as_deref().and_then(|sender| sender.strip_prefix(OWNER));
             let Some(file) = from.filter(|_| !contents.may_have(&probe.name)) else { continue };
+            let mut record = self.record("DELETE", file, &probe.name);
+            if let Err(error) = record.announce() {
+                tracing::warn!(probe = probe.name, file, %error, "not removed: {UNRECORDED}");
+                record.end(Problem::unrecorded(&error).status());
+                continue;
+            }
             match self.engine.delete(&probe.name, &Conditions::default()).await {
-                Ok(()) => tracing::info!(probe = probe.name, file, "removed, since its file is gone"),
+                Ok(()) => {
+                    record.end(StatusCode::NO_CONTENT);
+                    tracing::info!(probe = probe.name, file, "removed, since its file is gone");
+                }
                 Err(error) => {
                     tracing::warn!(probe = probe.name, file, error = describe(&error), "not removed");
+                    record.end(Problem::from(error).status());
                 }
             }
         }
@@ -126,6 +184,8 @@ impl Folder {
     }
 }
 
+/// Why a change is not made with `--audit-required`.
+const UNRECORDED: &str = "the change can't be recorded in the file of --audit-log";
 /// The beginning of the sender of probes that files have deployed.
 const OWNER: &str = "file:";
 

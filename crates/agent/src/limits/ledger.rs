@@ -8,6 +8,7 @@ use twinprobe_client::{ConfigDocument, DirectionDocument};
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_kernel::Footprint;
 
+use crate::limits::descriptors::Descriptors;
 use crate::limits::options::Limits;
 
 /// The limits, and what is taken.
@@ -23,6 +24,8 @@ pub struct Ledger {
 struct Taken {
     map_bytes: u64,
     programs: u64,
+    /// The descriptors of maps and programs.
+    descriptors: u64,
 }
 
 /// A part of what is taken. Dropping it gives it back.
@@ -37,6 +40,7 @@ impl Drop for Share {
         let mut all = self.ledger.taken.lock();
         all.map_bytes -= self.taken.map_bytes;
         all.programs -= self.taken.programs;
+        all.descriptors -= self.taken.descriptors;
     }
 }
 
@@ -153,6 +157,10 @@ impl Ledger {
             );
             refuse(None, message);
         }
+        let descriptors = needed.maps + needed.programs;
+        if let Some(message) = Descriptors::now().refusal(descriptors, all.descriptors) {
+            refuse(None, message);
+        }
         if !findings.is_empty() {
             return Err(findings.into());
         }
@@ -169,7 +177,9 @@ impl Ledger {
         let map_bytes = needed.map_bytes.min(u64::MAX - all.map_bytes);
         all.map_bytes += map_bytes;
         all.programs += needed.programs;
-        self.share(Taken { map_bytes, programs: needed.programs })
+        let descriptors = needed.maps + needed.programs;
+        all.descriptors += descriptors;
+        self.share(Taken { map_bytes, programs: needed.programs, descriptors })
     }
 
     fn share(self: &Arc<Self>, taken: Taken) -> Share {

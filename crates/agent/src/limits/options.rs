@@ -13,7 +13,11 @@ pub struct Limits {
     pub max_probes: usize,
     /// The memory of a probe's maps, twins counted twice, and of the maps of all probes (the same if it is left out)
     #[arg(long, value_name = "EACH[,ALL]", default_value = "1073741824,4294967296")]
-    pub max_map_bytes: MapBytes,
+    pub max_map_bytes: EachAndAll,
+    /// The room on the disk for a probe's configuration, revisions and compiled sources, and for those of all probes (the
+    /// same if it is left out); beyond it the oldest revisions go
+    #[arg(long, value_name = "EACH[,ALL]", default_value = "67108864,1073741824")]
+    pub max_stored_bytes: EachAndAll,
     /// The largest number of a probe's maps, twins counted twice
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub max_maps: u64,
@@ -41,10 +45,14 @@ pub struct Limits {
     /// The largest size of the captures of a replay, which are on the disk of the state directory meanwhile
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub max_capture_bytes: u64,
+    /// The streams of events and changes that a client may hold open, and all clients together
+    #[arg(long, value_name = "EACH[,ALL]", default_value = "128,1024")]
+    pub max_streams: EachAndAll,
     /// The longest time for the kernel to verify and load the programs of a probe
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000)]
     pub max_verification_ms: u64,
-    /// The room that windows leave free on the disk of the state directory, at most a twentieth of it
+    /// The room that windows leave free on the disk of the state directory, at most a twentieth of it; configurations leave
+    /// twice as much
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub keep_free_bytes: u64,
 }
@@ -60,18 +68,18 @@ fn cpus() -> NonZeroUsize {
     available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The limits of the memory of maps, in bytes.
+/// A limit of each, and one of all together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapBytes {
+pub struct EachAndAll {
     pub each: u64,
     pub all: u64,
 }
 
-impl FromStr for MapBytes {
+impl FromStr for EachAndAll {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number of bytes"));
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
         let (each, all) = text.split_once(',').unwrap_or((text, text));
         Ok(Self { each: number(each)?, all: number(all)? })
     }
@@ -82,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_maps_is_one_number_or_two() {
-        assert_eq!("7".parse(), Ok(MapBytes { each: 7, all: 7 }));
-        assert_eq!("7,9".parse(), Ok(MapBytes { each: 7, all: 9 }));
+    fn limits_are_one_number_or_two() {
+        assert_eq!("7".parse(), Ok(EachAndAll { each: 7, all: 7 }));
+        assert_eq!("7,9".parse(), Ok(EachAndAll { each: 7, all: 9 }));
         for bad in ["", ",", "7,", ",7", "7,8,9", "-1", "1MiB"] {
-            assert!(bad.parse::<MapBytes>().is_err(), "{bad}");
+            assert!(bad.parse::<EachAndAll>().is_err(), "{bad}");
         }
     }
 }

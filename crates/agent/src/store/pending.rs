@@ -3,6 +3,7 @@
 use twinprobe_store::{OptionalExtension as _, params};
 
 use crate::store::files::StoreError;
+use crate::store::room::Dropped;
 use crate::store::{REVISIONS, Store, format};
 
 /// A probe's state that is not the stored one yet. Dropping the value discards the state.
@@ -16,13 +17,15 @@ pub struct Pending<'a> {
     pub record: Vec<u8>,
     /// The record of the revision; `None` if the store has it.
     pub revision: Option<Vec<u8>>,
+    /// The revisions that go with the commit.
+    pub dropped: Dropped,
 }
 
 impl Pending<'_> {
     /// Makes the state the stored one. After an error the store is what it was before, and the kernel is brought back to
     /// that as well.
     pub fn commit(self) -> Result<(), StoreError> {
-        let Self { store, name, number, record, revision } = self;
+        let Self { store, name, number, record, revision, dropped } = self;
         let old = store.read("a probe", |connection| {
             let mut statement = connection.prepare_cached("SELECT record FROM probes WHERE name = ?1")?;
             statement.query_row([&name], |row| row.get::<_, Vec<u8>>(0)).optional()
@@ -40,14 +43,19 @@ impl Pending<'_> {
                     [&name],
                 )?;
             }
+            // What goes comes first: it leaves room in the file for what comes.
+            let old = number.saturating_sub(REVISIONS);
+            let gone = dropped.0.iter().map(|(name, last)| (name, *last)).chain([(&name, old)]);
+            for (name, last) in gone {
+                connection
+                    .prepare_cached("DELETE FROM revisions WHERE name = ?1 AND revision <= ?2")?
+                    .execute(params![name, last])?;
+            }
             if let Some(revision) = &revision {
                 connection
                     .prepare_cached("INSERT OR REPLACE INTO revisions VALUES (?1, ?2, ?3)")?
                     .execute(params![name, number, revision])?;
             }
-            connection
-                .prepare_cached("DELETE FROM revisions WHERE name = ?1 AND revision <= ?2")?
-                .execute(params![name, number.saturating_sub(REVISIONS)])?;
             // The probe takes over the windows of an expired one of its name.
             connection.prepare_cached("DELETE FROM expired WHERE name = ?1")?.execute([&name])?;
             connection

@@ -4,8 +4,31 @@ use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
 
+use rustix::fs::StatVfs;
+
 /// The room that is left free on the disk is at most this part of the disk, as for windows.
 const KEEP_FREE_PART: u64 = 20;
+
+/// The room of a file system, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub free: u64,
+    /// The room that is to stay free.
+    pub keep_free: u64,
+}
+
+impl Room {
+    fn of(system: &StatVfs, keep_free: u64) -> Self {
+        let all = system.f_blocks.saturating_mul(system.f_frsize);
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        Self { free, keep_free: keep_free.min(all / KEEP_FREE_PART) }
+    }
+}
+
+/// Returns the room of the file system of a directory.
+pub fn room(directory: &Path, keep_free: u64) -> io::Result<Room> {
+    Ok(Room::of(&rustix::fs::statvfs(directory)?, keep_free))
+}
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -21,9 +44,7 @@ impl Spool {
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let system = rustix::fs::fstatvfs(&self.file)?;
-        let free = system.f_bavail.saturating_mul(system.f_frsize);
-        let keep_free = self.keep_free.min(system.f_blocks.saturating_mul(system.f_frsize) / KEEP_FREE_PART);
+        let Room { free, keep_free } = Room::of(&rustix::fs::fstatvfs(&self.file)?, self.keep_free);
         if free < keep_free.saturating_add(bytes.len() as u64) {
             let reason = format!("No space left on device: {free} bytes are free, {keep_free} stay free");
             return Err(io::Error::new(io::ErrorKind::StorageFull, reason));

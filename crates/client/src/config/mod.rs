@@ -1,4 +1,5 @@
 //! A probe's configuration as clients write it.
 
+pub mod bounds;
 pub mod document;
 pub mod parse;

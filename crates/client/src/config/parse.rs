@@ -4,6 +4,7 @@
 use serde::de::IgnoredAny;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 
+use super::bounds::{check_json, check_yaml};
 use super::document::{ConfigDocument, Object};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +20,7 @@ pub enum ParseError {
 /// Reads one configuration from JSON.
 pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
     let text = text_of(bytes)?;
+    check_json(text)?;
     // The syntax of the whole text is checked first: an unknown field early in a truncated body is still a 400.
     serde_json::from_str::<IgnoredAny>(text).map_err(|error| malformed(&error))?;
     let mut json = serde_json::Deserializer::from_str(text);
@@ -36,6 +38,7 @@ pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
 /// Reads one configuration from YAML, by the same rules.
 pub fn parse_yaml(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
     let text = text_of(bytes)?;
+    check_yaml(text)?;
     let malformed = |error: yaml_serde::Error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         ParseError::Malformed {

@@ -187,9 +187,19 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
         findings.add(field, "calls is for the dialect bcc; in a source for libbpf call the function itself");
         return calls;
     }
+    if !findings.fits(&field, document.len()) {
+        return calls;
+    }
     for (table, slots) in document {
         if !names::is_c_identifier(table) {
             findings.add(&field, format!("{} is no name of a table of programs", names::quote(table)));
+            continue;
+        }
+        if slots.len() > CALLS_LIMIT {
+            findings.add(
+                format!("{field}.{table}"),
+                format!("{} slots have functions; {CALLS_LIMIT} are the limit", slots.len()),
+            );
             continue;
         }
         let programs = calls.entry(table.clone()).or_default();
@@ -209,12 +219,6 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
                 }
                 Some(number) => drop(programs.insert(number, function.clone())),
             }
-        }
-        if slots.len() > CALLS_LIMIT {
-            findings.add(
-                format!("{field}.{table}"),
-                format!("{} slots have functions; {CALLS_LIMIT} are the limit", slots.len()),
-            );
         }
     }
     calls

@@ -1,19 +1,50 @@
 //! Findings, and the settings that a direction or a metric takes over from its probe.
 
 use twinprobe_client::ConfigDocument;
-use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Position;
 use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::validate::names;
 
+/// The number of entries that a list or an object of a configuration may have. What is configured has some dozens at most,
+/// and each entry takes time wherever the configuration is read.
+pub const ENTRIES_LIMIT: usize = 1024;
+/// The number of mistakes that are reported.
+const REPORTED: usize = 256;
+
 /// The mistakes found so far, each at a field of the configuration.
 #[derive(Default)]
-pub struct Findings(pub Vec<Finding>);
+pub struct Findings {
+    reported: Vec<Finding>,
+    /// The number of mistakes that are more than a report may have.
+    more: usize,
+}
 
 impl Findings {
     pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Finding::config(field, message));
+        if self.reported.len() < REPORTED {
+            self.reported.push(Finding::config(field, message));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Returns all mistakes as a refusal; an error if there are some.
+    pub fn refuse(mut self) -> Result<(), Rejection> {
+        if self.more > 0 {
+            let message = format!("{} more mistakes are not shown; correct these first", self.more);
+            self.reported.push(Finding { field: None, ..Finding::config("", message) });
+        }
+        if self.reported.is_empty() { Ok(()) } else { Err(self.reported.into()) }
+    }
+
+    /// Tells whether a list or an object is short enough to be looked at. One that is too long is a mistake.
+    pub fn fits(&mut self, field: &str, entries: usize) -> bool {
+        if entries > ENTRIES_LIMIT {
+            self.add(field, format!("{entries} entries are too many; {ENTRIES_LIMIT} are the limit"));
+        }
+        entries <= ENTRIES_LIMIT
     }
 
     /// Returns the choice called `name`; `None` if the field is left out, or has a name of no choice, which is a

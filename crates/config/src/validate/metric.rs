@@ -22,6 +22,9 @@ pub fn check_all(
     defaults: &Defaults,
     findings: &mut Findings,
 ) -> Vec<MetricConfig> {
+    if !findings.fits(&format!("{at}.metrics"), documents.len()) {
+        return Vec::new();
+    }
     let mut by_name = HashSet::new();
     let mut metrics = Vec::with_capacity(documents.len());
     for (i, document) in documents.iter().enumerate() {
@@ -126,14 +129,16 @@ fn check_map(map: Option<&str>) -> Result<(), String> {
 }
 
 fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> MergeRules {
-    let mut rule = |at: &str, name: &str| {
+    let rule = |findings: &mut Findings, at: &str, name: &str| {
         findings.choose(at, "merge rule", Some(name), &MergeRule::NAMES).unwrap_or_default()
     };
     match document {
-        MergeDocument::Whole(name) => rule(at, name).into(),
+        MergeDocument::Whole(name) => rule(findings, at, name).into(),
+        MergeDocument::Fields(fields) if !findings.fits(at, fields.len()) => MergeRules::default(),
         MergeDocument::Fields(fields) => {
-            let fields =
-                fields.iter().map(|(field, name)| (field.clone(), rule(&format!("{at}.{field}"), name)));
+            let fields = fields
+                .iter()
+                .map(|(field, name)| (field.clone(), rule(findings, &format!("{at}.{field}"), name)));
             MergeRules { fields: fields.collect(), ..MergeRules::default() }
         }
     }

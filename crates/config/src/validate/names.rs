@@ -89,6 +89,22 @@ pub fn netns(path: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the path of a network namespace is at one of the places where there are such: whoever may name any path
+/// learns by the answers what is there.
+pub fn place_of_netns(path: &str) -> Result<(), String> {
+    let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|directory| path.strip_prefix(directory));
+    let pid = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/ns/net"));
+    let is_name = |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+    let is_pid = |pid: &str| pid == "self" || !pid.is_empty() && pid.bytes().all(|c| c.is_ascii_digit());
+    if name.is_some_and(is_name) || pid.is_some_and(is_pid) {
+        return Ok(());
+    }
+    let quoted = quote(path);
+    Err(format!(
+        "{quoted} is no place of network namespaces; give /run/netns/NAME, see ip netns, or /proc/PID/ns/net"
+    ))
+}
+
 /// Reads a duration. `what` names it in a message, and `limits` are the text of `possible`.
 pub fn duration(
     text: &str,

@@ -31,6 +31,14 @@ pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection
     }
 }
 
+/// Refuses a document whose network namespace is at a place that no request may name. Stored configurations of earlier
+/// versions may have other places, and go on.
+pub fn check_netns(document: &ConfigDocument) -> Result<(), Rejection> {
+    let path = document.netns.as_deref();
+    let checked = path.map_or(Ok(()), names::place_of_netns);
+    checked.map_err(|message| Finding::config("netns", message).into())
+}
+
 impl ProbeConfig {
     /// Checks everything that can be checked without compiling, and reports all mistakes at once.
     pub fn validate(name: &str, document: &ConfigDocument) -> Result<Self, Rejection> {
@@ -39,7 +47,7 @@ impl ProbeConfig {
             findings.add("name", names::probe_name_rule(name));
         }
         if let Err(rejection) = check_name(name, document) {
-            findings.0.extend(rejection.findings);
+            rejection.findings.into_iter().for_each(|finding| findings.add("name", finding.message));
         }
         let interfaces = interfaces(document, &mut findings);
         if let Some(Err(message)) = document.netns.as_deref().map(names::netns) {
@@ -65,9 +73,7 @@ impl ProbeConfig {
         let labels = document.labels.clone().unwrap_or_default();
         labels::check(&labels, &mut findings);
         labels::check_keys(document, &mut findings);
-        if !findings.0.is_empty() {
-            return Err(findings.0.into());
-        }
+        findings.refuse()?;
         Ok(Self {
             name: name.to_owned(),
             interfaces,
@@ -102,6 +108,9 @@ fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfa
         (None, Some(list)) => {
             if list.is_empty() {
                 findings.add("interfaces", "the list is empty; at least one interface is needed");
+            }
+            if !findings.fits("interfaces", list.len()) {
+                return Vec::new();
             }
             let mut seen = BTreeSet::new();
             let mut patterns = Vec::with_capacity(list.len());

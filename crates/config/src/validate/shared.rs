@@ -12,6 +12,9 @@ use crate::validate::names;
 /// Checks `shared_maps` and adds its mistakes to `findings`.
 pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> {
     let shared = document.shared_maps.clone().unwrap_or_default();
+    if !findings.fits("shared_maps", shared.len()) {
+        return Vec::new();
+    }
     if !shared.is_empty() && (document.ingress.is_none() || document.egress.is_none()) {
         let message =
             "ingress and egress share the maps, so both are needed; add the other, or leave shared_maps out";

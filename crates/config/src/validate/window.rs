@@ -51,6 +51,7 @@ fn check_collectors(collectors: &[String], findings: &mut Findings) {
     if collectors.len() > MOST_COLLECTORS {
         let message = format!("{} collectors are too many; {MOST_COLLECTORS} are possible", collectors.len());
         findings.add("window.collectors", message);
+        return;
     }
     let mut seen = BTreeSet::new();
     for (index, name) in collectors.iter().enumerate() {

@@ -59,7 +59,6 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         | Act::StoresAddress
         | Act::ShowsAddress(_)
         | Act::ReturnsAddress
-        | Act::ComparesAddress
         | Act::AddsToWalk(_)
         | Act::StartsAgain
         | Act::Unaligned
@@ -165,9 +164,6 @@ fn describe(act: &Act) -> String {
         ),
         Act::ReturnsAddress => {
             "the program returns a pointer, or a number that was made of one; return a verdict".into()
-        }
-        Act::ComparesAddress => {
-            format!("the program compares {ADDRESS} with a number; compare pointers with each other, or with 0")
         }
         Act::AddsToWalk(helper) => format!(
             "{helper} may add entries to a map while bpf_for_each_map_elem goes through them, which may never end; write \

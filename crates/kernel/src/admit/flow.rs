@@ -26,9 +26,6 @@ const MAX_FRAMES: usize = 8;
 /// The most instructions that are followed, and registers that are remembered: some seconds, and some 100 MB.
 const MAX_EFFORT: usize = 4_000_000;
 
-/// The code of `may_goto`.
-const MAY_GOTO: u8 = 0xe5;
-
 /// Returns what a program of this kind may do at which of its instructions. `maps` are those that instructions refer to by
 /// their index.
 pub fn acts(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> BTreeMap<Index, Act> {
@@ -174,10 +171,7 @@ impl Flow<'_> {
                 return Next::OrExit(next);
             }
             Instruction::Jump(target) => return Next::At(target),
-            Instruction::Branch(target) => {
-                self.compare(at, state);
-                return Next::Both(next, target);
-            }
+            Instruction::Branch(target) => return Next::Both(next, target),
             Instruction::CallHelper(helpers::POISON) => return Next::Nowhere,
             Instruction::CallHelper(number) => return self.helper(at, state, number, next),
             Instruction::Call(entry) => match self.call(at, state, entry, &state.arguments()) {

@@ -7,6 +7,7 @@
 //! | `references` | the references to maps and functions that the source itself has written |
 //! | `maps` | the types and flags of maps that a probe may have |
 //! | `flow` | the data flow through a program, and what its instructions may do by that |
+//! | `verdicts` | the verdicts that a program can return, for the dispatcher |
 //! | `work` | the work for one packet of programs with loops that the verifier does not follow to their end |
 //! | `instruction`, `value`, `state`, `packet`, `helpers` | what the flow is made of |
 
@@ -21,4 +22,5 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 pub mod value;
+pub mod verdicts;
 pub mod work;

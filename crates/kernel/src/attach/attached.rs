@@ -251,7 +251,7 @@ impl Attached {
         replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let loaded = &self.directions[direction];
-        let AttachRequest { hook, verdict, sample, xdp_mode, priority, .. } = loaded.plan.attach;
+        let AttachRequest { verdict, sample, xdp_mode, priority, .. } = loaded.plan.attach;
         let addition = Addition {
             owner: self.owner,
             rank: Rank { priority: priority.into(), order: self.record.order },
@@ -259,7 +259,7 @@ impl Attached {
             epoch: &self.epoch,
             verdict,
             sample,
-            stands: loaded.plan.verdicts.stand(hook, verdict),
+            stands: loaded.stands(),
             xdp_mode,
         };
         self.host.dispatchers.add(place, &addition, replaces)

@@ -1,22 +1,22 @@
 //! Expedited grace periods of RCU, while probes are attached and removed. The kernel waits for a grace period for each
 //! TCX link that it makes or removes, under the lock of all interfaces, and for each program that is new to XDP: 8 to
 //! 15 ms, or 0.2 ms if it interrupts the CPUs instead of waiting for them. `/sys/kernel/rcu_expedited` is the switch for
-//! that, of the whole machine: it is on for the time of a change only, and a daemon that dies meanwhile leaves a note for
-//! the next one.
+//! that, of the whole machine: it is on for the time of a change only.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use crate::crash;
+use crate::attach::expedite_switch::{Need, OFF, Switch};
+use crate::load::pins::boot_id;
 
-const SWITCH: &str = "kernel/rcu_expedited";
-const ON: &str = "1";
-const OFF: &str = "0";
-const NOTE: &str = "rcu_expedited";
+/// The directory of the note of expedited grace periods. It is gone after a boot, as is what it says.
+const RUN: &str = "/run/twinprobe";
+const SYS: &str = "/sys";
+/// The note of earlier versions, in the state directory.
+const OLD_NOTE: &str = "rcu_expedited";
 
 /// The choice whether grace periods are expedited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,10 @@ impl Expedite {
     }
 }
 
-/// The switch, and what this daemon has done to it.
+/// The switch, and what this daemon does to it.
 #[derive(Debug)]
 pub struct GracePeriods {
-    /// `/sys/kernel/rcu_expedited`.
-    switch: PathBuf,
-    /// The file that says that this daemon, or one before it, has turned the switch on in the boot that it names.
-    note: PathBuf,
-    boot: String,
+    switch: Switch,
     state: Mutex<State>,
 }
 
@@ -56,34 +52,59 @@ struct State {
     is_allowed: bool,
     /// The number of changes that are under way.
     changes: usize,
-    /// True if this daemon has turned the switch on.
-    is_ours: bool,
+    /// The need of the changes; `None` if there are none, or if the switch can't be turned.
+    need: Option<Need>,
 }
 
 /// The time of a change, during which grace periods are expedited. They end as they were.
 #[derive(Debug)]
 pub struct Expedited<'a>(&'a GracePeriods);
 
+/// The places of the files that the switch is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    pub sys: &'a Path,
+    pub run: &'a Path,
+    pub state_dir: &'a Path,
+}
+
+impl<'a> Places<'a> {
+    /// The places of this machine, for a daemon of this state directory.
+    pub fn here(state_dir: &'a Path) -> Self {
+        Self { sys: Path::new(SYS), run: Path::new(RUN), state_dir }
+    }
+}
+
+/// Returns the switch if a daemon that has died in a change has left it on. Changes nothing.
+///
+/// # Errors
+/// The files can't be read.
+pub fn left_on() -> io::Result<Option<PathBuf>> {
+    let switch = Switch::new(Path::new(SYS), Path::new(RUN), &boot_id()?);
+    Ok(switch.is_left()?.then_some(switch.path))
+}
+
 impl GracePeriods {
-    /// `sys` is the place of sysfs. Turns the switch off if an earlier daemon of `state_dir` has died in a change.
-    pub fn open(sys: &Path, state_dir: &Path, boot: &str, choice: Expedite) -> Self {
+    /// Turns the switch back if a daemon has died in a change, this one's predecessor or another.
+    pub fn open(places: Places<'_>, boot: &str, choice: Expedite) -> Self {
         let allowed = match choice {
             Expedite::Always => Ok(()),
             Expedite::Never => Err("--expedite never"),
-            Expedite::Auto => expect_no_harm(sys),
+            Expedite::Auto => expect_no_harm(places.sys),
         };
         if let Err(reason) = allowed {
             tracing::info!(reason, "grace periods are not expedited");
         }
-        let state = Mutex::new(State { is_allowed: allowed.is_ok(), changes: 0, is_ours: false });
-        let opened =
-            Self { switch: sys.join(SWITCH), note: state_dir.join(NOTE), boot: boot.to_owned(), state };
-        match fs::read_to_string(&opened.note) {
-            Ok(noted) if noted == opened.boot => opened.turn_off(),
-            Ok(_) => opened.forget(),
-            Err(_) => {}
+        let switch = Switch::new(places.sys, places.run, boot);
+        match switch.mend() {
+            Ok(true) => tracing::warn!(
+                "a daemon that has died had left grace periods expedited; they are not any more"
+            ),
+            Ok(false) => {}
+            Err(error) => switch.report(&error),
         }
-        opened
+        mend_old(&switch, &places.state_dir.join(OLD_NOTE), boot);
+        Self { switch, state: Mutex::new(State { is_allowed: allowed.is_ok(), changes: 0, need: None }) }
     }
 
     /// Expedites grace periods until the answer is dropped, as far as that is possible.
@@ -91,40 +112,19 @@ impl GracePeriods {
         let mut state = self.state.lock();
         state.changes += 1;
         if state.changes == 1 && state.is_allowed {
-            state.is_ours = self.turn_on().unwrap_or_else(|error| {
+            match self.switch.need() {
+                Ok(need) => state.need = Some(need),
+                // Another daemon looks at the switch for longer than anybody should.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // In a container /sys can be read only.
-                tracing::info!(%error, switch = %self.switch.display(), "grace periods can't be expedited");
-                state.is_allowed = false;
-                false
-            });
+                Err(error) => {
+                    let switch = self.switch.path.display();
+                    tracing::info!(%error, %switch, "grace periods can't be expedited");
+                    state.is_allowed = false;
+                }
+            }
         }
         Expedited(self)
-    }
-
-    /// Turns the switch on. Returns false if it was on.
-    fn turn_on(&self) -> io::Result<bool> {
-        if fs::read_to_string(&self.switch)?.trim() != OFF {
-            return Ok(false);
-        }
-        let mut note =
-            File::options().write(true).create(true).truncate(true).mode(0o600).open(&self.note)?;
-        note.write_all(self.boot.as_bytes())?;
-        fs::write(&self.switch, ON).inspect_err(|_| self.forget())?;
-        crash::point("expedited");
-        Ok(true)
-    }
-
-    fn turn_off(&self) {
-        match fs::write(&self.switch, OFF) {
-            Ok(()) => self.forget(),
-            Err(error) => tracing::error!(%error, switch = %self.switch.display(), "write 0 to this file"),
-        }
-    }
-
-    fn forget(&self) {
-        if let Err(error) = fs::remove_file(&self.note) {
-            tracing::error!(%error, note = %self.note.display(), "the note of expedited grace periods stays");
-        }
     }
 }
 
@@ -132,9 +132,28 @@ impl Drop for Expedited<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.changes -= 1;
-        if state.changes == 0 && std::mem::take(&mut state.is_ours) {
-            self.0.turn_off();
+        if state.changes == 0
+            && let Some(need) = state.need.take()
+            && let Err(error) = self.0.switch.release(&need)
+        {
+            self.0.switch.report(&error);
         }
+    }
+}
+
+impl Switch {
+    fn report(&self, error: &io::Error) {
+        let switch = self.path.display();
+        tracing::error!(%error, %switch, "grace periods may stay expedited: write 0 to this file");
+    }
+}
+
+/// Turns the switch off that a daemon of an earlier version has left on, and forgets its note.
+fn mend_old(switch: &Switch, note: &Path, boot: &str) {
+    let Ok(noted) = fs::read_to_string(note) else { return };
+    let mended = if noted == boot { fs::write(&switch.path, OFF) } else { Ok(()) };
+    if let Err(error) = mended.and_then(|()| fs::remove_file(note)) {
+        switch.report(&error);
     }
 }
 
@@ -154,87 +173,163 @@ fn expect_no_harm(sys: &Path) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attach::expedite_switch::ON;
 
-    /// A directory in the form of sysfs: tests of other daemons turn the switch of the machine.
-    fn sysfs() -> tempfile::TempDir {
-        let sys = tempfile::tempdir().unwrap();
-        for directory in ["kernel", "devices/system/cpu"] {
-            fs::create_dir_all(sys.path().join(directory)).unwrap();
-        }
-        fs::write(sys.path().join(SWITCH), "0\n").unwrap();
-        fs::write(sys.path().join("devices/system/cpu/isolated"), "\n").unwrap();
-        fs::write(sys.path().join("devices/system/cpu/nohz_full"), "(null)\n").unwrap();
-        sys
+    const BOOT: &str = "boot";
+
+    /// Directories in the form of sysfs and of /run: tests of other daemons turn the switch of the machine.
+    struct Machine {
+        sys: tempfile::TempDir,
+        run: tempfile::TempDir,
     }
 
-    fn switch(sys: &Path) -> String {
-        fs::read_to_string(sys.join(SWITCH)).unwrap().trim().to_owned()
+    impl Machine {
+        fn new() -> Self {
+            let sys = tempfile::tempdir().unwrap();
+            for directory in ["kernel", "devices/system/cpu"] {
+                fs::create_dir_all(sys.path().join(directory)).unwrap();
+            }
+            fs::write(sys.path().join("devices/system/cpu/isolated"), "\n").unwrap();
+            fs::write(sys.path().join("devices/system/cpu/nohz_full"), "(null)\n").unwrap();
+            let machine = Self { sys, run: tempfile::tempdir().unwrap() };
+            machine.set("0\n");
+            machine
+        }
+
+        fn set(&self, value: &str) {
+            fs::write(self.sys.path().join("kernel/rcu_expedited"), value).unwrap();
+        }
+
+        fn switch(&self) -> String {
+            fs::read_to_string(self.sys.path().join("kernel/rcu_expedited")).unwrap().trim().to_owned()
+        }
+
+        fn note(&self) -> String {
+            fs::read_to_string(self.run.path().join("rcu_expedited")).unwrap_or_default()
+        }
+
+        /// A daemon with a state directory of its own.
+        fn daemon(&self, boot: &str, choice: Expedite) -> GracePeriods {
+            let state = tempfile::tempdir().unwrap();
+            self.next_daemon(state.path(), boot, choice)
+        }
+
+        fn next_daemon(&self, state_dir: &Path, boot: &str, choice: Expedite) -> GracePeriods {
+            GracePeriods::open(Places { sys: self.sys.path(), run: self.run.path(), state_dir }, boot, choice)
+        }
+    }
+
+    impl GracePeriods {
+        /// Ends as a process that is killed in a change: its locks go, and nothing else happens.
+        fn die(self) {
+            std::mem::forget(self.expedite());
+            drop(self);
+        }
     }
 
     #[test]
     fn the_switch_is_on_for_the_time_of_changes() {
-        let (sys, state) = (sysfs(), tempfile::tempdir().unwrap());
-        let periods = GracePeriods::open(sys.path(), state.path(), "boot", Expedite::Auto);
+        let machine = Machine::new();
+        let periods = machine.daemon(BOOT, Expedite::Auto);
         let first = periods.expedite();
         let second = periods.expedite();
-        assert_eq!(switch(sys.path()), ON);
+        assert_eq!(machine.switch(), ON);
         drop(first);
-        assert_eq!(switch(sys.path()), ON);
+        assert_eq!(machine.switch(), ON);
         drop(second);
-        assert_eq!(switch(sys.path()), OFF);
-        assert!(!periods.note.exists());
+        assert_eq!((machine.switch().as_str(), machine.note().as_str()), (OFF, ""));
     }
 
     #[test]
     fn a_switch_that_others_have_turned_on_stays_on() {
-        let (sys, state) = (sysfs(), tempfile::tempdir().unwrap());
-        fs::write(sys.path().join(SWITCH), "1\n").unwrap();
-        let periods = GracePeriods::open(sys.path(), state.path(), "boot", Expedite::Auto);
+        let machine = Machine::new();
+        machine.set("1\n");
+        let periods = machine.daemon(BOOT, Expedite::Auto);
         drop(periods.expedite());
-        assert_eq!(switch(sys.path()), ON);
+        assert_eq!(machine.switch(), ON);
+        periods.die();
+        machine.daemon(BOOT, Expedite::Auto);
+        assert_eq!(machine.switch(), ON);
     }
 
     #[test]
-    fn the_next_daemon_turns_off_what_a_dead_one_has_turned_on() {
-        let (sys, state) = (sysfs(), tempfile::tempdir().unwrap());
-        let open = |boot: &str| GracePeriods::open(sys.path(), state.path(), boot, Expedite::Never);
-        std::mem::forget(GracePeriods::open(sys.path(), state.path(), "boot", Expedite::Auto).expedite());
-        assert_eq!(switch(sys.path()), ON);
-        assert!(!open("boot").note.exists());
-        assert_eq!(switch(sys.path()), OFF);
+    fn several_daemons_do_not_turn_off_what_another_needs() {
+        let machine = Machine::new();
+        let daemons = [(); 2].map(|()| machine.daemon(BOOT, Expedite::Auto));
+        let [one, two] = &daemons;
+        let (first, second) = (one.expedite(), two.expedite());
+        drop(first);
+        assert_eq!(machine.switch(), ON);
+        // One that comes meanwhile finds that it is needed.
+        machine.daemon(BOOT, Expedite::Auto);
+        assert_eq!(machine.switch(), ON);
+        drop(second);
+        assert_eq!(machine.switch(), OFF);
+    }
+
+    #[test]
+    fn any_daemon_turns_off_what_a_dead_one_has_turned_on() {
+        let machine = Machine::new();
+        machine.daemon(BOOT, Expedite::Auto).die();
+        assert_eq!(machine.switch(), ON);
+        let left = Switch::new(machine.sys.path(), machine.run.path(), BOOT);
+        assert!(left.is_left().unwrap());
+        assert_eq!(machine.switch(), ON, "to look changes nothing");
+        machine.daemon(BOOT, Expedite::Never);
+        assert_eq!((machine.switch().as_str(), machine.note().as_str()), (OFF, ""));
+        assert!(!left.is_left().unwrap());
+
+        // So does one that was there before, with its next change.
+        let other = machine.daemon(BOOT, Expedite::Auto);
+        machine.daemon(BOOT, Expedite::Auto).die();
+        drop(other.expedite());
+        assert_eq!(machine.switch(), OFF);
 
         // In another boot the switch is somebody else's.
-        std::mem::forget(GracePeriods::open(sys.path(), state.path(), "boot", Expedite::Auto).expedite());
-        assert!(!open("next boot").note.exists());
-        assert_eq!(switch(sys.path()), ON);
+        machine.daemon(BOOT, Expedite::Auto).die();
+        machine.daemon("next boot", Expedite::Never);
+        assert_eq!(machine.switch(), ON);
+    }
+
+    #[test]
+    fn the_note_of_an_earlier_version_counts() {
+        let (machine, state) = (Machine::new(), tempfile::tempdir().unwrap());
+        let note = state.path().join("rcu_expedited");
+        for (boot, after) in [("another boot", ON), (BOOT, OFF)] {
+            machine.set(ON);
+            fs::write(&note, boot).unwrap();
+            machine.next_daemon(state.path(), BOOT, Expedite::Never);
+            assert_eq!(machine.switch(), after);
+            assert!(!note.exists());
+        }
     }
 
     #[test]
     fn nobody_is_interrupted_who_counts_on_it() {
         let files = ["devices/system/cpu/isolated", "devices/system/cpu/nohz_full", "kernel/realtime"];
         for (path, content) in files.into_iter().zip(["1-3\n", "1\n", "1\n"]) {
-            let (sys, state) = (sysfs(), tempfile::tempdir().unwrap());
-            fs::write(sys.path().join(path), content).unwrap();
-            let open = |choice| GracePeriods::open(sys.path(), state.path(), "boot", choice);
-            let auto = open(Expedite::Auto);
+            let machine = Machine::new();
+            fs::write(machine.sys.path().join(path), content).unwrap();
+            let auto = machine.daemon(BOOT, Expedite::Auto);
             let change = auto.expedite();
-            assert_eq!(switch(sys.path()), OFF, "{path}");
+            assert_eq!(machine.switch(), OFF, "{path}");
             drop(change);
-            let always = open(Expedite::Always);
+            let always = machine.daemon(BOOT, Expedite::Always);
             let change = always.expedite();
-            assert_eq!(switch(sys.path()), ON, "{path}");
+            assert_eq!(machine.switch(), ON, "{path}");
             drop(change);
         }
     }
 
     #[test]
     fn what_can_not_be_switched_is_left_alone() {
-        let (sys, state) = (sysfs(), tempfile::tempdir().unwrap());
-        fs::remove_file(sys.path().join(SWITCH)).unwrap();
-        fs::create_dir(sys.path().join(SWITCH)).unwrap();
-        let periods = GracePeriods::open(sys.path(), state.path(), "boot", Expedite::Auto);
+        let machine = Machine::new();
+        let switch = machine.sys.path().join("kernel/rcu_expedited");
+        fs::remove_file(&switch).unwrap();
+        fs::create_dir(&switch).unwrap();
+        let periods = machine.daemon(BOOT, Expedite::Auto);
         drop(periods.expedite());
         drop(periods.expedite());
-        assert!(!periods.note.exists());
+        assert_eq!(machine.note(), "");
     }
 }

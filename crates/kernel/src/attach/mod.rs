@@ -5,6 +5,7 @@ pub mod deployable;
 pub mod dispatcher;
 pub mod epoch;
 pub mod expedite;
+pub mod expedite_switch;
 pub mod held;
 pub mod hook;
 pub mod host;

@@ -35,6 +35,11 @@ pub fn link(mut object: Object, plan: &DirectionPlan) -> Result<Function, Object
     object.functions.remove(&key).ok_or(ObjectError::Panic)
 }
 
+/// Resolves and [links](link).
+pub fn linked(object: &ProbeObject, plan: &DirectionPlan) -> Result<Function, ObjectError> {
+    link(resolve(object)?.into_owned(), plan)
+}
+
 /// Returns the instructions of a linked program with the descriptors of its maps, which are in the order of the plan.
 pub fn bind(function: &Function, fds: &[RawFd]) -> Vec<bpf_insn> {
     let mut program = function.instructions.clone();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::Finding;
 
+use crate::admit::verdicts::Verdicts;
 use crate::load::maps::{ProbeMaps, TwinMap, Twins};
 use crate::plan::probe_plan::DirectionPlan;
 use crate::sys::prog::prog_identity;
@@ -16,6 +17,8 @@ pub struct LoadedDirection {
     pub plan: Arc<DirectionPlan>,
     /// The program, or its twins.
     pub programs: Twins<OwnedFd>,
+    /// What they can return.
+    pub verdicts: Verdicts,
     /// The maps that the metrics read, in the order of the plan.
     pub maps: Vec<TwinMap>,
     /// All maps of the program.
@@ -25,6 +28,11 @@ pub struct LoadedDirection {
 }
 
 impl LoadedDirection {
+    /// True if each verdict that the programs can return takes effect as it is, so that a dispatcher need not look at it.
+    pub fn stands(&self) -> bool {
+        self.verdicts.stand(self.plan.attach.hook, self.plan.attach.verdict)
+    }
+
     /// True if the map that a metric reads is the replaced deployment's own.
     pub fn takes_over(&self, metric: usize) -> bool {
         self.own.inherited[self.plan.metrics[metric].map].is_taken_over()

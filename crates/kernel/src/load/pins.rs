@@ -116,7 +116,7 @@ impl Note {
                 first: attach.position == Position::First,
                 priority: attach.priority.into(),
                 enforce: attach.verdict == Verdict::Enforce,
-                stands: loaded.plan.verdicts.stand(attach.hook, attach.verdict),
+                stands: loaded.stands(),
                 sample: attach.sample,
                 programs: program_ids(&loaded.programs)?,
             })

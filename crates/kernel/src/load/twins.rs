@@ -11,6 +11,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::admission;
+use crate::admit::verdicts::Verdicts;
 use crate::capabilities::Capabilities;
 use crate::load::both::both;
 use crate::load::direction::LoadedDirection;
@@ -43,6 +44,7 @@ pub fn load(
     admission::references(&plan, object, &resolved)?;
     let function = bind::link(resolved.into_owned(), &plan).map_err(|error| finding(with_causes(&error)))?;
     admission::program(&plan, object, &function)?;
+    let verdicts = Verdicts::of(&function.instructions);
     let mut warnings = Vec::new();
     let btf = prog::btf_load(&object.btf_blob)
         .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
@@ -64,13 +66,14 @@ pub fn load(
     };
     let programs = if plan.has_twins() { Twins::Private(both(program)?) } else { Twins::Shared(program(0)?) };
     let maps = own.readers(capabilities).map_err(refuse)?;
-    Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings })
+    Ok(LoadedDirection { plan, programs, verdicts, maps, own: Arc::new(own), warnings })
 }
 
 /// Adopts the direction that an earlier daemon has loaded as planned: `open` returns its maps by name and twin, and
-/// `programs` are its programs. Fails with the reason if they do not fit the plan.
+/// `programs` are its programs, loaded from `object`. Fails with the reason if they do not fit the plan.
 pub fn adopt(
     plan: Arc<DirectionPlan>,
+    object: &ProbeObject,
     capabilities: &Capabilities,
     mut programs: Vec<OwnedFd>,
     open: impl FnMut(&str, usize) -> Result<OwnedFd, String>,
@@ -82,7 +85,9 @@ pub fn adopt(
         _ => return Err("the number of programs does not fit".into()),
     };
     let maps = own.readers(capabilities).map_err(|error| with_causes(&error))?;
-    Ok(LoadedDirection { plan, programs, maps, own: Arc::new(own), warnings: Vec::new() })
+    let verdicts = bind::linked(object, &plan).map(|function| Verdicts::of(&function.instructions));
+    let verdicts = verdicts.unwrap_or(Verdicts::UNKNOWN);
+    Ok(LoadedDirection { plan, programs, verdicts, maps, own: Arc::new(own), warnings: Vec::new() })
 }
 
 fn load_program(

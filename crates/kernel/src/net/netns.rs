@@ -40,7 +40,7 @@ impl Netns {
         Ok(Self(Arc::new(Inner { file, id, own: true, path: None })))
     }
 
-    /// Opens the namespace that is at `path` now. The error says in full what is wrong: [`io::ErrorKind::NotFound`] if
+    /// Opens the namespace that is at `path` now. The error's kind says what is wrong: [`io::ErrorKind::NotFound`] if
     /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if something else is. These two kinds mean that the
     /// namespace is not there; any other error means that the answer is unknown.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -48,23 +48,18 @@ impl Netns {
     }
 
     fn open_now(path: &Path) -> io::Result<Self> {
-        let because = |error: &io::Error, what: &str| {
-            io::Error::new(error.kind(), format!("the network namespace {} {what}", path.display()))
+        // The text is the same whatever is at the path: who names it is not to learn what there is.
+        let because = |kind: io::ErrorKind| {
+            let path = path.display();
+            io::Error::new(kind, format!("there is no network namespace {path} that can be opened"))
         };
         let failed = |error: io::Error| {
-            if is_missing(&error) {
-                let missing = io::Error::from(io::ErrorKind::NotFound);
-                because(&missing, "does not exist")
-            } else {
-                because(&error, &format!("can't be opened: {error}"))
-            }
+            tracing::debug!(path = %path.display(), %error, "a network namespace can't be opened");
+            because(if is_missing(&error) { io::ErrorKind::NotFound } else { error.kind() })
         };
         // A request names the path. O_PATH only finds the file: opening a device or a FIFO has effects of its own.
         let found = File::options().read(true).custom_flags(libc::O_PATH).open(path).map_err(failed)?;
-        let other = || {
-            let message = format!("{} is no network namespace", path.display());
-            io::Error::new(io::ErrorKind::InvalidInput, message)
-        };
+        let other = || because(io::ErrorKind::InvalidInput);
         if rustix::fs::fstatfs(&found)?.f_type != NSFS_MAGIC {
             return Err(other());
         }
@@ -86,13 +81,13 @@ impl Netns {
     /// Finds the namespace with this number, if it has a name or a process that can be seen here.
     pub fn find(id: u64) -> Option<Self> {
         let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let has_id = |metadata: std::fs::Metadata| metadata.ino() == id;
+        // A namespace with a name is mounted there. A link may lead to where nobody answers.
         let named = entries(NAMED).map(|entry| entry.path());
+        let named = named.filter(|path| std::fs::symlink_metadata(path).is_ok_and(has_id));
         let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
-        let is_it = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.ino() == id);
-        named
-            .chain(of_processes)
-            .filter(is_it)
-            .find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
+        let of_processes = of_processes.filter(|path| std::fs::metadata(path).is_ok_and(has_id));
+        named.chain(of_processes).find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
     }
 
     /// Returns the kernel's number for the namespace. Another namespace can get the same number only when no clone of
@@ -240,15 +235,16 @@ mod tests {
     #[test]
     fn what_is_no_namespace_is_told_apart() {
         let error = |path: &str| Netns::open(Path::new(path)).unwrap_err();
+        let said = |path: &str| format!("there is no network namespace {path} that can be opened");
         for missing in ["/run/netns/tpu-none", "/proc/0/ns/net", "/etc/hostname/x"] {
             let error = error(missing);
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
-            assert_eq!(error.to_string(), format!("the network namespace {missing} does not exist"));
+            assert_eq!(error.to_string(), said(missing));
         }
         for wrong in ["/proc/self/ns/mnt", "/proc/self/status", "/", "/dev/null"] {
             let error = error(wrong);
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
-            assert_eq!(error.to_string(), format!("{wrong} is no network namespace"));
+            assert_eq!(error.to_string(), said(wrong));
         }
     }
 

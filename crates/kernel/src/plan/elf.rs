@@ -2,12 +2,15 @@
 //! the TC sections, because aya-obj 0.3 knows only `classifier`.
 
 mod constants;
+mod references;
 
 use std::collections::BTreeMap;
 
 use object::build::elf::{Builder, SectionData, SectionId, Symbol, SymbolId};
-use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_FUNC, STT_SECTION};
+use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_SECTION};
 use twinprobe_ebpf_common::{Btf, BtfError};
+
+pub use self::references::Misplaced;
 
 /// The most bytes that globals and code of one object may have together. The limit keeps a huge `.bss` from being
 /// allocated.
@@ -19,9 +22,6 @@ const MAX_ALIGNMENT: u64 = 4096;
 /// The most bytes of the name of a section or symbol. The names of an object may lie over each other, so that together
 /// they are longer than it.
 const MAX_NAME_BYTES: usize = 512;
-
-/// The size of an instruction, in bytes.
-const INSTRUCTION: u64 = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
@@ -75,6 +75,8 @@ pub struct Prepared {
     pub pointers: Vec<MapPointer>,
     /// There is no linker, and kernel functions are not resolved.
     pub undefined: Vec<Undefined>,
+    /// Relocations at instructions that take no reference.
+    pub misplaced: Vec<Misplaced>,
 }
 
 /// Renames every TC section to `classifier/...` and puts constants together, in the ELF and in its BTF.
@@ -92,6 +94,7 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
     if in_file.fold(0, |sum: u64, section| sum.saturating_add(section.sh_size)) > elf.len() as u64 {
         return Err(ElfError::Overlap);
     }
+    let misplaced = references::misplaced(&builder);
     let mut total = 0_u64;
     let mut renamed = Vec::new();
     for (index, section) in builder.sections.iter_mut().enumerate() {
@@ -125,7 +128,7 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
-    Ok(Prepared { elf: out, pointers, undefined })
+    Ok(Prepared { elf: out, pointers, undefined, misplaced })
 }
 
 /// Returns the symbols that the object uses and does not define, ordered by name.
@@ -135,13 +138,7 @@ fn undefined(builder: &Builder<'_>) -> Vec<Undefined> {
         builder.sections.iter().find_map(|section| {
             let SectionData::Relocation(relocations) = &section.data else { return None };
             let place = relocations.iter().find(|relocation| relocation.symbol == Some(symbol))?.r_offset;
-            let function = builder.symbols.iter().find(|function| {
-                let range = function.st_value..function.st_value.saturating_add(function.st_size);
-                function.st_type() == STT_FUNC
-                    && function.section == section.sh_info_section
-                    && range.contains(&place)
-            })?;
-            Some((name(function), ((place - function.st_value) / INSTRUCTION) as usize))
+            references::instruction(builder, section.sh_info_section, place)
         })
     };
     let symbols = builder.symbols.iter();

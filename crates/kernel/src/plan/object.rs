@@ -10,12 +10,9 @@ use twinprobe_ebpf_common::Btf;
 use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage, with_causes};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
-use crate::plan::elf::{self, MapPointer};
+use crate::plan::elf::{self, MapPointer, Misplaced};
 use crate::plan::map_spec::{self, MapSpec};
-use crate::plan::object::verdicts::Verdicts;
 use crate::plan::request::KernelFacts;
-
-pub mod verdicts;
 
 /// The most functions of an object. The kernel takes 256 of one program; the functions of an object are linked one
 /// within the other, which takes stack for each.
@@ -43,6 +40,11 @@ pub enum ObjectError {
     )]
     Undefined { names: String, position: Option<(u32, u32)> },
     #[error(
+        "a relocation is at byte {offset} of section {section}, where neither an address is loaded nor a function is called; \
+         leave it out, and let the compiler make the references"
+    )]
+    Misplaced { section: String, offset: u64, position: Option<(u32, u32)> },
+    #[error(
         "the source has {0} functions; {MAX_FUNCTIONS} are the limit, and the kernel takes 256 of one program"
     )]
     ManyFunctions(usize),
@@ -62,7 +64,7 @@ impl ObjectError {
     /// Makes the finding about the source in this field of the configuration.
     pub fn finding(&self, field: &str) -> Finding {
         match self {
-            Self::Undefined { position, .. } => {
+            Self::Undefined { position, .. } | Self::Misplaced { position, .. } => {
                 let finding = Finding::new(Stage::Admission, field, with_causes(self));
                 position.map_or(finding.clone(), |(line, column)| finding.at(line, Some(column)))
             }
@@ -76,7 +78,6 @@ impl ObjectError {
 pub struct Definitions {
     /// The function that is called for each packet.
     pub entry: String,
-    pub verdicts: Verdicts,
     pub maps: BTreeMap<String, MapSpec>,
     /// The initial content of maps of maps: outer map, slot, inner map.
     pub slots: Vec<(String, u32, String)>,
@@ -96,22 +97,26 @@ pub struct ProbeObject {
 impl ProbeObject {
     /// Parses `elf`. Fails unless it has exactly one entry point of this kind.
     pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
-        let elf::Prepared { elf, pointers, undefined } = elf::prepare(elf)?;
+        let elf::Prepared { elf, pointers, undefined, misplaced } = elf::prepare(elf)?;
         let mut program = guarded(|| Object::parse(&elf))??;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
             return Err(ObjectError::ManyFunctions(functions));
         }
+        let position = |at: &Option<(String, usize)>| {
+            let (function, instruction) = at.as_ref()?;
+            let function = program.functions.values().find(|known| known.name == *function)?;
+            source_position(&program.btf.as_ref()?.to_bytes(), function, *instruction)
+        };
+        if let Some(Misplaced { section, offset, at }) = misplaced.into_iter().next() {
+            return Err(ObjectError::Misplaced { section, offset, position: position(&at) });
+        }
         if let Some(first) = undefined.first() {
-            let position = first.used_at.as_ref().and_then(|(function, instruction)| {
-                let function = program.functions.values().find(|known| known.name == *function)?;
-                source_position(&program.btf.as_ref()?.to_bytes(), function, *instruction)
-            });
+            let position = position(&first.used_at);
             let names: Vec<&str> = undefined.iter().map(|undefined| undefined.symbol.as_str()).collect();
             return Err(ObjectError::Undefined { names: names.join(", "), position });
         }
         let entry = entry_point(&program, kind)?;
-        let verdicts = verdicts(&program, &entry);
         let no_features = BtfFeatures::default();
         guarded(|| program.fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features)).map(drop))??;
         let btf_blob = program.btf.as_ref().ok_or(elf::ElfError::NoBtf)?.to_bytes();
@@ -119,7 +124,7 @@ impl ProbeObject {
         let mut warnings = Vec::new();
         let maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        Ok(Self { program, btf_blob, defined: Definitions { entry, verdicts, maps, slots, btf, warnings } })
+        Ok(Self { program, btf_blob, defined: Definitions { entry, maps, slots, btf, warnings } })
     }
 
     /// Returns line and column of the user's source that an instruction of `function` was compiled from.
@@ -187,16 +192,6 @@ fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Opt
 /// its object contains, because inline assembly can emit any section.
 pub fn guarded<T>(parse: impl FnOnce() -> T) -> Result<T, ObjectError> {
     catch_unwind(AssertUnwindSafe(parse)).map_err(|_| ObjectError::Panic)
-}
-
-/// Returns what the entry point can return. The resolution of references to the kernel's types (CO-RE) changes numbers in
-/// instructions; that of other references changes no instruction that this looks at.
-fn verdicts(object: &Object, entry: &str) -> Verdicts {
-    let function = object.functions.get(&object.programs[entry].function_key());
-    match function {
-        Some(function) if !object.has_btf_relocations() => Verdicts::of(&function.instructions),
-        _ => Verdicts::UNKNOWN,
-    }
 }
 
 fn entry_point(object: &Object, kind: ProgramKind) -> Result<String, ObjectError> {

@@ -8,7 +8,6 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
-use crate::plan::object::verdicts::Verdicts;
 use crate::plan::request::{AttachRequest, MetricRequest};
 use crate::plan::shape::MapShape;
 
@@ -30,7 +29,6 @@ pub struct DirectionPlan {
     pub lines: Arc<BTreeMap<String, u32>>,
     /// The function that is called for each packet.
     pub entry: String,
-    pub verdicts: Verdicts,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
     /// The indices of the metrics that count what found no room in a map, by the name of the map.

@@ -16,6 +16,7 @@ use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
 
 use crate::admit::admission::work_of;
+use crate::admit::verdicts::Verdicts;
 use crate::load::bind;
 use crate::load::maps::ProbeMaps;
 use crate::load::refusal::map_finding;
@@ -81,7 +82,9 @@ pub fn cost(
         copy.touch_tables(possible_cpus);
         let mut streams = copy.streams().map_err(not_tried)?;
         let reset = || streams.iter_mut().try_for_each(Stream::empty);
-        match run(copy.program.as_fd(), attach.hook, observe, reset).map_err(not_tried)? {
+        // The dispatcher does not look at what such a program returns.
+        let passes = observe && Verdicts::of(instructions).stand(attach.hook, attach.verdict);
+        match run(copy.program.as_fd(), attach.hook, observe, passes, reset).map_err(not_tried)? {
             Outcome::Cost(run) => cost.run = Some(run),
             Outcome::Changed(Changed { frame, what }) => {
                 return Err(refused(format!(
@@ -108,7 +111,6 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         code: plan.code.clone(),
         lines: Arc::clone(&plan.lines),
         entry: plan.entry.clone(),
-        verdicts: plan.verdicts,
         maps: plan.maps.iter().map(map).collect(),
         counters: BTreeMap::new(),
         metrics: Vec::new(),

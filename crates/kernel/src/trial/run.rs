@@ -40,12 +40,14 @@ pub enum Outcome {
 }
 
 /// Runs `program` on each sample frame, by turns with a program that does nothing, which takes the time for the calls.
-/// Calls `reset` before each run. With `observe`, stops at the first frame that does not come out as it came in. Each frame
-/// has one run at least, unless the time is over.
+/// Calls `reset` before each run. With `observe`, stops at the first frame that does not come
+/// out as it came in; with `passes`, at the first one that the program does not let pass. Each frame has one run at least,
+/// unless the time is over.
 pub fn run(
     program: BorrowedFd<'_>,
     hook: Hook,
     observe: bool,
+    passes: bool,
     mut reset: impl FnMut() -> io::Result<()>,
 ) -> io::Result<Outcome> {
     let pass = asm::pass_program(hook.pass());
@@ -70,6 +72,9 @@ pub fn run(
             if observe && let Some(what) = after.differs_from(&before) {
                 return Ok(Outcome::Changed(Changed { frame: name, what }));
             }
+            if passes && after.verdict != hook.pass() {
+                return Ok(Outcome::Changed(Changed { frame: name, what: "way" }));
+            }
             idle_times.push(before.nanoseconds);
             times.push(after.nanoseconds);
             spent += u64::from(after.nanoseconds);
@@ -93,6 +98,7 @@ fn quartiles(mut times: Vec<u32>) -> [u32; 3] {
 /// One run on a frame.
 struct Run {
     nanoseconds: u32,
+    verdict: i32,
     /// The frame as the program has left it; `None` if it does not fit into [`ROOM`].
     frame: Option<Vec<u8>>,
     /// The frame's metadata, which only TC shows.
@@ -106,10 +112,15 @@ impl Run {
         match prog::prog_test_run(program, &frame.bytes, &mut after, &mut context) {
             Ok(run) => {
                 after.truncate(run.size);
-                Ok(Self { nanoseconds: run.nanoseconds, frame: Some(after), context })
+                Ok(Self {
+                    nanoseconds: run.nanoseconds,
+                    verdict: run.result.cast_signed(),
+                    frame: Some(after),
+                    context,
+                })
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
-                Ok(Self { nanoseconds: 0, frame: None, context })
+                Ok(Self { nanoseconds: 0, verdict: 0, frame: None, context })
             }
             Err(error) => Err(error),
         }

@@ -8,7 +8,7 @@ use axum::http::header::{AUTHORIZATION, HeaderMap};
 use axum::http::uri::Uri;
 use parking_lot::RwLock;
 
-use crate::access::audit::AuditLog;
+use crate::access::audit::log::AuditLog;
 use crate::access::client_roles::ClientRoles;
 use crate::access::hosts::Hosts;
 use crate::access::lines::{self, FileError};
@@ -48,13 +48,13 @@ pub enum AccessError {
 impl Access {
     /// Reads the files. `open_tcp` says that clients over TCP need no credential.
     pub fn open(options: AccessOptions, open_tcp: bool) -> Result<Self, AccessError> {
-        let AccessOptions { tokens, client_roles, socket_role, hosts, audit_log, .. } = options;
+        let AccessOptions { tokens, client_roles, socket_role, hosts, audit_log, audit_required, .. } =
+            options;
         let known_tokens = tokens.as_deref().map(|path| lines::read(path, Tokens::parse)).transpose()?;
         let known_roles =
             client_roles.as_deref().map(|path| lines::read(path, ClientRoles::parse)).transpose()?;
-        let audit = audit_log.map(|path| match AuditLog::open(&path) {
-            Ok(log) => Ok(Arc::new(log)),
-            Err(source) => Err(AccessError::Audit { path, source }),
+        let audit = audit_log.map(|path| {
+            AuditLog::open(&path, audit_required).map_err(|source| AccessError::Audit { path, source })
         });
         Ok(Self {
             tokens,
@@ -93,6 +93,11 @@ impl Access {
 
     pub fn audit(&self) -> Option<Arc<AuditLog>> {
         self.audit.clone()
+    }
+
+    /// Writes what the audit log counts still, since the daemon ends.
+    pub fn end(&self) {
+        self.audit.iter().for_each(|log| log.end_interval());
     }
 
     /// Refuses requests that another server's page could have sent. Browsers reach no Unix socket.

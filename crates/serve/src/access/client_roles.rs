@@ -1,12 +1,17 @@
 //! The roles of clients that have a certificate: one per line, `SAN ROLE`.
+//!
+//! A certificate says of each of its names of which kind it is, and an authority may let clients choose names of one kind
+//! only. Therefore a line is about names of one kind: that of its prefix (`dns:`, `email:`, `uri:`, `ip:`), or the kind that
+//! the name looks like.
 
 use std::collections::BTreeMap;
 
 use crate::access::lines::{self, Mistake, check_name};
+use crate::access::names;
 use crate::access::principal::{Principal, Who};
 use crate::access::role::Role;
 
-/// Roles by subject alternative name.
+/// Roles by subject alternative name, as [`names::canonical`] writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRoles(BTreeMap<String, Role>);
 
@@ -16,7 +21,7 @@ impl ClientRoles {
         lines::parse(text, |words| {
             let &[name, role] = words else { return Err("a line is SAN ROLE".to_owned()) };
             check_name(name)?;
-            match roles.insert(name.to_owned(), lines::role(role)?) {
+            match roles.insert(names::of_line(name), lines::role(role)?) {
                 Some(_) => Err("an earlier line has this name already".to_owned()),
                 None => Ok(()),
             }
@@ -24,7 +29,7 @@ impl ClientRoles {
         Ok(Self(roles))
     }
 
-    /// Returns the owner of a certificate with these names: the name with the highest role, or the first name if no
+    /// Returns the owner of a certificate with these canonical names: the name with the highest role, or the first name if no
     /// line has any of them. `None` if there is no name.
     pub fn owner(&self, names: &[String]) -> Option<Principal> {
         let known = names.iter().map(|name| (self.0.get(name).copied(), name));
@@ -37,6 +42,7 @@ impl ClientRoles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::names::Kind;
 
     fn owner(roles: &ClientRoles, names: &[&str]) -> Option<Principal> {
         roles.owner(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
@@ -53,6 +59,28 @@ mod tests {
         assert_eq!(owner(&roles, &["10.0.0.1", "a.example"]), who("10.0.0.1", Some(Role::Viewer)));
         assert_eq!(owner(&roles, &["A.example", "b.example"]), who("A.example", None));
         assert_eq!(owner(&roles, &[]), None);
+    }
+
+    #[test]
+    fn a_name_of_another_kind_is_another_name() {
+        let roles = ClientRoles::parse(
+            "deployer admin\nemail:ops viewer\nbot@example.org collector\nURI:urn:x operator\nIP:10.0.0.1 operator",
+        )
+        .unwrap();
+        let role = |kind, name| roles.owner(&[names::canonical(kind, name)]).and_then(|owner| owner.role);
+        assert_eq!(role(Kind::Dns, "deployer"), Some(Role::Admin));
+        for kind in [Kind::Email, Kind::Uri, Kind::Ip] {
+            assert_eq!(role(kind, "deployer"), None, "{kind:?}");
+        }
+        assert_eq!((role(Kind::Email, "ops"), role(Kind::Dns, "ops")), (Some(Role::Viewer), None));
+        assert_eq!(role(Kind::Dns, "email:ops"), None, "a name can't name its kind");
+        assert_eq!(role(Kind::Uri, "email:ops"), None);
+        assert_eq!(role(Kind::Email, "bot@example.org"), Some(Role::Collector));
+        assert_eq!(role(Kind::Dns, "bot@example.org"), None);
+        assert_eq!(role(Kind::Uri, "urn:x"), Some(Role::Operator));
+        assert_eq!((role(Kind::Ip, "10.0.0.1"), role(Kind::Dns, "10.0.0.1")), (Some(Role::Operator), None));
+        let twice = ClientRoles::parse("a.example viewer\ndns:a.example admin").unwrap_err();
+        assert_eq!(twice[0].line, 2, "one name, written in two ways");
     }
 
     #[test]

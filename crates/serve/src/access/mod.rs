@@ -5,6 +5,7 @@ pub mod audit;
 pub mod client_roles;
 pub mod hosts;
 pub mod lines;
+pub mod names;
 pub mod options;
 pub mod principal;
 pub mod refusal;

@@ -27,6 +27,9 @@ pub struct AccessOptions {
     /// File that records each request in a line of JSON; opened again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
+    /// Refuse changes that can't be recorded in --audit-log; each has a line before it is made, too
+    #[arg(long, requires = "audit_log")]
+    pub audit_required: bool,
 }
 
 impl AccessOptions {

@@ -22,6 +22,21 @@ pub enum Refusal {
     NotMultipart,
 }
 
+impl Refusal {
+    /// Returns the name of the reason in records.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoCredential => "no_credential",
+            Self::WrongToken => "wrong_token",
+            Self::Role { .. } => "role",
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::MediaType(_) => "media_type",
+            Self::NotMultipart => "not_multipart",
+        }
+    }
+}
+
 fn owned(role: &Option<Role>) -> String {
     match role {
         Some(role) => format!("; this credential has the role {role}"),

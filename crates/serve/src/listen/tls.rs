@@ -16,6 +16,7 @@ use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use crate::access::names::{Kind, canonical};
 use crate::file;
 use crate::listen::options::ListenOptions;
 
@@ -102,17 +103,19 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
 }
 
 /// Returns the subject alternative names of the first certificate, which was verified: DNS names, mail addresses,
-/// URIs and IP addresses. Names of other kinds are left out.
+/// URIs and IP addresses, each as [`canonical`] writes it. Names of other kinds are left out.
 pub fn names(chain: Option<&[CertificateDer<'_>]>) -> Arc<[String]> {
     let parsed = chain.and_then(<[_]>::first).and_then(|leaf| Certificate::from_der(leaf).ok());
     let names = parsed.and_then(|leaf| leaf.tbs_certificate.get::<SubjectAltName>().ok().flatten());
     let names = names.iter().flat_map(|(_, names)| &names.0);
     names
         .filter_map(|name| match name {
-            GeneralName::DnsName(name) => Some(name.to_string()),
-            GeneralName::Rfc822Name(name) => Some(name.to_string()),
-            GeneralName::UniformResourceIdentifier(name) => Some(name.to_string()),
-            GeneralName::IpAddress(address) => address_of(address.as_bytes()).map(|ip| ip.to_string()),
+            GeneralName::DnsName(name) => Some(canonical(Kind::Dns, name.as_str())),
+            GeneralName::Rfc822Name(name) => Some(canonical(Kind::Email, name.as_str())),
+            GeneralName::UniformResourceIdentifier(name) => Some(canonical(Kind::Uri, name.as_str())),
+            GeneralName::IpAddress(address) => {
+                address_of(address.as_bytes()).map(|ip| canonical(Kind::Ip, &ip.to_string()))
+            }
             _ => None,
         })
         .collect()

@@ -1,16 +1,20 @@
 //! `GET /v1/changes`: what happens to probes and windows, as it happens.
 
+use std::task::Context;
+
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use futures_util::Stream as _;
 use serde::Deserialize;
 
 use crate::api::error::Problem;
 use crate::api::extract::Query;
 use crate::api::state::Api;
 use crate::api::streams::body::{SILENCE, StreamBody};
+use crate::engine::error::EngineError;
 use twinprobe_serve::Principal;
 
 #[derive(Debug, Deserialize)]
@@ -28,8 +32,13 @@ pub async fn changes(
     if let Some(name) = &query.probe {
         api.engine.get(name)?;
     }
-    let mut changes = api.engine.follow_changes(&principal, query.probe);
-    let body = StreamBody::new(move |context| changes.poll_recv(context), Some(SILENCE));
+    let place = api.engine.streams.take(&principal.who).map_err(EngineError::from)?;
+    let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe));
+    let next = move |context: &mut Context<'_>| {
+        let _held = &place;
+        changes.as_mut().poll_next(context)
+    };
+    let body = StreamBody::new(next, Some(SILENCE));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::new(body)).into_response())
 }

@@ -2,6 +2,7 @@
 
 use std::task::Context;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -13,7 +14,9 @@ use crate::api::error::Problem;
 use crate::api::extract::{Path, Query};
 use crate::api::state::Api;
 use crate::api::streams::body::{SILENCE, StreamBody};
+use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
+use twinprobe_serve::Principal;
 
 const NDJSON: &str = "application/x-ndjson";
 const SSE: &str = "text/event-stream";
@@ -27,9 +30,11 @@ pub async fn events(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(query): Query<EventsQuery>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let framing = framing(&headers)?;
+    let place = api.engine.streams.take(&principal.who).map_err(EngineError::from)?;
     let stream = api.engine.stream(&name, query.metric.as_deref(), framing).await?;
     let media_type = match framing {
         Framing::Ndjson => NDJSON,
@@ -38,7 +43,11 @@ pub async fn events(
     // A proxy that caches would wait for the end of this answer, which never comes.
     let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-store")];
     let keep_alive = (framing == Framing::Sse).then_some(SILENCE);
-    let body = StreamBody::new(move |context: &mut Context<'_>| stream.poll_next(context), keep_alive);
+    let next = move |context: &mut Context<'_>| {
+        let _held = &place;
+        stream.poll_next(context)
+    };
+    let body = StreamBody::new(next, keep_alive);
     Ok((headers, Body::new(body)).into_response())
 }
 

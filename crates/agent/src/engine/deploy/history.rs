@@ -7,6 +7,7 @@ use twinprobe_kernel::{KernelError, clock};
 use crate::engine::probe::lease::Lease;
 use crate::store::files::hex;
 use crate::store::record::StoredProbe;
+use crate::store::room::Dropped;
 
 /// The revision of a probe's configuration, the time when the probe was created, and the deployment before.
 pub struct History {
@@ -25,6 +26,8 @@ pub struct History {
     /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
     /// replaces nothing, so `on_replace` does not apply.
     pub replaces: bool,
+    /// The revisions that go so that there is room.
+    pub dropped: Dropped,
 }
 
 impl History {
@@ -41,6 +44,7 @@ impl History {
             message: None,
             before: None,
             replaces: false,
+            dropped: Dropped::default(),
         })
     }
 
@@ -56,6 +60,7 @@ impl History {
             message: None,
             before: Some(before),
             replaces: false,
+            dropped: Dropped::default(),
         })
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
 use twinprobe_client::{ConfigDocument, hint};
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
@@ -61,8 +62,13 @@ impl Engine {
     }
 
     /// Compiles and loads the programs of a probe that is to see the packets of a capture.
-    pub async fn load_for_replay(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
-        self.load_as(config, Purpose::Replay).await
+    /// Loading keeps `place` until it has ended.
+    pub async fn load_for_replay(
+        &self,
+        config: &ProbeConfig,
+        place: Arc<OwnedSemaphorePermit>,
+    ) -> Result<LoadedProbe, EngineError> {
+        self.load_as(config, Purpose::Replay { _place: place }).await
     }
 
     async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
@@ -162,7 +168,7 @@ fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
 enum Purpose {
     Deployment { first: bool, old: Option<Arc<Probe>> },
     Validation,
-    Replay,
+    Replay { _place: Arc<OwnedSemaphorePermit> },
 }
 
 fn load_all(
@@ -174,7 +180,7 @@ fn load_all(
 ) -> Result<LoadedProbe, EngineError> {
     let (first, old) = match purpose {
         Purpose::Deployment { first, old } => (*first, old.as_deref()),
-        Purpose::Validation | Purpose::Replay => (true, None),
+        Purpose::Validation | Purpose::Replay { .. } => (true, None),
     };
     let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     // A source in the dialect of BCC names some by itself.
@@ -186,10 +192,10 @@ fn load_all(
     let facts = match purpose {
         Purpose::Deployment { .. } | Purpose::Validation => kernel.facts(),
         // The clock of a replay counts from the Unix epoch.
-        Purpose::Replay => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
+        Purpose::Replay { .. } => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
     };
     let (mut plan, parsed, findings) = ProbePlan::build(wanted, &common, facts);
-    if matches!(purpose, Purpose::Replay) {
+    if matches!(purpose, Purpose::Replay { .. }) {
         plan = plan.without_twins();
     }
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
@@ -237,7 +243,7 @@ fn load_all(
             Purpose::Deployment { .. } | Purpose::Validation => {
                 kernel.load(plan, object, old.as_ref(), directions.first())
             }
-            Purpose::Replay => {
+            Purpose::Replay { .. } => {
                 let clock = ReplayClock::new().map_err(no_clock)?;
                 let loaded = kernel.load_for_replay(plan, object, &clock, directions.first());
                 clocks.push(clock);
@@ -309,10 +315,11 @@ pub fn prepare<'a>(
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, instance, lease, pushed_by, message, .. } = history;
+    let History { revision, created, instance, lease, pushed_by, message, dropped, .. } = history;
     let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
     let stored =
         StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
-    let pending = store.prepare(name, &stored, message)?;
+    let mut pending = store.prepare(name, &stored, message)?;
+    pending.dropped = dropped;
     Ok((stored, pending))
 }

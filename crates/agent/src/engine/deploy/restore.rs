@@ -157,8 +157,8 @@ impl Engine {
             return Err(failed(Rejection::from(findings).into()).into());
         }
         let footprint = Footprint::of(&plan, &parsed, self.kernel.facts());
-        let open = |plan| self.kernel.open_direction(plan, &running.deployment);
-        let directions = plan.directions.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let open = |(plan, object)| self.kernel.open_direction(plan, object, &running.deployment);
+        let directions = plan.directions.into_iter().zip(&parsed).map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
         let Wanted { interfaces, mut pending, unlisted } =
             wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;

@@ -6,11 +6,36 @@ use twinprobe_client::{ConfigDocument, ProbeStatus, Revision};
 
 use crate::engine::conditions::Conditions;
 use crate::engine::deploy::cause::{Cause, Deployed};
+use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
+use crate::store::room::{Dropped, Wanted};
+use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_serve::Principal;
 
 impl Engine {
+    /// Finds room on the disk for a configuration that is about to be deployed. Warns of revisions that go for it.
+    pub fn find_room(
+        &self,
+        name: &str,
+        revision: u64,
+        document: &ConfigDocument,
+        loaded: &mut LoadedProbe,
+    ) -> Result<Dropped, EngineError> {
+        let config = serde_json::to_vec(document).map_or(0, |text| text.len() as u64);
+        let objects = loaded.objects.values().map(Vec::as_slice).collect();
+        let wanted = Wanted { name, revision, config, objects };
+        let dropped = self.store.find_room(&wanted, &self.ledger.limits)?;
+        for (probe, last) in &dropped.0 {
+            tracing::warn!(probe, last, "revisions are dropped for lack of room");
+            let message = format!(
+                "the revisions of probe {probe} up to {last} are dropped for lack of room: see --max-stored-bytes and --keep-free-bytes"
+            );
+            loaded.warnings.push(Finding { field: None, ..Finding::config("", message) });
+        }
+        Ok(dropped)
+    }
+
     /// Returns the configurations of a probe so far, oldest first.
     pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());

@@ -5,6 +5,7 @@ pub mod changes;
 pub mod client;
 pub mod event_metric;
 pub mod framing;
+pub mod herald;
 pub mod intake;
 pub mod probe_events;
 pub mod pump;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use twinprobe_capture::{Capture, CaptureError};
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
@@ -64,13 +64,14 @@ impl Drop for Stop {
 
 impl Engine {
     /// Replays captures to a probe, and returns the window that the probe would have closed after them. Nothing is
-    /// attached or stored.
+    /// attached or stored. The work keeps `place` until it has ended, also if the request ends before.
     pub async fn replay(
         self: &Arc<Self>,
         name: &str,
         mut document: ConfigDocument,
         by: &Principal,
         captures: Captures,
+        place: Arc<OwnedSemaphorePermit>,
     ) -> Result<Delivery, EngineError> {
         self.ledger.check_sources(&document)?;
         if document.interface.is_none() && document.interfaces.is_none() {
@@ -78,7 +79,7 @@ impl Engine {
             document.interface = Some("lo".into());
         }
         let config = permitted(name, &document, by)?;
-        let loaded = self.load_for_replay(&config).await?;
+        let loaded = self.load_for_replay(&config, Arc::clone(&place)).await?;
         let stop = Stop(Arc::default());
         let (told, result) = oneshot::channel();
         let stopped = Arc::clone(&stop.0);
@@ -87,11 +88,11 @@ impl Engine {
         let origin = Arc::new(Origin { node, instance, labels: config.labels.clone() });
         // A thread of its own: it stays on one CPU, and a replay may take minutes.
         let replay = move || {
-            let _ = told.send(
-                stay_on_one_cpu()
-                    .map_err(EngineError::from)
-                    .and_then(|()| replay(&config, origin, loaded, captures, &stopped)),
-            );
+            let replayed = stay_on_one_cpu()
+                .map_err(EngineError::from)
+                .and_then(|()| replay(&config, origin, loaded, captures, &stopped));
+            drop(place);
+            let _ = told.send(replayed);
         };
         let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
         thread.map_err(EngineError::Replay)?;
@@ -159,13 +160,13 @@ impl Run {
         }
         let time = |source: &Source| source.capture.packet().map(|packet| packet.time_ns);
         while let Some(next) = (0..open.len()).min_by_key(|index| time(&open[*index])) {
+            // A packet may take long.
+            if stopped.load(Ordering::Relaxed) {
+                return Err(EngineError::Gone);
+            }
             self.packet(&open[next])?;
             if !advance(&mut open[next])? {
                 self.replayed.cut_off += u64::from(open.remove(next).capture.is_cut_off());
-            }
-            // A single packet may take a second.
-            if stopped.load(Ordering::Relaxed) {
-                return Err(EngineError::Gone);
             }
         }
         for (_, lane) in &mut self.lanes {

@@ -67,7 +67,21 @@ pub fn checks(host: &Host) -> Vec<Check> {
     checks.push(limits(host));
     checks.push(state());
     checks.push(interfaces(host));
+    checks.extend(grace_periods());
     checks
+}
+
+/// Looks for what a daemon has left that has died; nothing is said of a machine that is as it should be.
+fn grace_periods() -> Option<Check> {
+    let switch = twinprobe_kernel::left_on().ok().flatten()?;
+    Some(Check::warning(
+        "grace periods",
+        format!(
+            "a daemon that has died has left {} on: all CPUs are interrupted more often",
+            switch.display()
+        ),
+        format!("start the daemon, which turns it off; or: echo 0 > {}", switch.display()),
+    ))
 }
 
 fn privileges(host: &Host) -> Vec<Check> {

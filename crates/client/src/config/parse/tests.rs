@@ -104,7 +104,13 @@ fn deep_nesting_is_refused() {
     let deep = "[".repeat(100_000);
     malformed(deep.as_bytes());
     let deep = format!("{{\"interface\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    invalid(&deep);
+    assert!(malformed(deep.as_bytes()).0.contains("64 levels"));
+    let nested = |levels: usize| format!("{{\"a\": {}{}}}", "[".repeat(levels), "]".repeat(levels));
+    assert!(malformed(nested(64).as_bytes()).0.contains("64 levels"));
+    invalid(&nested(63));
+    // What stands in a string is not nested.
+    let source = format!(r#"{{"interface": "{}\\\"{}"}}"#, "[".repeat(1000), "{".repeat(1000));
+    parse_document(source.as_bytes()).unwrap();
 }
 
 fn yaml_error(text: &str) -> ParseError {
@@ -152,4 +158,39 @@ fn yaml_that_would_grow_without_end_is_refused() {
     // Grown, it would have 10^12 parts.
     assert!(parse_yaml(text.as_bytes()).is_err());
     assert!(parse_yaml(format!("interfaces: {}\n{text}", "[".repeat(5000)).as_bytes()).is_err());
+    // Each reference to one long text is a copy of it.
+    let copies = format!("interfaces:\n- &long {}\n{}", "x".repeat(100_000), "- *long\n".repeat(10_000));
+    let ParseError::Malformed { message, .. } = yaml_error(&copies) else { panic!("it is taken") };
+    assert!(message.contains("references") && message.contains("limit"), "{message}");
+    let ParseError::Malformed { message, .. } = yaml_error("a: &a [*a]") else { panic!("it is taken") };
+    assert!(message.contains("reference"), "{message}");
+    let few = parse_yaml(b"interface: &name eth0\nname: *name\n").unwrap();
+    assert_eq!((few.interface.as_deref(), few.name.as_deref()), (Some("eth0"), Some("eth0")));
+}
+
+/// Each takes minutes if it is parsed before it is bounded.
+#[test]
+fn yaml_that_would_take_long_is_refused_at_once() {
+    let levels = 60_000;
+    let begun = std::time::Instant::now();
+    for text in [
+        "{a: ".repeat(levels),
+        "[".repeat(levels) + &"]".repeat(levels),
+        "[\n".repeat(levels),
+        "- ".repeat(levels) + "x",
+        "? ".repeat(levels),
+        (0..2000).map(|level| format!("{}a:\n", " ".repeat(level))).collect(),
+    ] {
+        let ParseError::Malformed { message, line, column } = yaml_error(&text) else {
+            panic!("it is taken")
+        };
+        assert!(message.contains("64 levels"), "{message} in {:?}", &text[..20]);
+        assert!(line >= 1 && column >= 1);
+    }
+    let directives: String = (0..100_000).map(|n| format!("%TAG !a{n}! x\n")).collect();
+    let ParseError::Malformed { message, .. } = yaml_error(&(directives + "---\na: b\n")) else {
+        panic!("it is taken")
+    };
+    assert!(message.contains("16 directives"), "{message}");
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
 }

@@ -209,6 +209,36 @@ fn namespaces_are_absolute_paths() {
 }
 
 #[test]
+fn requests_name_namespaces_where_there_are_such() {
+    let checked = |path: &str| {
+        let document = json!({ "interface": "eth0", "netns": path }).to_string();
+        check_netns(&parse_document(document.as_bytes()).unwrap())
+    };
+    for path in ["/run/netns/blue", "/var/run/netns/cni-1-2", "/proc/12/ns/net", "/proc/self/ns/net"] {
+        checked(path).unwrap();
+    }
+    for path in [
+        "/etc/shadow",
+        "/run/netns/",
+        "/run/netns/..",
+        "/run/netns/../../etc/shadow",
+        "/run/netns/a/b",
+        "/run/netns//etc",
+        "/proc/1/root/etc/shadow",
+        "/proc/1/../1/ns/net",
+        "/proc//ns/net",
+        "/proc/x/ns/net",
+        "/proc/1/ns/net/",
+        "/proc/1/root/proc/2/ns/net",
+        "//run/netns/blue",
+    ] {
+        let refused = checked(path).unwrap_err().findings;
+        assert_eq!(refused[0].field.as_deref(), Some("netns"));
+        assert!(refused[0].message.contains("give /run/netns/NAME"), "{}", refused[0].message);
+    }
+}
+
+#[test]
 fn order_and_replacement_are_inherited_and_overridden() {
     let probe = validate(&json!({
         "interface": "eth0", "priority": -5, "position": "first", "on_replace": "reset",

@@ -23,6 +23,7 @@
 //!   are left out and counted. Labels are remembered only if rows can have equal ones: [`distinct`] decides by the type
 //!   of the key, and for large tables by a walk that looks whether padding is ever used.
 
+pub mod ahead;
 pub mod collector;
 pub mod distinct;
 pub mod family;

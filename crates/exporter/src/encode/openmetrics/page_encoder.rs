@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
+use super::ahead::{self, Ahead, Beside};
 use super::distinct::{Repeats, Seen};
 use super::family::{Family, families, reserved};
 use super::fill::{self, SKIPPED};
@@ -64,6 +65,8 @@ struct Walk {
     hides: Option<bool>,
     /// The rows that came last, prepared, and the next one to be written; `None` if all are.
     rest: Option<(RawTable, usize)>,
+    /// The parts of later families that the walk writes, too.
+    beside: Vec<Beside>,
 }
 
 /// A value of a table in its family.
@@ -78,7 +81,8 @@ struct Member {
 }
 
 /// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
-/// asked for again for each family that they have a part in, and large ones once before, if their keys have padding:
+/// asked for again for the families that they have a part in (for several at once if they are small), and large ones once
+/// before, if their keys have padding:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
@@ -96,6 +100,7 @@ pub struct PageEncoder {
     /// The places of the family and of its member that come next, and, once the families are done, of the table.
     next: (usize, usize, usize),
     walk: Option<Walk>,
+    ahead: Ahead,
 }
 
 impl PageEncoder {
@@ -188,15 +193,22 @@ impl PageEncoder {
                 (*at, *member) = (*at + 1, 0);
                 continue;
             };
+            let place = (*at, *member);
             *member += 1;
             self.tables[table].left -= 1;
             if self.tables[table].abandoned {
                 continue;
             }
+            if let Some(written) = self.ahead.take(place) {
+                out.extend_from_slice(&written);
+                continue;
+            }
             let histogram = family.kind.is_histogram().then(Histogram::default);
+            let Table { series, left, count, .. } = &self.tables[table];
+            let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
             let seen = self.tables[table].seen();
             let member = Some(Member { family: *at, value, histogram });
-            self.walk = Some(Walk { table, member, seen, ..Walk::default() });
+            self.walk = Some(Walk { table, member, seen, beside, ..Walk::default() });
             return Some(table);
         }
         while let Some(Table { count, abandoned, .. }) = self.tables.get(*uncounted) {
@@ -233,6 +245,7 @@ impl PageEncoder {
         };
         (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
         rows = series.first(rows, &mut walk.count);
+        ahead::write(&mut walk.beside, &self.families, series, &rows);
         let next = write(&self.families, walk, series, &rows, 0, out);
         walk.rest = (next < series.len(&rows)).then(|| (rows.into_owned(), next));
     }
@@ -257,7 +270,8 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(Walk { table, member, count, hides, .. }) = self.walk.take() else { return };
+        let Some(Walk { table, member, count, hides, beside, .. }) = self.walk.take() else { return };
+        self.ahead.keep(beside);
         let table = &mut self.tables[table];
         if let Some(hides) = hides {
             return table.repeats.settle(hides);

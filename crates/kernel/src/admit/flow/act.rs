@@ -23,8 +23,6 @@ pub enum Act {
     ShowsAddress(String),
     /// It returns what tells an address of the kernel.
     ReturnsAddress,
-    /// It compares what tells an address of the kernel with a number.
-    ComparesAddress,
     /// It adds entries to a map while it goes through the map's entries.
     AddsToWalk(String),
     /// It starts a timer in a function that a timer calls.

@@ -1,7 +1,7 @@
-//! Calls of helper functions, and comparisons: what they show of addresses of the kernel.
+//! Calls of helper functions, and what they show of addresses of the kernel.
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::{FOUND, Flow, MAY_GOTO, Next, Running};
+use crate::admit::flow::{FOUND, Flow, Next, Running};
 use crate::admit::helpers::{self, Bytes, Callback, Effect, Repeats};
 use crate::admit::instruction::Index;
 use crate::admit::state::State;
@@ -14,27 +14,6 @@ const EQUAL: u8 = 0x15;
 const NOT_EQUAL: u8 = 0x55;
 
 impl Flow<'_> {
-    /// Notes a comparison that tells an address. Pointers may be compared with each other, and with 0.
-    pub(super) fn compare(&mut self, at: Index, state: &State) {
-        let insn = self.program[at];
-        if insn.code == MAY_GOTO {
-            return;
-        }
-        let is_register = insn.code & 0x08 != 0;
-        let (one, is_low) = (state.get(insn.dst_reg().into()), insn.code & 0x07 == 6);
-        let other = if is_register { state.get(insn.src_reg().into()) } else { Value::NUMBER };
-        // Equal, not equal.
-        let is_equality = matches!(insn.code & 0xf0, 0x10 | 0x50);
-        let is_null = |value: Value| value == Value::exactly(0);
-        let none = is_equality && (is_null(other) || is_null(one) || !is_register && insn.imm == 0);
-        let told = |value: Value| value.address || value.half || is_low && value.may_be_pointer();
-        // A slot of the stack may be a pointer for one part of the program and a number for another.
-        let mixed = one.may_be_pointer() != other.may_be_pointer();
-        if told(one) || told(other) || mixed && !none {
-            self.note(at, Act::ComparesAddress);
-        }
-    }
-
     /// Returns the states behind a branch that is taken, and behind one that is not. What is equal to 0 is a number.
     pub(super) fn null(&self, at: Index, state: &State) -> [State; 2] {
         let insn = self.program[at];

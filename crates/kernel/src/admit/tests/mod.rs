@@ -1,6 +1,6 @@
 mod addresses;
 mod arbitrary;
-mod code;
+pub mod code;
 mod damaged;
 mod documented;
 mod frames;

@@ -14,7 +14,6 @@ use crate::plan::build::directions;
 use crate::plan::draft::Planned;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
-use crate::plan::object::verdicts::Verdicts;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
 use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
 
@@ -85,7 +84,6 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
     btf.push(0);
     Definitions {
         entry: "entry".to_owned(),
-        verdicts: Verdicts::UNKNOWN,
         maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
         slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
         btf: Btf::parse(&btf).unwrap(),

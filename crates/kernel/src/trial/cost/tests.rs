@@ -206,7 +206,8 @@ fn streams_are_emptied_between_runs() {
     let copy = Copy::load(copied(&plan, Some(2)), &object, "ingress.source").unwrap();
     let mut streams = copy.streams().unwrap();
     assert_eq!(streams.len(), 3);
-    run(copy.program.as_fd(), Hook::Xdp, true, || streams.iter_mut().try_for_each(Stream::empty)).unwrap();
+    run(copy.program.as_fd(), Hook::Xdp, true, false, || streams.iter_mut().try_for_each(Stream::empty))
+        .unwrap();
     let (_, fds) = copy.maps.by_name(".bss").unwrap();
     let mut values = [0; 16];
     map::map_lookup(fds.of_twin(0).as_fd(), &[0; 4], &mut values).unwrap();

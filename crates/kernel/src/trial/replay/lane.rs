@@ -22,10 +22,9 @@ pub const SHORTEST: usize = 14;
 const LONGEST_XDP: usize = 3 << 10;
 /// The size of a ring from which no event is lost when it is emptied only after each run, in bytes.
 const RING: u64 = (BATCH as u64) << 13;
-/// The time of a run with which the next one has more packets, and that with which it has one.
-const QUICK: Duration = Duration::from_millis(1);
-const SLOW: Duration = Duration::from_millis(10);
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
+/// The time of a run up to which the next one may have twice as many packets: a replay can stop between two runs only.
+const SHORT: Duration = Duration::from_millis(5);
 /// The size of the frame that a driver begins with, in bytes.
 const FRAME: usize = 64;
 /// The VLAN tags that the kernel takes out of a packet before TC programs see it, as a packet has them.
@@ -42,9 +41,9 @@ pub struct Lane {
     /// The program that hands over packets; `None` on kernels where there can't be one, and each packet has a call of
     /// its own.
     driver: Option<Driver>,
-    /// The number of packets of a run: up to `room`, and less of a program that takes long, since nothing ends a run.
+    /// The number of packets of the next run, and the most that a run may have.
+    next: usize,
     most: usize,
-    room: usize,
     rings: Vec<EventReader>,
     batch: Batch,
     /// The state of the random numbers by which packets are sampled: those of a replay are the same each time.
@@ -109,8 +108,8 @@ impl Lane {
             loaded,
             control,
             driver: driver.ok(),
-            most: 1,
-            room: if alone || is_small { 1 } else { BATCH },
+            next: 1,
+            most: if alone || is_small { 1 } else { BATCH },
             batch: Batch { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
             random: SEED,
             counts: Counts::default(),
@@ -146,7 +145,7 @@ impl Lane {
             return Ok(());
         }
         let batch = &self.batch;
-        if batch.packets == self.most || batch.bytes >= ROOM || batch.packets > 0 && batch.group != group {
+        if batch.packets >= self.next || batch.bytes >= ROOM || batch.packets > 0 && batch.group != group {
             self.flush()?;
         }
         let batch = &mut self.batch;
@@ -180,11 +179,7 @@ impl Lane {
             driver.run(&self.batch.frame)?;
             let took = started.elapsed();
             self.counts.ran += took;
-            self.most = match took {
-                _ if took < QUICK => self.room.min(2 * self.most),
-                _ if took > SLOW => 1,
-                _ => self.most,
-            };
+            self.next = if took < SHORT { self.most.min(2 * self.next) } else { (self.next / 2).max(1) };
             let seen = (0..packets).filter(|record| self.control.is_seen(*record)).count();
             self.counts.seen += seen as u64;
             self.counts.too_long += (packets - seen) as u64;

@@ -35,6 +35,51 @@ fn page_in_pieces(
     (String::from_utf8(out).expect("UTF-8"), asked)
 }
 
+/// A struct of thousands of members has a family for each of them.
+#[test]
+fn a_table_of_many_families_is_asked_for_a_few_times() {
+    const MEMBERS: usize = 2048;
+    const ROWS: usize = 64;
+    let names: Vec<String> = (0..MEMBERS).map(|member| format!("m{member}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let layout = TableLayout {
+        kind: MapKind::Hash,
+        key: record(1, &["a"]),
+        value: record(MEMBERS, &names),
+        slots: 1,
+        inner: None,
+    };
+    let metric = Arc::new(Metric::example("m", layout));
+    let values: Vec<u8> = (0..ROWS * MEMBERS).map(|at| (at % 251) as u8).collect();
+    let table = RawTable { keys: (0..ROWS as u8).collect(), values, ..RawTable::default() };
+    // Both directions have a part in each family.
+    for directions in [&[Direction::Ingress][..], &Direction::ALL] {
+        let (mut page, mut out, mut asked) = (PageEncoder::of_one(&Head::default()), Vec::new(), 0);
+        for direction in directions {
+            page.add_metric(*direction, &metric, Arc::default());
+        }
+        page.begin("", &mut out);
+        while page.next_table(&mut out).is_some() {
+            asked += 1;
+            page.rows(&table, &mut out);
+        }
+        page.finish(&mut out);
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert!(asked < 100, "{asked} times");
+        let mut lines = text.lines();
+        for member in 0..MEMBERS {
+            assert_eq!(lines.next(), Some(&*format!("# TYPE m_m{member} gauge")));
+            for direction in directions {
+                for row in 0..ROWS {
+                    let number = (row * MEMBERS + member) % 251;
+                    let labels = format!("{{probe=\"\",direction=\"{direction}\",a=\"{row}\"}}");
+                    assert_eq!(lines.next(), Some(&*format!("m_m{member}{labels} {number}")));
+                }
+            }
+        }
+    }
+}
+
 /// Returns the label `a` of each sample of the family `m_x`.
 fn shown(text: &str) -> Vec<&str> {
     let samples = text.lines().filter_map(|line| line.strip_prefix("m_x{")?.split_once(",a=\""));

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::object::verdicts::Verdicts;
+use crate::admit::verdicts::Verdicts;
 
 /// The content of a register. Reading a register without content is an error, as it is to the verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

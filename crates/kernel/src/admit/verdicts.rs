@@ -1,4 +1,4 @@
-//! The verdicts of a program, found in its instructions: a dispatcher needs not look at a verdict that it would hand on.
+//! The verdicts of a program, found in its linked instructions: a dispatcher need not look at a verdict that it would hand on.
 
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
@@ -42,7 +42,7 @@ impl Verdicts {
         self.or(all) == all
     }
 
-    /// Returns what a program can return that begins with these instructions. Follows constants in R0 alone: compilers
+    /// Returns what a linked program can return. Follows constants in R0 alone: compilers
     /// put the verdict there right before the end.
     pub fn of(program: &[bpf_insn]) -> Self {
         // The numbers that R0 may hold before each instruction; none before one that is not reached.
@@ -64,6 +64,11 @@ impl Verdicts {
                 }
                 // Another program's verdict is as good as this one's.
                 Instruction::CallHelper(helper) if helper == HELPER_TAIL_CALL as u32 => return Self::UNKNOWN,
+                // A read beyond the packet's end ends the program, with 0.
+                Instruction::ReadPacket => {
+                    all = all.or(Self::one(0));
+                    Self::UNKNOWN
+                }
                 Instruction::Jump(target) => {
                     open.push((target, r0));
                     continue;
@@ -79,7 +84,6 @@ impl Verdicts {
                 | Instruction::Map { to: 0 }
                 | Instruction::Function { to: 0, .. }
                 | Instruction::Atomic { fetched: Some(0), .. }
-                | Instruction::ReadPacket
                 | Instruction::CallHelper(_)
                 | Instruction::Call(_) => Self::UNKNOWN,
                 _ => r0,
@@ -114,6 +118,16 @@ mod tests {
         assert_eq!(of(&[&[asm::jump(2)], &one, &two]), any(&[2]));
         // A loop ends.
         assert_eq!(of(&[&[asm::mov_imm(0, 2), asm::jump_eq(1, 0, -2), asm::exit()]]), any(&[2]));
+    }
+
+    /// The kernel ends a program with 0 where it reads beyond the packet without a pointer.
+    #[test]
+    fn a_read_of_the_packet_may_be_the_end() {
+        // `r0 = *(u8 *)skb[40]`
+        let read = crate::admit::tests::code::raw(0x30, 0, 0, 0, 40);
+        let verdicts = of(&[&[asm::mov(6, 1), read, asm::mov_imm(0, -1), asm::exit()]]);
+        assert_eq!(verdicts, any(&[-1, 0]));
+        assert!(!verdicts.stand(Hook::TcIngress, Verdict::Observe));
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! Samples that are written before their turn. The samples of a family stand together, and a row of structs has samples in
+//! many families. Were the table gone through for each of them, a struct of thousands of members would take time that
+//! grows with the square of its size. Therefore a walk writes some of the next families beside its own.
+
+use std::collections::HashMap;
+
+use twinprobe_ebpf_common::RawTable;
+
+use super::family::Family;
+use super::series::{Count, Series};
+
+/// The size in bytes of the samples that wait for their turn.
+const ROOM: usize = 2 << 20;
+/// The number of families that are looked through for those of a table, and the most that are written at once.
+const NEXT: usize = 4096;
+/// The size of a sample beside the labels that all samples of a table have, in bytes, and that of a label.
+const SAMPLE: usize = 48;
+const LABEL: usize = 24;
+
+/// A part of a page: the place of a family and that of its member.
+type Place = (usize, usize);
+
+/// Samples that wait for their turn.
+#[derive(Debug, Default)]
+pub struct Ahead(HashMap<Place, Vec<u8>>);
+
+impl Ahead {
+    /// Takes the samples of a part; `None` if they are not written yet.
+    pub fn take(&mut self, place: Place) -> Option<Vec<u8>> {
+        self.0.remove(&place)
+    }
+
+    /// Keeps what a walk that has ended has written beside its own family.
+    pub fn keep(&mut self, beside: Vec<Beside>) {
+        self.0.extend(beside.into_iter().map(|beside| (beside.place, beside.out)));
+    }
+}
+
+/// A part that a walk writes beside its own.
+#[derive(Debug)]
+pub struct Beside {
+    place: Place,
+    /// The place of the value in the samples of the table.
+    value: usize,
+    out: Vec<u8>,
+}
+
+/// Returns the parts that a walk over `table` for the family `at` is to write beside it: as many of the `left` ones of the
+/// table as there is room for. None if it is not known yet how many rows the table has.
+pub fn beside(
+    families: &[Family],
+    at: usize,
+    (table, series): (usize, &Series),
+    left: usize,
+    count: Option<Count>,
+) -> Vec<Beside> {
+    let Some(count) = count.filter(|_| left > 0) else { return Vec::new() };
+    // Each of the tables that share the family has a part of the room.
+    let room = ROOM / families[at].members.len().max(1);
+    let sample = series.labels.len() + SAMPLE + LABEL * series.samples.keys.len();
+    let rows = (count.rows - count.duplicates - count.surplus).saturating_mul(series.cpus());
+    let mut size = 0_usize;
+    let next = families.iter().enumerate().skip(at + 1).take(NEXT);
+    let parts = next.filter(|(_, family)| !family.kind.is_histogram()).filter_map(|(at, family)| {
+        let member = family.members.iter().position(|(of, _)| *of == table)?;
+        Some(Beside { place: (at, member), value: family.members[member].1, out: Vec::new() })
+    });
+    let fits = |part: &Beside| {
+        let samples = usize::try_from(series.samples.values[part.value].count()).unwrap_or(usize::MAX);
+        size = size.saturating_add(rows.saturating_mul(samples).saturating_mul(sample));
+        size <= room
+    };
+    parts.take(left).take_while(fits).collect()
+}
+
+/// Writes the samples that prepared rows have in these parts. Gives up the last ones if there are more than there is room for.
+pub fn write(parts: &mut Vec<Beside>, families: &[Family], series: &Series, rows: &RawTable) {
+    let mut size = 0;
+    for Beside { place, value, out } in parts.iter_mut() {
+        let (mut row, len) = (0, series.len(rows));
+        while row < len {
+            row = series.write(&families[place.0].name, &series.samples.values[*value], rows, row, out);
+        }
+        size += out.len();
+    }
+    while size > ROOM
+        && let Some(given_up) = parts.pop()
+    {
+        size -= given_up.out.len();
+    }
+}

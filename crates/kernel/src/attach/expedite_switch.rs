@@ -1,0 +1,135 @@
+//! The switch of the machine that expedites grace periods, which all daemons share. A daemon holds a lock while it needs
+//! the switch, and the kernel drops the lock with the process. The note says that a daemon has turned the switch on: who
+//! finds it without a lock turns the switch back, whichever daemon that was.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::crash;
+use crate::private::{self, Lock, try_lock};
+
+const SWITCH: &str = "kernel/rcu_expedited";
+pub const ON: &str = "1";
+pub const OFF: &str = "0";
+const NOTE: &str = "rcu_expedited";
+const TURN: &str = "rcu_expedited.lock";
+
+/// The switch, and the files by which daemons agree about it.
+#[derive(Debug)]
+pub struct Switch {
+    /// `/sys/kernel/rcu_expedited`.
+    pub path: PathBuf,
+    /// The file that has the id of the boot in which a daemon has turned the switch on. Whoever needs the switch holds a
+    /// shared lock of it.
+    pub note: PathBuf,
+    /// The file that is locked while somebody looks and acts.
+    turn: PathBuf,
+    boot: String,
+}
+
+/// A need of the switch. It ends with [`Switch::release`], or with the process.
+#[derive(Debug)]
+pub struct Need(File);
+
+impl Switch {
+    /// `sys` is the place of sysfs, `run` a directory that does not outlive the boot.
+    pub fn new(sys: &Path, run: &Path, boot: &str) -> Self {
+        Self { path: sys.join(SWITCH), note: run.join(NOTE), turn: run.join(TURN), boot: boot.to_owned() }
+    }
+
+    /// Turns the switch on until the need is released. A switch that somebody else has turned on stays as it is.
+    pub fn need(&self) -> io::Result<Need> {
+        fs::metadata(&self.path)?;
+        self.prepare()?;
+        let _turn = self.take_turn()?;
+        let note = open(&self.note, true)?;
+        note.try_lock_shared()?;
+        if fs::read_to_string(&self.path)?.trim() == OFF && !self.is_noted(&note)? {
+            note.write_all_at(self.boot.as_bytes(), 0)?;
+            note.set_len(self.boot.len() as u64)?;
+            fs::write(&self.path, ON).or_else(|error| note.set_len(0).and(Err(error)))?;
+        }
+        crash::point("expedited");
+        Ok(Need(note))
+    }
+
+    /// Turns the switch back unless others need it.
+    pub fn release(&self, need: &Need) -> io::Result<()> {
+        let _turn = self.take_turn()?;
+        self.restore(&need.0)
+    }
+
+    /// Turns the switch back that a daemon has left on which has died. Tells whether there was one.
+    pub fn mend(&self) -> io::Result<bool> {
+        let Some(note) = self.left()? else { return Ok(false) };
+        let _turn = self.take_turn()?;
+        // A process that the dead daemon was starting has its descriptors for a moment.
+        if try_lock(&note)? != Lock::Taken {
+            return Ok(false);
+        }
+        self.restore(&note)?;
+        Ok(true)
+    }
+
+    /// Tells whether a daemon has left the switch on that has died. Changes nothing.
+    pub fn is_left(&self) -> io::Result<bool> {
+        let Some(note) = self.left()? else { return Ok(false) };
+        let _turn = self.take_turn()?;
+        Ok(self.is_noted(&note)? && try_lock(&note)? == Lock::Taken)
+    }
+
+    /// Returns the note if there is one of this boot.
+    fn left(&self) -> io::Result<Option<File>> {
+        match open(&self.note, false) {
+            Ok(note) => Ok(self.is_noted(&note)?.then_some(note)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn restore(&self, note: &File) -> io::Result<()> {
+        match note.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        if self.is_noted(note)? {
+            fs::write(&self.path, OFF)?;
+            note.set_len(0)?;
+        }
+        // A process that is being started may have the file open.
+        note.unlock()
+    }
+
+    fn is_noted(&self, mut note: &File) -> io::Result<bool> {
+        let mut text = String::new();
+        io::Seek::rewind(&mut note)?;
+        note.read_to_string(&mut text)?;
+        Ok(text == self.boot)
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        let Some(run) = self.note.parent() else { return Ok(()) };
+        // A directory that is there may be open to the group of the daemon's socket.
+        if run.exists() { private::owned(run) } else { private::directory(run) }
+    }
+
+    fn take_turn(&self) -> io::Result<File> {
+        let turn = open(&self.turn, true)?;
+        match try_lock(&turn)? {
+            Lock::Taken => Ok(turn),
+            Lock::Held | Lock::Foreign => {
+                Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is locked", self.turn.display())))
+            }
+        }
+    }
+}
+
+fn open(path: &Path, create: bool) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    File::options().read(true).write(true).create(create).mode(0o600).custom_flags(flags).open(path)
+}
