@@ -460,21 +460,6 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-#ifdef CASE_pointer_is_guessed // xdp tc
-PROGRAM int probe(CONTEXT *ctx)
-{
-	__u64 *value = count(), number = (__u64)ctx, guess = 1ull << 63;
-
-	if (!value)
-		return 0;
-	HIDE(number);
-	HIDE(guess);
-	if (number > guess) // refused
-		*value = 1;
-	return 0;
-}
-#endif
-
 #ifdef CASE_entries_before_a_walk // xdp tc
 static long walk(void *map, __u64 *key, __u64 *value, void *context)
 {
