@@ -8,8 +8,7 @@ use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::Statistics;
 use twinprobe_ebpf_common::{Direction, ProbeCost};
 
-use crate::DirectionDocument;
-use crate::config::document::{ConfigDocument, Integer};
+use crate::config::document::{ConfigDocument, DirectionDocument, Integer};
 
 /// A word out of a short list. A daemon of a later version may use more words.
 pub type Word = Cow<'static, str>;
