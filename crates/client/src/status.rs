@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::Statistics;
 use twinprobe_ebpf_common::{Direction, ProbeCost};
 
-use crate::config::document::{ConfigDocument, Integer};
+use crate::config::document::{ConfigDocument, DirectionDocument, Integer};
 
 /// A word out of a short list. A daemon of a later version may use more words.
 pub type Word = Cow<'static, str>;
@@ -234,15 +234,27 @@ fn integer_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 impl ProbeStatus {
-    /// Removes the sources, for lists and for those who may not see them. Definitions are a part of the source, and may
-    /// be secrets.
+    /// Removes the sources, which may be large, for lists.
     #[must_use]
     pub fn without_sources(mut self) -> Self {
-        let directions = self.config.iter_mut().flat_map(|config| [&mut config.ingress, &mut config.egress]);
-        for direction in directions.flatten() {
-            (direction.source, direction.object, direction.defines) = (None, None, None);
+        for direction in self.directions_mut() {
+            (direction.source, direction.object) = (None, None);
         }
         self
+    }
+
+    /// Removes what only those may see who may push probes: sources, and definitions, which may be secrets.
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        for direction in self.directions_mut() {
+            direction.defines = None;
+        }
+        self.without_sources()
+    }
+
+    fn directions_mut(&mut self) -> impl Iterator<Item = &mut DirectionDocument> {
+        let directions = self.config.iter_mut().flat_map(|config| [&mut config.ingress, &mut config.egress]);
+        directions.flatten()
     }
 }
 
@@ -274,7 +286,9 @@ mod tests {
     fn a_status_is_written_as_it_is_read() {
         let read: ProbeStatus = serde_json::from_value(status()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), status());
-        let without = serde_json::to_value(read.without_sources()).unwrap();
+        let without = serde_json::to_value(read.clone().without_sources()).unwrap();
+        assert_eq!(without["config"]["ingress"], json!({ "defines": { "KEY": "1" } }));
+        let without = serde_json::to_value(read.without_secrets()).unwrap();
         assert_eq!(without["config"], json!({ "interface": "eth*", "ingress": {} }));
     }
 

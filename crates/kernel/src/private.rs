@@ -20,7 +20,7 @@ const ALL_BUT_OWNER: u32 = 0o077;
 const LINKS: u32 = 40;
 /// The time to wait for a lock. A daemon that was killed while it started a compiler leaves a child that has the daemon's
 /// descriptors, locks included, until the child runs another program.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes sure that `directory` exists, that it and what it lies in is nobody else's, and that nobody else can enter it.
 pub fn directory(directory: &Path) -> io::Result<()> {

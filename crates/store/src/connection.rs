@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{OpenError, io_error};
+use crate::error::{OpenError, io_error, is_read_only};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What tells this store from other databases: `tpst`.
@@ -30,7 +30,7 @@ const BUSY: Duration = Duration::from_secs(10);
 /// Opens the store for changes; makes it if it is not there.
 pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     let open = || -> io::Result<Connection> {
-        if !path.exists() {
+        if !path.try_exists()? {
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
             sync_parent(path)?;
         }
@@ -106,7 +106,8 @@ fn keep_alone(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Opens the store to read it, also where nothing can be written.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
-    if !path.exists() {
+    let exists = path.try_exists().map_err(|source| OpenError::of(path, source))?;
+    if !exists {
         return Err(OpenError::of(path, io::Error::new(io::ErrorKind::NotFound, "there is no such file")));
     }
     let open = |uri: &str, alone: bool| {
@@ -125,10 +126,17 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
     };
     let uri = uri(path);
     open(&uri, copies_on_write(path))
-        .or_else(|error: rusqlite::Error| {
+        .or_else(|error: rusqlite::Error| match is_read_only(path) {
+            // Nothing changes the files: no locks are needed, nor the file that connections share.
+            true => open(&format!("{uri}?vfs=unix-none"), true),
+            false => Err(error),
+        })
+        .or_else(|error| {
             // A store that was closed in order has no log, and can be read without the files beside it.
-            let log = fs::metadata(beside(path, "-wal")).map_or(0, |file| file.len());
-            if log == 0 { open(&format!("{uri}?immutable=1"), false) } else { Err(error) }
+            let log = fs::metadata(beside(path, "-wal"));
+            let has_log =
+                log.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| file.len() > 0);
+            if !has_log { open(&format!("{uri}?immutable=1"), false) } else { Err(error) }
         })
         .map_err(|error| OpenError::of(path, io_error(&error, path)))
 }

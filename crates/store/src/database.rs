@@ -54,7 +54,7 @@ impl Database {
         connection::check_head(&path)?;
         let (writer, reader) = match connection::writer(&path) {
             Ok(writer) => (Some(writer), None),
-            Err(OpenError::Io { source, .. }) if path.exists() => {
+            Err(OpenError::Io { source, .. }) if path.try_exists().unwrap_or(true) => {
                 tracing::error!(path = %path.display(), error = %source, "the store can only be read now");
                 (None, Some(connection::reader(&path)?))
             }
@@ -204,7 +204,8 @@ impl Database {
         let Files { writer, reader, .. } = &mut *self.files.lock();
         if writer.is_none() && reader.is_none() {
             let opened = connection::reader(&self.path).map_err(|error| match error {
-                OpenError::Io { source, .. } => source,
+                // A row that is not there is another matter.
+                OpenError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => source,
                 error => io::Error::other(error),
             })?;
             *reader = Some(opened);

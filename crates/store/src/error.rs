@@ -40,12 +40,14 @@ impl OpenError {
     }
 }
 
+/// Tells whether the file system of a file is mounted to be read only, or has become so by an error.
+pub fn is_read_only(path: &Path) -> bool {
+    let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
+    system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
 /// Converts an error of the engine. `path` is the store, whose file system may say more.
 pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
-    let is_read_only = || {
-        let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
-        system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
-    };
     // A column of another type than every row has, or tables that statements do not fit.
     let is_foreign = matches!(
         error,
@@ -60,7 +62,9 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
         Some(ErrorCode::DiskFull) => {
             io::Error::new(io::ErrorKind::StorageFull, "No space left on device: the store can't grow")
         }
-        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_read_only() => {
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure)
+            if is_read_only(path) =>
+        {
             io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "Read-only file system")
         }
         Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {

@@ -81,7 +81,7 @@ pub async fn get(
     Extension(principal): Extension<Principal>,
 ) -> Answer<Response> {
     let status = api.engine.get(&name)?.status();
-    let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_sources() };
+    let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_secrets() };
     Ok(tagged(shown).into_response())
 }
 
@@ -100,10 +100,15 @@ pub fn conditions(headers: &HeaderMap) -> Conditions {
     Conditions { if_match: list(header::IF_MATCH), if_none_match: list(header::IF_NONE_MATCH) }
 }
 
-/// Answers `GET /v1/probes`. The list has no sources, which may be large and which viewers may not see.
-pub async fn list(State(api): State<Api>) -> Response {
+/// Answers `GET /v1/probes`. The list has no sources, which may be large.
+pub async fn list(State(api): State<Api>, Extension(principal): Extension<Principal>) -> Response {
+    let sees_all = principal.need(Role::Operator).is_ok();
     let probes = api.engine.list();
-    let probes = probes.iter().map(|probe| probe.status().without_sources()).collect();
+    let shown = probes.iter().map(|probe| probe.status());
+    let probes = match sees_all {
+        true => shown.map(ProbeStatus::without_sources).collect(),
+        false => shown.map(ProbeStatus::without_secrets).collect(),
+    };
     Json(ProbeList { probes }).into_response()
 }
 

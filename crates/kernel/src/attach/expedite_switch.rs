@@ -6,11 +6,13 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
 
 use rustix::fs::OFlags;
 
 use crate::crash;
-use crate::private::{self, Lock, try_lock};
+use crate::private::{self, Lock, PATIENCE, try_lock};
 
 const SWITCH: &str = "kernel/rcu_expedited";
 pub const ON: &str = "1";
@@ -65,21 +67,28 @@ impl Switch {
 
     /// Turns the switch back that a daemon has left on which has died. Tells whether there was one.
     pub fn mend(&self) -> io::Result<bool> {
-        let Some(note) = self.left()? else { return Ok(false) };
-        let _turn = self.take_turn()?;
-        // A process that the dead daemon was starting has its descriptors for a moment.
-        if try_lock(&note)? != Lock::Taken {
-            return Ok(false);
+        let end = Instant::now() + PATIENCE;
+        // A process that the dead daemon was starting has its descriptors for a moment. Others have their turns meanwhile.
+        while let Some(note) = self.left()? {
+            let turn = self.take_turn()?;
+            if is_free(&note)? {
+                self.restore(&note)?;
+                return Ok(true);
+            }
+            drop(turn);
+            if Instant::now() >= end {
+                break;
+            }
+            thread::sleep(PATIENCE / 100);
         }
-        self.restore(&note)?;
-        Ok(true)
+        Ok(false)
     }
 
     /// Tells whether a daemon has left the switch on that has died. Changes nothing.
     pub fn is_left(&self) -> io::Result<bool> {
         let Some(note) = self.left()? else { return Ok(false) };
         let _turn = self.take_turn()?;
-        Ok(self.is_noted(&note)? && try_lock(&note)? == Lock::Taken)
+        Ok(self.is_noted(&note)? && is_free(&note)?)
     }
 
     /// Returns the note if there is one of this boot.
@@ -92,10 +101,8 @@ impl Switch {
     }
 
     fn restore(&self, note: &File) -> io::Result<()> {
-        match note.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(()),
-            Err(TryLockError::Error(error)) => return Err(error),
+        if !is_free(note)? {
+            return Ok(());
         }
         if self.is_noted(note)? {
             fs::write(&self.path, OFF)?;
@@ -126,6 +133,15 @@ impl Switch {
                 Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is locked", self.turn.display())))
             }
         }
+    }
+}
+
+/// Locks the note if no daemon needs the switch.
+fn is_free(note: &File) -> io::Result<bool> {
+    match note.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

@@ -34,6 +34,8 @@ char _license[] SEC("license") = "GPL";
 
 # What the schema can't say and its descriptions do: refusals of stage `config`, by field and message.
 IN_WORDS = [
+    # An answer names 256 mistakes at most.
+    (r"^$", r"^\d+ more mistakes are not shown"),
     (r"^name$", "they must agree"),
     (r"", "is listed twice|is called .* already|is already read by"),
     (r"interfaces?", "bytes are the limit|a '\[' has no '\]'"),

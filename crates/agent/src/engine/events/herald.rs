@@ -238,7 +238,7 @@ impl Told {
         }
         let mut listed = Vec::new();
         for probe in &probes {
-            let status = probe.status().without_sources();
+            let status = probe.status().without_secrets();
             let known = Known::of(&status);
             let is_listed = listing.is_some_and(|only| only.is_none_or(|only| only == probe.name));
             let is_new = self.known.get(&*probe.name) != Some(&known);

