@@ -250,7 +250,7 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-#ifdef CASE_padded_key // xdp tc
+#ifdef CASE_buffers_on_the_stack // xdp tc
 struct padded {
 	byte kind;
 	__u32 length;
@@ -264,10 +264,19 @@ struct {
 	__type(value, struct padded);
 } padded_keys SEC(".maps");
 
+static NOINLINE int fill(byte *into)
+{
+	for (int i = 0; i < 14; i++)
+		into[i] = i;
+	return 0;
+}
+
 PROGRAM int probe(CONTEXT *ctx)
 {
 	byte *data = DATA, *volatile beside = data;
 	struct padded key;
+	__u64 one = 1;
+	byte header[14], other[14];
 
 	if (data + 14 > END)
 		return 0;
@@ -275,7 +284,78 @@ PROGRAM int probe(CONTEXT *ctx)
 	key.length = END - data;
 	key.port = data[1];
 	bpf_map_update_elem(&padded_keys, &key, &key, BPF_ANY);
+	/* Field by field, without the bytes in between. */
+	__builtin_memcpy(header, data, 6);
+	__builtin_memcpy(header + 6, data + 6, 6);
+	header[12] = data[12];
+	header[13] = data[13];
+	bpf_map_update_elem(&headers, header, &one, BPF_ANY);
+	/* The two ends of an array, by a pointer to one of them. */
+	byte *end = data[0] & 1 ? header : header + 8;
+
+	*end = 0;
+	bpf_map_update_elem(&headers, header, &one, BPF_ANY);
+	fill(other);
+	bpf_map_update_elem(&headers, other, &one, BPF_ANY);
 	return beside == data;
+}
+#endif
+
+#ifdef CASE_bytes_of_the_packet_on_the_stack // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14], other[14];
+	__u64 one = 1;
+
+	/* The kernel writes zeros if it has no bytes. */
+	bpf_skb_load_bytes(ctx, 100000, header, sizeof(header));
+	bpf_map_update_elem(&headers, header, &one, BPF_ANY);
+	if (bpf_skb_load_bytes_relative(ctx, 0, other, sizeof(other), BPF_HDR_START_NET))
+		return 0;
+	bpf_map_update_elem(&headers, other, &one, BPF_ANY);
+	return 0;
+}
+#endif
+
+#ifdef CASE_bytes_of_all_buffers // xdp
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte one[14], two[14], three[14];
+	__u64 count = 1;
+
+	if (!bpf_xdp_load_bytes(ctx, 0, one, sizeof(one)))
+		bpf_map_update_elem(&headers, one, &count, BPF_ANY);
+	int failure = bpf_xdp_load_bytes(ctx, 1, two, sizeof(two));
+
+	if (failure < 0)
+		return 0;
+	bpf_map_update_elem(&headers, two, &count, BPF_ANY);
+	/* Not looked at. */
+	bpf_xdp_load_bytes(ctx, 2, three, sizeof(three));
+	bpf_map_update_elem(&headers, three, &count, BPF_ANY);
+	return 0;
+}
+#endif
+
+#ifdef CASE_first_of_a_queue // xdp tc
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 10);
+	__type(value, __u64);
+} waiting SEC(".maps");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	__u64 number;
+
+	if (!value)
+		return 0;
+	if (!bpf_map_peek_elem(&waiting, &number))
+		value->bytes[0] = number;
+	if (!bpf_map_pop_elem(&waiting, &number))
+		value->bytes[1] = number;
+	return 0;
 }
 #endif
 

@@ -306,6 +306,7 @@ fn variants(name: &str) -> Vec<(&'static str, Value)> {
         "header.bpf.c" | "losses.bpf.c" => each(json!({})),
         "replay.bpf.c" => vec![with("xdp", json!({})), with("tc", json!({ "TC": "1" }))],
         "shared.bpf.c" => each(json!({ "FIELD": "in", "VERDICT": "0" })),
+        "stack.bpf.c" => vec![with("xdp", json!({ "BYTES": "1" })), with("tc", json!({ "TC": "1" }))],
         "inner.bpf.c" => xdp(json!({ "OUTER": "BPF_MAP_TYPE_ARRAY_OF_MAPS" })),
         "init.bpf.c" | "maps.bpf.c" | "sums.bpf.c" | "windows.bpf.c" => xdp(json!({ "VERDICT": "XDP_PASS" })),
         _ => panic!("{name}: which macros does it need?"),

@@ -22,6 +22,7 @@ mod rotation;
 mod scene;
 mod schema;
 mod sources;
+mod stack;
 mod streams;
 mod systemd;
 mod tls;

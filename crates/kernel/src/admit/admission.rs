@@ -1,6 +1,6 @@
 //! The admission of one direction of a probe, with the line of the source that each refusal is about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aya_obj::generated::bpf_insn;
 use aya_obj::{Function, Object};
@@ -39,13 +39,22 @@ pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) 
 }
 
 /// Refuses a relocated program that may do what its configuration does not allow, and maps that no monitor needs.
-pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) -> Result<(), Rejection> {
+///
+/// Returns the slots of the stack that have to be [cleared](crate::load::clear).
+pub fn program(
+    plan: &DirectionPlan,
+    object: &ProbeObject,
+    function: &Function,
+) -> Result<BTreeMap<Index, u64>, Rejection> {
     let source = &plan.code;
     let program = &function.instructions;
     let mut acts: Vec<(Index, Act)> =
         references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
+    let mut unwritten = BTreeMap::new();
     if acts.is_empty() {
-        acts.extend(flow::acts(program, plan.attach.hook.kind(), &facts(plan)));
+        let conduct = flow::conduct(program, plan.attach.hook.kind(), &facts(plan));
+        acts.extend(conduct.acts);
+        unwritten = conduct.unwritten;
     }
     acts.retain(|(_, act)| match act {
         Act::WritesPacket | Act::WritesContext | Act::HasPacketWritten(_) | Act::CallsChange(_) => {
@@ -77,7 +86,10 @@ pub fn program(plan: &DirectionPlan, object: &ProbeObject, function: &Function) 
         let message = maps::refusal(&map.name, &map.spec)?;
         Some(plan.about_map(Stage::Admission, &map.name, message))
     });
-    refuse(acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps))
+    refuse(
+        acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps),
+    )?;
+    Ok(unwritten)
 }
 
 fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
@@ -163,7 +175,7 @@ fn describe(act: &Act) -> String {
              is not a constant"
         ),
         Act::ReturnsAddress => {
-            "the program returns a pointer, or a number that was made of one; return a verdict".into()
+            format!("the program returns {ADDRESS} to the kernel; return a verdict")
         }
         Act::AddsToWalk(helper) => format!(
             "{helper} may add entries to a map while bpf_for_each_map_elem goes through them, which may never end; write \

@@ -19,16 +19,24 @@ use crate::admit::instruction::{Index, Instruction, Memory, Operand, decode};
 use crate::admit::maps::MapFacts;
 use crate::admit::packet::read_context;
 use crate::admit::state::State;
-use crate::admit::value::{Known, Value};
+use crate::admit::value::{Known, Place, Value};
 
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
 /// The most instructions that are followed, and registers that are remembered: some seconds, and some 100 MB.
 const MAX_EFFORT: usize = 4_000_000;
 
-/// Returns what a program of this kind may do at which of its instructions. `maps` are those that instructions refer to by
-/// their index.
-pub fn acts(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> BTreeMap<Index, Act> {
+/// What a program may do.
+#[derive(Debug, Default)]
+pub struct Conduct {
+    pub acts: BTreeMap<Index, Act>,
+    /// The slots of the stack that it may read before it has written to them, by the first instruction of their function: one
+    /// bit for each, the lowest for the one at the frame's start.
+    pub unwritten: BTreeMap<Index, u64>,
+}
+
+/// Returns what a program of this kind may do. `maps` are those that instructions refer to by their index.
+pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Conduct {
     let targets = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some(target),
         _ => None,
@@ -40,11 +48,11 @@ pub fn acts(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> BTree
         running: Running::default(),
         targets: targets.collect(),
         calls: HashMap::new(),
-        acts: BTreeMap::new(),
+        found: Conduct::default(),
         effort: 0,
     };
-    flow.function(0, State::call(&[], &[Value::CONTEXT]));
-    flow.acts
+    flow.function(0, State::call(&[], 0, &[Value::CONTEXT]));
+    flow.found
 }
 
 struct Flow<'a> {
@@ -56,7 +64,7 @@ struct Flow<'a> {
     targets: HashSet<Index>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.
     calls: HashMap<(Index, State, Running), Option<State>>,
-    acts: BTreeMap<Index, Act>,
+    found: Conduct,
     /// The instructions followed and registers remembered so far.
     effort: usize,
 }
@@ -75,7 +83,7 @@ const FOUND: u32 = 63;
 
 impl Flow<'_> {
     fn note(&mut self, at: Index, act: Act) {
-        self.acts.entry(at).or_insert(act);
+        self.found.acts.entry(at).or_insert(act);
     }
 
     /// Follows the function at `entry` to its end; `None` if it has none.
@@ -210,8 +218,16 @@ impl Flow<'_> {
         }
     }
 
+    /// Notes slots that may be read before they are written.
+    fn read(&mut self, state: &State, stack: Known<Place>, distance: i64, size: Option<i64>) {
+        for (entry, slots) in state.unwritten(stack, distance, size).filter(|(_, slots)| *slots != 0) {
+            *self.found.unwritten.entry(entry).or_default() |= slots;
+        }
+    }
+
     fn load(&mut self, at: Index, state: &State, from: Memory) -> Value {
         let base = state.get(from.base);
+        self.read(state, base.stack, from.offset, Some(from.size));
         if base.kernel {
             self.note(at, Act::ReadsKernel);
         }
@@ -242,8 +258,7 @@ impl Flow<'_> {
         if is_seen && value.tells_address() {
             self.note(at, Act::StoresAddress);
         }
-        let surely = base == Value { stack: base.stack, ..Value::NONE };
-        state.store(base.stack, surely, to, value);
+        state.store(base.stack, base.is_only_stack(), to, value);
     }
 
     /// Follows a call; `None` if it does not come back.
@@ -252,7 +267,7 @@ impl Flow<'_> {
             self.note(at, Act::TooDeep);
             return None;
         }
-        self.function(entry, State::call(state.frames(), arguments))
+        self.function(entry, State::call(state.frames(), entry, arguments))
     }
 }
 

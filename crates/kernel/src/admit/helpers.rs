@@ -164,22 +164,23 @@ const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_sk_assign,
 ];
 
-/// The memory that helper functions write to: the function, its argument, 1 to 5, and the number of bytes.
-const WRITTEN: [(Id, usize, Bytes); 14] = [
-    (Id::BPF_FUNC_map_pop_elem, 2, Bytes::Value),
-    (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value),
-    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4, Bytes::Exactly(16)),
-    (Id::BPF_FUNC_dynptr_from_mem, 1, Bytes::Argument(2)),
-    (Id::BPF_FUNC_dynptr_from_mem, 4, Bytes::Exactly(16)),
-    (Id::BPF_FUNC_dynptr_read, 1, Bytes::Argument(2)),
-    (Id::BPF_FUNC_fib_lookup, 2, Bytes::Argument(3)),
-    (Id::BPF_FUNC_check_mtu, 3, Bytes::Exactly(4)),
-    (Id::BPF_FUNC_xdp_load_bytes, 3, Bytes::Argument(4)),
-    (Id::BPF_FUNC_skb_load_bytes, 3, Bytes::Argument(4)),
-    (Id::BPF_FUNC_skb_load_bytes_relative, 3, Bytes::Argument(4)),
-    (Id::BPF_FUNC_skb_get_tunnel_key, 2, Bytes::Argument(3)),
-    (Id::BPF_FUNC_skb_get_tunnel_opt, 2, Bytes::Argument(3)),
-    (Id::BPF_FUNC_skb_get_xfrm_state, 3, Bytes::Argument(4)),
+/// The memory that helper functions write to: the function, its argument, 1 to 5, the number of bytes, and
+/// whether it writes them all, whatever it returns.
+const WRITTEN: [(Id, usize, Bytes, bool); 14] = [
+    (Id::BPF_FUNC_map_pop_elem, 2, Bytes::Value, true),
+    (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value, true),
+    (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4, Bytes::Exactly(16), false),
+    (Id::BPF_FUNC_dynptr_from_mem, 1, Bytes::Argument(2), false),
+    (Id::BPF_FUNC_dynptr_from_mem, 4, Bytes::Exactly(16), false),
+    (Id::BPF_FUNC_dynptr_read, 1, Bytes::Argument(2), false),
+    (Id::BPF_FUNC_fib_lookup, 2, Bytes::Argument(3), false),
+    (Id::BPF_FUNC_check_mtu, 3, Bytes::Exactly(4), false),
+    (Id::BPF_FUNC_xdp_load_bytes, 3, Bytes::Argument(4), false),
+    (Id::BPF_FUNC_skb_load_bytes, 3, Bytes::Argument(4), true),
+    (Id::BPF_FUNC_skb_load_bytes_relative, 3, Bytes::Argument(4), true),
+    (Id::BPF_FUNC_skb_get_tunnel_key, 2, Bytes::Argument(3), true),
+    (Id::BPF_FUNC_skb_get_tunnel_opt, 2, Bytes::Argument(3), true),
+    (Id::BPF_FUNC_skb_get_xfrm_state, 3, Bytes::Argument(4), true),
 ];
 
 /// The number of bytes that a helper function reads or writes.
@@ -298,7 +299,7 @@ pub fn copied(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
 
 /// Returns how many bytes a helper function goes through.
 pub fn sizes(number: u32) -> impl Iterator<Item = Bytes> {
-    copied(number).chain(written(number)).map(|(_, bytes)| bytes)
+    copied(number).map(|(_, bytes)| bytes).chain(written(number).map(|(_, bytes, _)| bytes))
 }
 
 /// Returns the arguments that are numbers which others see.
@@ -314,6 +315,11 @@ pub fn dynptr(number: u32) -> Option<usize> {
 /// Tells whether a helper function adds entries to the map that is its first argument.
 pub fn inserts(number: u32) -> bool {
     INSERTS.iter().any(|id| *id as u32 == number)
+}
+
+/// Tells whether a helper function reads the first value of a map, or looks for one in a Bloom filter.
+pub const fn peeks(number: u32) -> bool {
+    number == Id::BPF_FUNC_map_peek_elem as u32
 }
 
 /// Tells whether a helper function starts a timer.
@@ -344,12 +350,12 @@ pub fn effect(number: u32, kind: ProgramKind) -> Option<(Effect, String)> {
     })
 }
 
-/// Returns the arguments that a helper function writes through, and how many bytes.
-pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
+/// Returns the arguments that a helper function writes through, how many bytes, and whether it surely writes them all.
+pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes, bool)> {
     WRITTEN
         .into_iter()
         .filter(move |(id, ..)| *id as u32 == number)
-        .map(|(_, argument, bytes)| (argument, bytes))
+        .map(|(_, argument, bytes, surely)| (argument, bytes, surely))
 }
 
 /// Returns the function that a helper function calls.

@@ -56,6 +56,8 @@ pub struct MapFacts {
     pub is_held: bool,
     /// True if a walk through its entries gets longer when entries are added meanwhile.
     pub is_hash: bool,
+    /// True if a peek reads a value instead of writing one.
+    pub is_filter: bool,
     pub entries: u64,
     /// The sizes of a key and a value, in bytes.
     pub key: u32,
@@ -71,6 +73,7 @@ impl MapFacts {
             holds_maps: inner.is_some(),
             is_held,
             is_hash: family == Some(MapFamily::Hash),
+            is_filter: spec.map_type == BLOOM_FILTER,
             entries: u64::from(spec.max_entries.max(inner.map_or(0, |inner| inner.max_entries))),
             key: spec.key_size.max(inner.map_or(0, |inner| inner.key_size)),
             value: spec.value_size.max(inner.map_or(0, |inner| inner.value_size)),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::admit::instruction::{Memory, Register};
-use crate::admit::value::{Known, Place, Value};
+use crate::admit::instruction::{Index, Memory, Register};
+use crate::admit::value::{Known, Place, Span, Value};
 
 /// The number of the register that points to the end of the frame.
 const FRAME_POINTER: Register = 10;
@@ -21,22 +21,30 @@ pub struct State {
 }
 
 /// The memory of one function.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
+    /// The function whose frame it is, by its first instruction.
+    entry: Index,
     /// The slots that may hold something else than a number, by their distance from the frame's end in bytes.
     slots: BTreeMap<i64, Value>,
-    /// The bytes that may be a part of an address, one bit for each.
-    told: [u64; (FRAME / 64) as usize],
+    /// The bytes that may be a part of an address.
+    told: Set,
+    /// The bytes that may not have been written.
+    unwritten: Set,
 }
 
+/// A set of the bytes of a frame, one bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Set([u64; (FRAME / 64) as usize]);
+
 impl State {
-    /// The state in which a function begins that is called with these arguments, R1 and on, in `callers`.
-    pub fn call(callers: &[Frame], arguments: &[Value]) -> Self {
+    /// The state in which the function at `entry` begins that is called with these arguments, R1 and on, in `callers`.
+    pub fn call(callers: &[Frame], entry: Index, arguments: &[Value]) -> Self {
         let mut registers = [Value::NONE; 11];
         registers[1..=arguments.len()].copy_from_slice(arguments);
         registers[FRAME_POINTER] = Value::frame(callers.len() as u8);
         let mut frames = callers.to_vec();
-        frames.push(Frame::default());
+        frames.push(Frame { entry, slots: BTreeMap::new(), told: Set::default(), unwritten: Set::ALL });
         Self { registers, frames }
     }
 
@@ -82,7 +90,7 @@ impl State {
 
     /// Adds everything that is possible in `other`. Returns false if it was possible before.
     pub fn join(&mut self, other: &Self) -> bool {
-        let (mut is_new, mut is_told) = (false, false);
+        let mut is_new = false;
         let mut join = |value: &mut Value, other: Value| {
             let both = value.join(other);
             is_new |= both != *value;
@@ -96,12 +104,12 @@ impl State {
             for (slot, value) in &other.slots {
                 join(frame.slots.entry(*slot).or_insert(Value::NUMBER), *value);
             }
-            for (bytes, other) in frame.told.iter_mut().zip(other.told) {
-                is_told |= other & !*bytes != 0;
-                *bytes |= other;
-            }
         }
-        is_new || is_told
+        for (frame, other) in self.frames.iter_mut().zip(&other.frames) {
+            is_new |= frame.told.join(other.told);
+            is_new |= frame.unwritten.join(other.unwritten);
+        }
+        is_new
     }
 
     /// Reads from the stack at `memory`, whose base is a pointer to `stack`.
@@ -109,12 +117,16 @@ impl State {
         match stack {
             Known::Never => Value::NONE,
             Known::Only(place) => match self.frames.get(usize::from(place.frame)) {
-                Some(frame) => frame.load(start(place, memory), memory.size),
+                Some(frame) => {
+                    frame.load(Bytes::of(place.offset, memory.offset, Some(memory.size)), memory.size)
+                }
                 None => Value::NUMBER,
             },
-            Known::Any => {
-                self.frames.iter().map(|frame| frame.load(None, memory.size)).fold(Value::NUMBER, Value::join)
-            }
+            Known::Any => self
+                .frames
+                .iter()
+                .map(|frame| frame.load(Bytes::ALL, memory.size))
+                .fold(Value::NUMBER, Value::join),
         }
     }
 
@@ -123,78 +135,102 @@ impl State {
         match stack {
             Known::Never => (),
             Known::Only(place) => {
-                let start = start(place, memory);
+                let bytes = Bytes::of(place.offset, memory.offset, Some(memory.size));
                 if let Some(frame) = self.frames.get_mut(usize::from(place.frame)) {
-                    frame.store(start, surely, memory.size, value);
+                    frame.store(bytes, surely, memory.size, value);
                 }
             }
             Known::Any => {
-                self.frames.iter_mut().for_each(|frame| frame.store(None, false, memory.size, value));
+                self.frames.iter_mut().for_each(|frame| frame.store(Bytes::ALL, false, memory.size, value));
             }
         }
     }
 
-    /// Notes that numbers may be written to `size` bytes of the stack from `stack` on, or to all from there on.
-    pub fn fill(&mut self, stack: Known<Place>, size: Option<i64>) {
-        let numbers = |frame: &mut Frame, start: i64, end: i64| {
-            let slots = frame.slots.iter_mut().filter(|(slot, _)| **slot < end && **slot + SLOT > start);
-            slots.for_each(|(_, value)| *value = value.join(Value::NUMBER));
-        };
+    /// Notes that numbers may be written to `size` bytes of the stack from `stack` on, or to all from there on; with
+    /// `surely`, all of these bytes are.
+    pub fn fill(&mut self, stack: Known<Place>, size: Option<i64>, surely: bool) {
         match stack {
             Known::Never => (),
             Known::Only(place) => {
-                let start = place.offset.map_or(-FRAME, i64::from);
-                let end = size.filter(|_| place.offset.is_some()).map_or(0, |size| start + size);
+                let bytes = Bytes::of(place.offset, 0, size);
+                let surely = surely && size.is_some_and(|size| bytes.end - bytes.first == size);
                 let frame = self.frames.get_mut(usize::from(place.frame));
-                frame.into_iter().for_each(|frame| numbers(frame, start, end));
+                frame.into_iter().for_each(|frame| frame.fill(bytes, surely));
             }
-            Known::Any => self.frames.iter_mut().for_each(|frame| numbers(frame, -FRAME, 0)),
+            Known::Any => self.frames.iter_mut().for_each(|frame| frame.fill(Bytes::ALL, false)),
         }
     }
 
     /// Tells whether `size` bytes from `stack` on, or all from there on, may be a part of an address.
     pub fn tells_address(&self, stack: Known<Place>, size: Option<i64>) -> bool {
-        match stack {
-            Known::Never => false,
-            Known::Only(place) => self.frames.get(usize::from(place.frame)).is_some_and(|frame| {
-                let start = place.offset.map_or(-FRAME, i64::from);
-                let end = size.filter(|_| place.offset.is_some()).map_or(0, |size| start + size);
-                frame.is_told(start, end)
-            }),
-            Known::Any => self.frames.iter().any(|frame| frame.is_told(-FRAME, 0)),
-        }
+        self.within(stack, 0, size).any(|(frame, bytes)| frame.told.has(bytes))
+    }
+
+    /// Returns the slots that may not have been written among these bytes, and the function whose they are: one bit for each,
+    /// the lowest for the one at the frame's start.
+    pub fn unwritten(
+        &self,
+        stack: Known<Place>,
+        distance: i64,
+        size: Option<i64>,
+    ) -> impl Iterator<Item = (Index, u64)> {
+        self.within(stack, distance, size).map(|(frame, bytes)| {
+            let is_unwritten = |slot: &i64| {
+                let (first, end) = (bytes.first.max(*slot), bytes.end.min(slot + SLOT));
+                frame.unwritten.has(Bytes { first, end })
+            };
+            let slots = bytes.slots().filter(is_unwritten).map(|slot| 1 << ((slot + FRAME) / SLOT));
+            (frame.entry, slots.fold(0, |all, slot: u64| all | slot))
+        })
+    }
+
+    /// Returns the bytes of frames that `size` bytes may be, or all, at a distance from `stack`.
+    fn within(
+        &self,
+        stack: Known<Place>,
+        distance: i64,
+        size: Option<i64>,
+    ) -> impl Iterator<Item = (&Frame, Bytes)> {
+        let frames = self.frames.iter().enumerate();
+        frames.filter_map(move |(index, frame)| match stack {
+            Known::Never => None,
+            Known::Only(place) => {
+                (index == usize::from(place.frame)).then(|| (frame, Bytes::of(place.offset, distance, size)))
+            }
+            Known::Any => Some((frame, Bytes::ALL)),
+        })
     }
 }
 
 impl Frame {
-    fn load(&self, start: Option<i64>, size: i64) -> Value {
-        let (first, end) = start.map_or((-FRAME, 0), |start| (start, start + size));
-        let told = if self.is_told(first, end) { Value::ADDRESS } else { Value::NONE };
+    fn load(&self, bytes: Bytes, size: i64) -> Value {
+        let told = if self.told.has(bytes) { Value::ADDRESS } else { Value::NONE };
         // The kernel gives back a pointer only from eight bytes.
-        let value = match start {
+        let value = match bytes.slot() {
             _ if size != SLOT => Value::NUMBER,
-            Some(start) if start % SLOT == 0 => self.get(start),
-            Some(start) => touched(start, size).map(|slot| self.get(slot)).fold(Value::NUMBER, Value::join),
-            None => self.slots.values().copied().fold(Value::NUMBER, Value::join),
+            Some(slot) => self.get(slot),
+            None => bytes.slots().map(|slot| self.get(slot)).fold(Value::NUMBER, Value::join),
         };
         // What may be a pointer is taken for one wherever it goes.
         if value.may_be_pointer() { value } else { value.join(told) }
     }
 
-    fn store(&mut self, start: Option<i64>, surely: bool, size: i64, value: Value) {
-        let (first, end) = start.map_or((-FRAME, 0), |start| (start, start + size));
+    fn store(&mut self, bytes: Bytes, surely: bool, size: i64, value: Value) {
+        let surely = surely && bytes.end - bytes.first == size;
         let told = value.tells_address();
-        if told || surely && start.is_some() {
-            self.tell(first, end, told);
+        if told || surely {
+            self.told.set(bytes, told);
+        }
+        if surely {
+            self.unwritten.set(bytes, false);
         }
         // The kernel keeps a pointer only in eight bytes.
         let value = if size == SLOT { value.without_constant() } else { Value::NUMBER };
-        match start {
-            Some(start) if surely && start % SLOT == 0 && size == SLOT => {
-                self.slots.insert(start, value);
+        match bytes.slot() {
+            Some(slot) if surely && size == SLOT => {
+                self.slots.insert(slot, value);
             }
-            Some(start) => touched(start, size).for_each(|slot| self.add(slot, value)),
-            None => (-FRAME / SLOT..0).for_each(|slot| self.add(slot * SLOT, value)),
+            _ => bytes.slots().for_each(|slot| self.add(slot, value)),
         }
     }
 
@@ -211,34 +247,74 @@ impl Frame {
         }
     }
 
-    fn is_told(&self, start: i64, end: i64) -> bool {
-        bits(start, end).any(|(word, bit)| self.told[word] & bit != 0)
+    fn fill(&mut self, bytes: Bytes, surely: bool) {
+        if surely {
+            self.told.set(bytes, false);
+            self.unwritten.set(bytes, false);
+            self.slots.retain(|slot, _| *slot < bytes.first || slot + SLOT > bytes.end);
+        }
+        let touched = |slot: i64| slot < bytes.end && slot + SLOT > bytes.first;
+        let slots = self.slots.iter_mut().filter(|(slot, _)| touched(**slot));
+        slots.for_each(|(_, value)| *value = value.join(Value::NUMBER));
+    }
+}
+
+impl Set {
+    const ALL: Self = Self([u64::MAX; (FRAME / 64) as usize]);
+
+    fn has(&self, bytes: Bytes) -> bool {
+        bits(bytes).any(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Notes whether bytes may be a part of an address.
-    fn tell(&mut self, start: i64, end: i64, told: bool) {
-        for (word, bit) in bits(start, end) {
-            self.told[word] = if told { self.told[word] | bit } else { self.told[word] & !bit };
+    fn set(&mut self, bytes: Bytes, to: bool) {
+        for (word, bit) in bits(bytes) {
+            self.0[word] = if to { self.0[word] | bit } else { self.0[word] & !bit };
         }
+    }
+
+    /// Adds the bytes of `other`. Returns false if they were there.
+    fn join(&mut self, other: Self) -> bool {
+        let before = *self;
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+        *self != before
+    }
+}
+
+/// The bytes of a frame that an access may touch, by their distance from its end.
+#[derive(Clone, Copy)]
+struct Bytes {
+    first: i64,
+    end: i64,
+}
+
+impl Bytes {
+    const ALL: Self = Self { first: -FRAME, end: 0 };
+
+    /// Returns the bytes of an access that may begin in this span, at a distance from it.
+    fn of(span: Option<Span>, distance: i64, size: Option<i64>) -> Self {
+        let Some(span) = span else {
+            return Self::ALL;
+        };
+        let first = i64::from(span.first) + distance;
+        let end = size.map_or(0, |size| i64::from(span.last) + distance + size);
+        if first >= -FRAME && end <= 0 { Self { first, end } } else { Self::ALL }
+    }
+
+    /// Returns the slot that these bytes are.
+    fn slot(self) -> Option<i64> {
+        (self.first % SLOT == 0 && self.end - self.first == SLOT).then_some(self.first)
+    }
+
+    /// Returns the slots that the bytes are in.
+    fn slots(self) -> impl Iterator<Item = i64> {
+        (self.first.div_euclid(SLOT)..=(self.end - 1).div_euclid(SLOT)).map(|slot| slot * SLOT)
     }
 }
 
 /// Returns where the bytes of a frame have their bits.
-fn bits(start: i64, end: i64) -> impl Iterator<Item = (usize, u64)> {
-    (start.clamp(-FRAME, 0)..end.clamp(-FRAME, 0)).map(|byte| {
+fn bits(bytes: Bytes) -> impl Iterator<Item = (usize, u64)> {
+    (bytes.first.clamp(-FRAME, 0)..bytes.end.clamp(-FRAME, 0)).map(|byte| {
         let byte = (byte + FRAME) as usize;
         (byte / 64, 1 << (byte % 64))
     })
-}
-
-/// Returns where an access begins, in bytes from the end of the frame; `None` if that is unknown.
-fn start(place: Place, memory: Memory) -> Option<i64> {
-    let start = i64::from(place.offset?) + memory.offset;
-    (start >= -FRAME && start + memory.size <= 0).then_some(start)
-}
-
-/// Returns the slots that an access touches.
-fn touched(start: i64, size: i64) -> impl Iterator<Item = i64> {
-    let (first, last) = (start.div_euclid(SLOT), (start + size - 1).div_euclid(SLOT));
-    (first..=last).map(|slot| slot * SLOT)
 }

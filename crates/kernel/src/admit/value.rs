@@ -55,7 +55,25 @@ pub struct Place {
     /// The function whose frame it is, by the number of calls that led to it.
     pub frame: u8,
     /// The offset from the frame's end, below zero; `None` if unknown.
-    pub offset: Option<Offset>,
+    pub offset: Option<Span>,
+}
+
+/// The least and the greatest offset that are possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    pub first: Offset,
+    pub last: Offset,
+}
+
+impl Span {
+    pub const fn at(offset: Offset) -> Self {
+        Self { first: offset, last: offset }
+    }
+
+    fn moved(self, distance: i64) -> Option<Self> {
+        let add = |offset: Offset| Offset::try_from(distance.checked_add(i64::from(offset))?).ok();
+        Some(Self { first: add(self.first)?, last: add(self.last)? })
+    }
 }
 
 /// A value of which two others are special cases.
@@ -82,9 +100,18 @@ impl Join for i64 {
     }
 }
 
+impl Join for Span {
+    /// One offset may become two, but no more: what grows with each round of a loop ends soon.
+    fn join(self, other: Self) -> Option<Self> {
+        let both = Self { first: self.first.min(other.first), last: self.last.max(other.last) };
+        let is_one = |span: Self| span.first == span.last;
+        (both == self || both == other || is_one(self) && is_one(other)).then_some(both)
+    }
+}
+
 impl Join for Place {
     fn join(self, other: Self) -> Option<Self> {
-        let offset = if self.offset == other.offset { self.offset } else { None };
+        let offset = self.offset.zip(other.offset).and_then(|(one, other)| one.join(other));
         (self.frame == other.frame).then_some(Self { frame: self.frame, offset })
     }
 }
@@ -145,7 +172,7 @@ impl Value {
 
     /// A pointer to the end of a frame, as R10 is one.
     pub fn frame(frame: u8) -> Self {
-        Self { stack: Known::Only(Place { frame, offset: Some(0) }), ..Self::NONE }
+        Self { stack: Known::Only(Place { frame, offset: Some(Span::at(0)) }), ..Self::NONE }
     }
 
     pub fn function(entry: u32) -> Self {
@@ -184,6 +211,11 @@ impl Value {
         self.as_pointer() != Self::NONE
     }
 
+    /// Tells whether the value is a pointer into the stack, and nothing else.
+    pub fn is_only_stack(self) -> bool {
+        self == Self { stack: self.stack, ..Self::NONE }
+    }
+
     /// Tells whether the value may be a pointer, or tell where one leads to.
     pub fn tells_address(self) -> bool {
         self.address || self.half || self.may_be_pointer()
@@ -194,7 +226,12 @@ impl Value {
         let add = |offset: Offset| Offset::try_from(distance?.checked_add(i64::from(offset))?).ok();
         Self {
             context: self.context.map(add),
-            stack: self.stack.map(|place| Some(Place { offset: place.offset.and_then(add), ..place })),
+            stack: self.stack.map(|place| {
+                Some(Place {
+                    offset: place.offset.zip(distance).and_then(|(span, by)| span.moved(by)),
+                    ..place
+                })
+            }),
             ..self
         }
     }

@@ -3,11 +3,13 @@
 pub mod bind;
 pub mod both;
 pub mod carry;
+pub mod clear;
 pub mod deadline;
 pub mod direction;
 pub mod examine;
 pub mod maps;
 pub mod pins;
 pub mod refusal;
+pub mod rewrite;
 pub mod twins;
 pub mod verifier;

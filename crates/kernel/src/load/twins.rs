@@ -14,6 +14,7 @@ use crate::admit::admission;
 use crate::admit::verdicts::Verdicts;
 use crate::capabilities::Capabilities;
 use crate::load::both::both;
+use crate::load::clear::clear;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::{Predecessor, ProbeMaps, Twins};
 use crate::load::refusal::{map_finding, refused};
@@ -43,7 +44,8 @@ pub fn load(
     let resolved = bind::resolve(object).map_err(|error| finding(with_causes(&error)))?;
     admission::references(&plan, object, &resolved)?;
     let function = bind::link(resolved.into_owned(), &plan).map_err(|error| finding(with_causes(&error)))?;
-    admission::program(&plan, object, &function)?;
+    let unwritten = admission::program(&plan, object, &function)?;
+    let function = clear(function, &unwritten).map_err(|error| finding(error.to_string()))?;
     let verdicts = Verdicts::of(&function.instructions);
     let mut warnings = Vec::new();
     let btf = prog::btf_load(&object.btf_blob)

@@ -77,6 +77,11 @@ pub fn store_u32(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
     insn(0x63, dst, src, off, 0)
 }
 
+/// `*(u64 *)(dst + off) = value`
+pub fn store_u64_imm(dst: Reg, off: Offset, value: i32) -> bpf_insn {
+    insn(0x7a, dst, 0, off, value)
+}
+
 /// `*(u64 *)(dst + off) = src`
 pub fn store_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
     insn(0x7b, dst, src, off, 0)

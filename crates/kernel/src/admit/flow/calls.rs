@@ -42,7 +42,7 @@ impl Flow<'_> {
                 self.note(at, Act::CallsTimer(name));
             }
             Some((Effect::Observes, name)) => {
-                for argument in helpers::written(number).map(|(argument, _)| state.get(argument)) {
+                for argument in helpers::written(number).map(|(argument, ..)| state.get(argument)) {
                     if argument.packet || argument.context.is_possible() {
                         self.note(at, Act::HasPacketWritten(name.clone()));
                     }
@@ -54,9 +54,9 @@ impl Flow<'_> {
             }
         }
         let found = self.found(state, number);
-        for (argument, bytes) in helpers::written(number) {
-            let size = self.size(state, bytes);
-            state.fill(state.get(argument).stack, size);
+        for (argument, bytes, surely) in helpers::written(number) {
+            let (to, size) = (state.get(argument), self.size(state, bytes));
+            state.fill(to.stack, size, surely && to.is_only_stack());
         }
         if let Some(argument) = helpers::dynptr(number) {
             state.tell(state.get(argument).stack, DYNPTR);
@@ -80,7 +80,8 @@ impl Flow<'_> {
                     Known::Only(_) => self.facts(first.map).is_some_and(|facts| facts.holds_maps),
                     Known::Any => self.maps.iter().any(|facts| facts.holds_maps),
                 };
-                let map = if has_maps { Value::MAP } else { Value::NONE };
+                let found = Value { map: Known::Only(u32::MAX), ..Value::NONE };
+                let map = if has_maps { found } else { Value::NONE };
                 let value = if has_maps && first.map != Known::Any { Value::NONE } else { Value::HARMLESS };
                 Value { unaligned: first.unaligned, ..Value::NUMBER.join(value).join(map) }
             }
@@ -103,9 +104,15 @@ impl Flow<'_> {
 
     /// Notes addresses that a helper function takes to where others see them.
     fn shown(&mut self, at: Index, state: &State, number: u32, name: &str) {
-        let copied = helpers::copied(number)
-            .any(|(argument, bytes)| state.tells_address(state.get(argument).stack, self.size(state, bytes)));
-        if copied || helpers::shown(number).any(|argument| state.get(argument).tells_address()) {
+        let facts = self.facts(state.get(1).map);
+        let only_writes = helpers::peeks(number) && facts.is_some_and(|facts| !facts.is_filter);
+        let mut told = helpers::shown(number).any(|argument| state.get(argument).tells_address());
+        for (argument, bytes) in helpers::copied(number).filter(|_| !only_writes) {
+            let (stack, size) = (state.get(argument).stack, self.size(state, bytes));
+            told |= state.tells_address(stack, size);
+            self.read(state, stack, 0, size);
+        }
+        if told {
             self.note(at, Act::ShowsAddress(name.into()));
         }
     }

@@ -1,22 +1,26 @@
 //! Addresses of the kernel: what may be done with a pointer, and with what is made of one.
 
+use std::collections::BTreeMap;
+
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::acts;
+use crate::admit::flow::conduct;
 use crate::admit::maps::MapFacts;
 use crate::admit::tests::code::{load, load_function, raw, store, store_number, subtract};
-use crate::sys::asm::{add_imm, call_helper, exit, jump_eq, mov, mov_imm};
+use crate::sys::asm::{add_imm, call_helper, call_subprogram, exit, jump_eq, mov, mov_imm};
 
 const LOOKUP: i32 = 1;
 const UPDATE: i32 = 2;
 const PRINTK: i32 = 6;
 const PERF_EVENT_OUTPUT: i32 = 25;
+const SKB_LOAD_BYTES: i32 = 26;
 const SKC_TO_TCP_SOCK: i32 = 137;
 const FOR_EACH: i32 = 164;
 const TIMER_SET_CALLBACK: i32 = 170;
 const TIMER_START: i32 = 171;
+const XDP_LOAD_BYTES: i32 = 189;
 const DYNPTR_FROM_MEM: i32 = 197;
 
 /// An array, a hash, a map of maps and a hash in it: keys have 8 bytes and values 16.
@@ -36,8 +40,7 @@ fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
     let find = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), jump_eq(0, 0, -1), mov(9, 0)];
     let start = [mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4), store_number(8, 10, -8, 0)];
     let program = [&start[..], &load_map(1, 0), &find, body, &[mov_imm(0, 0), exit()]].concat();
-    let found = acts(&program, kind, &maps()).into_iter();
-    found.map(|(_, act)| act).collect()
+    conduct(&program, kind, &maps()).acts.into_values().collect()
 }
 
 fn refused(body: &[bpf_insn], expected: &Act) {
@@ -193,6 +196,46 @@ fn an_address_is_not_shown() {
     ];
     refused(&dynptr, &Act::StoresAddress);
     refused(&[mov(0, 7), exit()], &Act::ReturnsAddress);
+}
+
+#[test]
+fn slots_are_cleared_that_may_be_read_before_they_are_written() {
+    let unwritten = |kind, body: &[bpf_insn]| {
+        let all = [body, &[mov_imm(0, 0), exit()]].concat();
+        let found = conduct(&all, kind, &maps());
+        assert_eq!(found.acts, BTreeMap::new());
+        found.unwritten
+    };
+    let slots = |offsets: &[i32]| {
+        let all = offsets.iter().fold(0, |all, offset| all | 1_u64 << ((512 + offset) / 8));
+        if all == 0 { BTreeMap::new() } else { BTreeMap::from([(0, all)]) }
+    };
+    for (size, offset, expected) in
+        [(8, -16, &[-16][..]), (4, -12, &[-16]), (1, -9, &[-16]), (8, -512, &[-512]), (8, -12, &[-16, -8])]
+    {
+        assert_eq!(unwritten(Xdp, &[load(size, 3, 10, offset)]), slots(expected));
+    }
+    // A part was written.
+    let part = store_number(4, 10, -16, 0);
+    assert_eq!(unwritten(Xdp, &[part, load(8, 3, 10, -16)]), slots(&[-16]));
+    assert_eq!(unwritten(Xdp, &[part, load(4, 3, 10, -16)]), slots(&[]));
+    // One of two places was.
+    let either = [mov(3, 10), mov_imm(4, 0), jump_eq(4, 0, 1), add_imm(3, -8), store_number(8, 3, -8, 0)];
+    assert_eq!(unwritten(Xdp, &[&either[..], &[load(8, 3, 10, -16)]].concat()), slots(&[-16]));
+    let both = [store_number(8, 10, -16, 0), store_number(8, 10, -8, 0)];
+    assert_eq!(unwritten(Xdp, &[&both[..], &either, &[load(8, 3, 10, -16)]].concat()), slots(&[]));
+    // The kernel writes zeros at TC if it has no bytes, and nothing at XDP.
+    for (kind, helper, expected) in [(Tc, SKB_LOAD_BYTES, &[][..]), (Xdp, XDP_LOAD_BYTES, &[-24, -16])] {
+        let call = [mov_imm(2, 0), mov(3, 10), add_imm(3, -24), mov_imm(4, 16), call_helper(helper)];
+        let reads = [load(8, 3, 10, -24), load(8, 3, 10, -16)];
+        assert_eq!(unwritten(kind, &[&call[..], &reads].concat()), slots(expected));
+    }
+    // The key and the value of an entry, in a function that is called.
+    let entry = [mov(2, 10), add_imm(2, -8), mov(3, 10), add_imm(3, -32), mov_imm(4, 0), call_helper(UPDATE)];
+    let function = [&load_map(1, 1)[..], &entry, &[mov_imm(0, 0), exit()]].concat();
+    let call = [&[call_subprogram(2), mov_imm(0, 0), exit()][..], &function].concat();
+    let of_function = slots(&[-8, -32, -24]).remove(&0).unwrap();
+    assert_eq!(unwritten(Xdp, &call), BTreeMap::from([(3, of_function)]));
 }
 
 #[test]

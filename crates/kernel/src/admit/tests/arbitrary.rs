@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::acts;
+use crate::admit::flow::conduct;
 use crate::admit::maps::MapFacts;
 use crate::admit::references;
 use crate::admit::tests::code::{load, load_function, raw, store, store_number};
@@ -32,7 +32,7 @@ proptest! {
     #[test]
     fn any_instructions_are_judged(program in prop::collection::vec(instruction(), 0..80)) {
         for kind in [ProgramKind::Xdp, ProgramKind::Tc] {
-            acts(&program, kind, &[]);
+            conduct(&program, kind, &[]);
         }
         work(&program, &[MapFacts { entries: 1 << 32, ..MapFacts::default() }], 1000);
         references::unknown(&program).for_each(drop);
@@ -54,11 +54,11 @@ proptest! {
             program.push(jump_eq(0, 7, jump.min(1)));
             program.push(mov(3, 9));
         }
-        let known = acts(&[program.as_slice(), &[exit()]].concat(), ProgramKind::Xdp, &[]);
+        let known = conduct(&[program.as_slice(), &[exit()]].concat(), ProgramKind::Xdp, &[]).acts;
         let reached = !known.values().any(|act| matches!(act, Act::Unknown(_)));
         let at = program.len();
         program.extend([store_number(1, 9, 0, 1), exit()]);
-        let found = acts(&program, ProgramKind::Xdp, &[]);
+        let found = conduct(&program, ProgramKind::Xdp, &[]).acts;
         prop_assert_eq!(found.get(&at) == Some(&Act::WritesPacket), reached);
     }
 }
@@ -77,21 +77,21 @@ fn the_analysis_ends() {
         program.push(exit());
         program
     };
-    acts(&ways([store(8, 10, -8, 1), load(8, 3, 10, -8)]), ProgramKind::Xdp, &[]);
+    conduct(&ways([store(8, 10, -8, 1), load(8, 3, 10, -8)]), ProgramKind::Xdp, &[]);
     // Each round of nested loops moves a pointer.
     let mut loops = vec![mov(2, 10)];
     for depth in 1..2000_i16 {
         loops.extend([add_imm(2, -8), store(8, 2, 0, 1), jump_eq(0, 7, -3 * depth)]);
     }
     loops.push(exit());
-    acts(&loops, ProgramKind::Xdp, &[]);
+    conduct(&loops, ProgramKind::Xdp, &[]);
     // Functions that call the next one twice, with another argument each time.
     let mut calls = Vec::new();
     for _ in 0..300 {
         calls.extend([add_imm(1, 1), raw(0x85, 0, 1, 0, 3), mov(1, 10), raw(0x85, 0, 1, 0, 1), exit()]);
     }
     calls.push(exit());
-    acts(&calls, ProgramKind::Xdp, &[]);
+    conduct(&calls, ProgramKind::Xdp, &[]);
     // A loop of each kind at the end, or in a loop around all.
     let callback = [&load_function(2, 2)[..], &[call_helper(181), exit(), exit()]].concat();
     for mut program in [loops, calls] {

@@ -33,7 +33,7 @@ fn admit(elf: &[u8]) -> Result<(), String> {
     let resolved = bind::resolve(object).map_err(|error| error.to_string())?;
     admission::references(plan, object, &resolved).map_err(|refused| format!("{refused:?}"))?;
     let function = bind::link(resolved.into_owned(), plan).map_err(|error| error.to_string())?;
-    admission::program(plan, object, &function).map_err(|refused| format!("{refused:?}"))
+    admission::program(plan, object, &function).map(drop).map_err(|refused| format!("{refused:?}"))
 }
 
 #[test]

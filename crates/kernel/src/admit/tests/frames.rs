@@ -102,7 +102,7 @@ fn programs_that_are_admitted_change_no_frame() {
         let kind = [ProgramKind::Xdp, ProgramKind::Tc][random.below(2)];
         let (instructions, functions) = program(&mut random, map.as_fd(), kind);
         figures.made += 1;
-        let acts = flow::acts(&instructions, kind, &[]);
+        let acts = flow::conduct(&instructions, kind, &[]).acts;
         let Some(loaded) = load(kind, &instructions, &functions) else {
             figures.not_accepted += 1;
             continue;

@@ -7,12 +7,12 @@ use twinprobe_ebpf_common::MapKind;
 use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::acts;
+use crate::admit::flow::conduct;
 use crate::admit::instruction::{Operation, Unknown};
 use crate::admit::maps::{MapFacts, has_unaligned_values};
 use crate::admit::references;
 use crate::admit::tests::code::{add, load, load_function, raw, store, store_number, subtract};
-use crate::admit::value::{Known, Place, Value};
+use crate::admit::value::{Known, Place, Span, Value};
 use crate::plan::map_spec::MapSpec;
 use crate::sys::asm::{
     add_imm, atomic_add_u64, call_helper, call_subprogram, exit, jump, jump_eq, mov, mov_imm,
@@ -33,7 +33,7 @@ fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
     let data = if kind == Xdp { 0 } else { 76 };
     let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
     program.extend(body);
-    acts(&program, kind, &[]).into_iter().map(|(at, act)| (at - 3, act)).collect()
+    conduct(&program, kind, &[]).acts.into_iter().map(|(at, act)| (at - 3, act)).collect()
 }
 
 fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
@@ -47,7 +47,7 @@ fn unaligned(maps: &[usize], body: &[bpf_insn]) -> Vec<usize> {
     let end = [mov_imm(0, 0), exit()];
     let holds_maps = body.iter().any(|insn| insn.code == call_helper(1).code);
     let facts = |map| MapFacts { without_atomics: maps.contains(&map), holds_maps, ..MapFacts::default() };
-    let found = acts(&[&start[..], body, &end].concat(), Xdp, &[facts(0), facts(1)]);
+    let found = conduct(&[&start[..], body, &end].concat(), Xdp, &[facts(0), facts(1)]).acts;
     assert!(found.values().all(|act| *act == Act::Unaligned), "{found:?}");
     found.into_keys().map(|at| at - start.len()).collect()
 }
@@ -326,7 +326,8 @@ fn values_are_joined_to_what_covers_both() {
         Value::PACKET,
         Value::CONTEXT,
         Value::frame(0),
-        at(0, Some(-8)),
+        at(0, Some(Span::at(-8))),
+        at(0, Some(Span { first: -16, last: -8 })),
         at(1, None),
         Value::function(3),
         Value::function(4),

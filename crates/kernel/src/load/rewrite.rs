@@ -1,0 +1,105 @@
+//! Programs with other instructions in them. Jumps, calls and the lines of the source follow.
+
+use aya_obj::Function;
+use aya_obj::generated::bpf_insn;
+
+use crate::admit::instruction::{Index, LOAD_64};
+
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// A jump whose distance is in `imm`.
+const LONG_JUMP: u8 = 0x06;
+/// The classes of jumps, in the lowest bits of an operation.
+const CLASS: u8 = 0x07;
+const JUMP: u8 = 0x05;
+const JUMP_32: u8 = 0x06;
+/// The sources of a call of a subprogram, and of a load of a subprogram's address.
+const PSEUDO_CALL: u8 = 1;
+const PSEUDO_FUNC: u8 = 4;
+
+/// A jump is too far with the other instructions in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the program is too long for the instructions that are put into it; make it smaller")]
+pub struct TooLong;
+
+/// What is done with an instruction.
+pub enum Change {
+    Keep,
+    /// These come instead of it.
+    Replace(Vec<bpf_insn>),
+    /// These come before it, and are run by calls of it as the first one of a function, not by jumps to it.
+    Begin(Vec<bpf_insn>),
+}
+
+/// Returns `function` with the given instructions, of which `change` says what is done with each.
+pub fn rewrite(
+    function: &Function,
+    instructions: &[bpf_insn],
+    change: impl Fn(Index, &bpf_insn) -> Change,
+) -> Result<(Function, Vec<bpf_insn>), TooLong> {
+    let mut changes = Vec::with_capacity(instructions.len());
+    // Where each instruction, or what comes before it, begins, and where it is jumped to; with the end.
+    let (mut starts, mut places) = (Vec::new(), Vec::new());
+    let mut end = 0;
+    let mut is_half = false;
+    for (at, insn) in instructions.iter().enumerate() {
+        // The second half of a load of 64 bits is no instruction.
+        let change = if is_half { Change::Keep } else { change(at, insn) };
+        is_half = !is_half && insn.code == LOAD_64;
+        starts.push(end);
+        let (before, length) = match &change {
+            Change::Keep => (0, 1),
+            Change::Replace(others) => (0, others.len()),
+            Change::Begin(others) => (others.len(), 1),
+        };
+        places.push(end + before);
+        end += before + length;
+        changes.push(change);
+    }
+    starts.push(end);
+    places.push(end);
+    let mut out = Vec::with_capacity(end);
+    let mut is_half = false;
+    for ((at, insn), change) in instructions.iter().enumerate().zip(changes) {
+        match change {
+            Change::Replace(others) => {
+                is_half = false;
+                out.extend(others);
+                continue;
+            }
+            Change::Begin(others) => out.extend(others),
+            Change::Keep => (),
+        }
+        if std::mem::take(&mut is_half) {
+            out.push(*insn);
+            continue;
+        }
+        is_half = insn.code == LOAD_64;
+        let moved = |to: &[usize], distance: i64| -> Result<i64, TooLong> {
+            let target = usize::try_from(at as i64 + 1 + distance).map_err(|_| TooLong)?;
+            let target = *to.get(target).ok_or(TooLong)?;
+            Ok(target as i64 - places[at] as i64 - 1)
+        };
+        let mut insn = *insn;
+        match (insn.code, insn.src_reg()) {
+            (CALL, PSEUDO_CALL) | (LOAD_64, PSEUDO_FUNC) => {
+                insn.imm = i32::try_from(moved(&starts, insn.imm.into())?).map_err(|_| TooLong)?;
+            }
+            (LONG_JUMP, _) => {
+                insn.imm = i32::try_from(moved(&places, insn.imm.into())?).map_err(|_| TooLong)?;
+            }
+            (CALL | EXIT, _) => {}
+            (code, _) if matches!(code & CLASS, JUMP | JUMP_32) => {
+                insn.off = i16::try_from(moved(&places, insn.off.into())?).map_err(|_| TooLong)?;
+            }
+            _ => {}
+        }
+        out.push(insn);
+    }
+    let mut function = function.clone();
+    // What is put before a function's first instruction belongs to the function and its first line.
+    let moved = |offset: &mut u32| *offset = starts.get(*offset as usize).map_or(*offset, |to| *to as u32);
+    function.func_info.func_info.iter_mut().for_each(|record| moved(&mut record.insn_off));
+    function.line_info.line_info.iter_mut().for_each(|record| moved(&mut record.insn_off));
+    Ok((function, out))
+}
