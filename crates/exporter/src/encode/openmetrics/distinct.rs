@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 use super::flat::flatten;
 use super::series::Series;
 use crate::decode::decoder::Decoder;
-use crate::decode::plan::{Plan, Scalar};
+use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
 
 /// The labels of the rows that one walk over a table has met.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use super::flat::{flat, flatten};
 use super::info::label;
 use super::samples::{Dimension, Samples, Value};
 use super::text::{Labels, escaped, integer, number};
-use crate::aggregate::Folder;
+use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;
 use crate::encode::encoder::CHUNK;
 use crate::metric::Metric;
@@ -26,8 +26,8 @@ pub struct Series {
     /// The first labels of every sample: `{probe="flows",direction="ingress"`, then those of the configuration.
     pub labels: String,
     pub context: Arc<Context>,
-    /// True if the values of the CPUs are folded into one.
-    folded: bool,
+    /// The layout of the values into which those of the CPUs are folded.
+    folded: Option<Arc<Folded>>,
     /// The number of numbers of each row that have no family.
     pub nameless: u64,
 }
@@ -61,9 +61,10 @@ impl Series {
         labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
-        let samples = metric.cache.get(|| Samples::new(&metric, configured.keys()));
+        let folded = Folded::of(&metric, &metric.layout);
+        let value = folded.as_ref().map_or(&metric.layout.value, |folded| &folded.value);
+        let samples = metric.cache.get(|| Samples::new(&metric, value, configured.keys()));
         let labels = String::from_utf8_lossy(&labels).into_owned();
-        let folded = metric.agg.is_some() && metric.layout.kind.is_percpu();
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
     }
 
@@ -98,13 +99,13 @@ impl Series {
     }
 
     fn value_stride(&self) -> usize {
-        if self.folded { self.metric.layout.value.size } else { self.metric.layout.value_stride() }
+        self.folded.as_ref().map_or_else(|| self.metric.layout.value_stride(), |folded| folded.value.size)
     }
 
     /// Returns the number of prepared rows.
     pub fn len(&self, rows: &RawTable) -> usize {
         let layout = &*self.metric.layout;
-        if !self.folded {
+        if self.folded.is_none() {
             return rows.len(layout);
         }
         // The values have no bytes if their type has none, as a malformed layout may claim.
@@ -125,13 +126,13 @@ impl Series {
 
     /// Returns the values of a prepared row: one, or one per CPU.
     pub fn slots<'a>(&self, rows: &'a RawTable, row: usize) -> impl Iterator<Item = &'a [u8]> {
-        let slot = if self.folded { self.value_stride() } else { self.metric.layout.slot_stride() };
+        let slot = if self.folded.is_some() { self.value_stride() } else { self.metric.layout.slot_stride() };
         self.value(rows, row).chunks_exact(slot).take(self.cpus())
     }
 
     /// Tells whether there is one value for each CPU.
     pub fn is_percpu(&self) -> bool {
-        self.metric.layout.kind.is_percpu() && !self.folded
+        self.metric.layout.kind.is_percpu() && self.folded.is_none()
     }
 
     /// Returns the number of values of a prepared row.
