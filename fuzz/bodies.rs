@@ -88,6 +88,7 @@ pub fn decode(input: &[u8]) {
             merge: Some(MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()].1.into()),
             key_label: (agg > 7).then(|| "label".to_owned()),
             max_series: (agg > 5).then_some(u64::from(reading)),
+            series_by: None,
         },
         cache: Cache::default(),
     });

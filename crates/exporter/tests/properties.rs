@@ -102,6 +102,7 @@ fn metric() -> impl Strategy<Value = MetricTable> {
                     merge: Some(MergeRule::Sum.into()),
                     key_label: None,
                     max_series: Some(3),
+                    series_by: None,
                 },
                 cache: Cache::default(),
             };

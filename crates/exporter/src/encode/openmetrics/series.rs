@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
-use super::flat::{flat, flatten};
 use super::info::label;
+use super::rows::flat::{flat, flatten};
 use super::samples::{Dimension, Samples, Value};
 use super::text::{Labels, escaped, integer, number};
 use crate::aggregate::{Folded, Folder};
@@ -39,7 +39,7 @@ pub struct Count {
     pub rows: usize,
     /// The rows whose labels an earlier row had.
     pub duplicates: usize,
-    /// The rows that are more than the metric may have.
+    /// The rows that are more than the metric may have: they have one sample together.
     pub surplus: usize,
     /// The entries of the map; of a map of maps those of the outer map, where the rows are those of the inner maps.
     pub entries: usize,
@@ -81,23 +81,6 @@ impl Series {
         Cow::Owned(folded)
     }
 
-    /// Returns those of prepared rows that the limit of the metric allows. `count` has all rows so far, with these.
-    pub fn first<'a>(&self, rows: Cow<'a, RawTable>, count: &mut Count) -> Cow<'a, RawTable> {
-        let len = self.len(&rows);
-        let before = count.rows - count.duplicates - len;
-        let left = self.samples.max_rows.saturating_sub(before).min(len);
-        if left == len {
-            return rows;
-        }
-        count.surplus += len - left;
-        let mut rows = rows.into_owned();
-        if self.metric.layout.kind.has_keys() {
-            rows.keys.truncate(left * self.metric.layout.key.size);
-        }
-        rows.values.truncate(left * self.value_stride());
-        Cow::Owned(rows)
-    }
-
     fn value_stride(&self) -> usize {
         self.folded.as_ref().map_or_else(|| self.metric.layout.value_stride(), |folded| folded.value.size)
     }
@@ -126,8 +109,18 @@ impl Series {
 
     /// Returns the values of a prepared row: one, or one per CPU.
     pub fn slots<'a>(&self, rows: &'a RawTable, row: usize) -> impl Iterator<Item = &'a [u8]> {
+        self.slots_of(self.value(rows, row))
+    }
+
+    /// Returns the values of the bytes that [`Self::value`] returns.
+    pub fn slots_of<'a>(&self, value: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let slot = if self.folded.is_some() { self.value_stride() } else { self.metric.layout.slot_stride() };
-        self.value(rows, row).chunks_exact(slot).take(self.cpus())
+        value.chunks_exact(slot).take(self.cpus())
+    }
+
+    /// Tells whether only the largest rows become samples.
+    pub fn is_limited(&self) -> bool {
+        self.samples.max_rows != usize::MAX
     }
 
     /// Tells whether there is one value for each CPU.
@@ -227,7 +220,12 @@ fn end(value: &Value, bytes: &[u8], base: usize, out: &mut Vec<u8>) {
 }
 
 /// Calls `sample` with the labels and the offset of each element of nested arrays.
-fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &mut impl FnMut(&[u8], usize)) {
+pub fn each_item(
+    arrays: &[Dimension],
+    base: usize,
+    labels: &mut Vec<u8>,
+    sample: &mut impl FnMut(&[u8], usize),
+) {
     let Some((array, inner)) = arrays.split_first() else { return sample(labels, base) };
     let outer = labels.len();
     for index in 0..array.len {
