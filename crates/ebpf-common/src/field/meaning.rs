@@ -33,8 +33,10 @@ const LARGEST: [&str; 8] = ["max", "maximum", "most", "highest", "largest", "lon
 /// The last words of counters, whatever stands before them.
 const COUNTS: [&str; 5] = ["total", "count", "counts", "counter", "hits"];
 /// The last words of numbers of at most 32 bits that name something or are taken from a header.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "port",
+    "sport",
+    "dport",
     "ttl",
     "tos",
     "dscp",

@@ -1,13 +1,15 @@
 //! The rows of a metric that are not in its map: the sum of all windows so far, and the rows of the open window that
 //! earlier deployments have counted.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use twinprobe_client::SumStatus;
+use twinprobe_client::{JoinStatus, SumStatus};
+use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::metric::OnReplace;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, MergeRule, RawTable, Shape, TableLayout};
 use twinprobe_exporter::Accumulator;
 use twinprobe_kernel::clock::monotonic_zero_ns;
 use twinprobe_kernel::{Extraction, Remains};
@@ -37,6 +39,19 @@ impl MetricState {
             max_entries: (*max_entries)?,
             dropped: *dropped,
         })
+    }
+
+    /// The fields that are not added where two values become one; `None` if all are, or if the metric is not shown.
+    pub fn join_status(&self) -> Option<JoinStatus> {
+        let layout = self.metric.layout.inner.as_ref().unwrap_or(&self.metric.layout);
+        let rules = self.request.merge.clone().unwrap_or_default();
+        let mut fields = BTreeMap::new();
+        Leaves::new(&layout.value, &mut |path, meaning| {
+            let rule = rules.join(path, meaning).rule;
+            (rule != MergeRule::Sum).then(|| fields.insert(path.to_owned(), rule)).map(drop)
+        });
+        let (direction, metric) = (self.direction, self.metric.name.clone());
+        (self.is_shown() && !fields.is_empty()).then_some(JoinStatus { direction, metric, fields })
     }
 
     /// Returns the rows kept beside the map, together with `open`, which belongs to the open window as well.

@@ -11,11 +11,39 @@ use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::Scalar;
 use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
-/// The document of one daemon, and the configuration of its probe.
+/// The document of one daemon, and the status of its probe.
 pub struct Part {
     pub node: String,
     pub document: Value,
-    pub config: Option<Value>,
+    pub status: Option<Value>,
+}
+
+/// The rules of one metric.
+#[derive(Debug, Default)]
+struct Rules {
+    rules: MergeRules,
+    /// True if the daemon has listed every field that is not added: else names and texts tell what fields mean.
+    is_complete: bool,
+}
+
+impl Rules {
+    /// Returns the rules that a daemon has for a metric, or that its configuration has.
+    fn of(status: Option<&Value>, direction: &str, name: &str) -> Self {
+        let configured = rules(status.map(|status| &status["config"]), direction, name);
+        let Some(joins) = status.and_then(|status| status["joins"].as_array()) else {
+            return Self { rules: configured, is_complete: false };
+        };
+        let is_own = |join: &&Value| join["direction"] == direction && join["metric"] == name;
+        let own = joins.iter().find(is_own).map(|join| join["fields"].clone()).unwrap_or_default();
+        let fields = serde_json::from_value(own).unwrap_or_default();
+        Self { rules: MergeRules { default: MergeRule::Sum, fields }, is_complete: true }
+    }
+
+    fn join(&self, path: &str, meaning: Meaning) -> Join {
+        let is_time = matches!(meaning, Meaning::Time { .. });
+        let meaning = if self.is_complete && !is_time { Meaning::Quantity } else { meaning };
+        self.rules.join(path, meaning)
+    }
 }
 
 /// Returns the rules that a configuration has for a metric.
@@ -55,7 +83,7 @@ pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
         let mut metrics = Map::new();
         for part in &parts {
             for (name, metric) in part.document[direction].as_object().into_iter().flatten() {
-                let rules = rules(part.config.as_ref(), direction, name);
+                let rules = Rules::of(part.status.as_ref(), direction, name);
                 match metrics.get_mut(name) {
                     None => {
                         let mut metric = metric.clone();
@@ -86,7 +114,7 @@ fn origin(part: &Part) -> Value {
 }
 
 /// Adds a metric of one daemon to the sum.
-fn add(total: &mut Value, metric: &Value, rules: &MergeRules) {
+fn add(total: &mut Value, metric: &Value, rules: &Rules) {
     if metric["full"] == true {
         total["full"] = true.into();
     }
@@ -94,7 +122,7 @@ fn add(total: &mut Value, metric: &Value, rules: &MergeRules) {
         if total.get("completeness").is_none() {
             total["completeness"] = json!({});
         }
-        join(&mut total["completeness"], lost, "", false, &MergeRules::default());
+        join(&mut total["completeness"], lost, "", false, &Rules::default());
     }
     let kind = metric["type"].as_str().unwrap_or_default();
     // Entries of these maps are there from the start: a zero was written by no program.
@@ -126,7 +154,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// Joins a value with the sum, by the rules by which a daemon joins values. Text (addresses, names) is that of the newest.
-fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &MergeRules) {
+fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rules) {
     match (&mut *total, value) {
         (Value::Object(fields), Value::Object(news)) => {
             for (name, new) in news {
@@ -168,7 +196,7 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Mer
 }
 
 /// Returns the join of two texts; `None` if it is the first one. Times and numbers in hex can be compared.
-fn text(path: &str, is_item: bool, rules: &MergeRules, total: &str, value: &str) -> Option<String> {
+fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> Option<String> {
     if total.parse::<Timestamp>().is_ok() && value.parse::<Timestamp>().is_ok() {
         let meaning = Meaning::of(Some(&Scalar::Time), path, 64, is_item);
         let is_next = match rules.join(path, meaning).rule {
@@ -215,7 +243,7 @@ mod tests {
             { "name": "flows", "merge": { "last": "max", "first": "min" } }, { "name": "state", "merge": "or" } ] } });
         let document = json!({ "node": node, "window": { "seq": 3, "start": "2026-11-22T10:00:00Z", "end": end },
             "ingress": metrics, "egress": {} });
-        Part { node: node.to_owned(), document, config: Some(config) }
+        Part { node: node.to_owned(), document, status: Some(json!({ "config": config })) }
     }
 
     #[test]
@@ -268,5 +296,17 @@ mod tests {
         let expected = json!({ "packets": u64::MAX, "min_length": 40, "port": 80, "tcp_flags": 60 | 40, "flags": "0x13",
             "load": 1.0, "first": early, "last": late, "list": [100] });
         assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], expected);
+
+        // What the daemon says comes first: it knows how wide a number is and how it is rendered.
+        let value = |port: u64| json!({ "v": { "type": "hash", "entries": [{ "key": 1, "value": { "to": port, "port": port } }] } });
+        let part = |node: &str| {
+            let mut part = part(node, node, &value(80));
+            part.status = Some(json!({ "joins": [
+                { "direction": "egress", "metric": "v", "fields": { "port": "last" } },
+                { "direction": "ingress", "metric": "v", "fields": { "to": "last" } } ] }));
+            part
+        };
+        let merged = merge("p", vec![part("a"), part("b")]);
+        assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], json!({ "to": 80, "port": 160 }));
     }
 }
