@@ -88,14 +88,15 @@ pub fn decode(input: &[u8]) {
             merge: Some(MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()].1.into()),
             key_label: (agg > 7).then(|| "label".to_owned()),
             max_series: (agg > 5).then_some(u64::from(reading)),
+            series_by: None,
         },
         cache: Cache::default(),
     });
 
     let (_, rule) = MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()];
     let mut total = Accumulator::new(layout, &rule.into()).expect("no fields are named");
-    total.add(&table, 1);
-    total.add(&table, 2);
+    total.add(&table, 1, 7);
+    total.add(&table, 2, 7);
 
     let context = Arc::new(Context { boot_time_ns: 1 << 60, interfaces: [(1, "\0\"".to_owned())].into() });
     for format in Format::ALL {

@@ -31,6 +31,7 @@ pub use problem::problem::{Problem, finding_line};
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};
 pub use status::{
-    AttachmentStatus, CostStatus, EventStatus, LiveCost, MetricReport, ProbeList, ProbeStatus, ProgramStatus,
-    Revision, RevisionList, Rollback, SharedMapStatus, SumStatus, ValidationReport, WindowStatus, Word,
+    AttachmentStatus, CostStatus, EventStatus, JoinStatus, LiveCost, MetricReport, ProbeList, ProbeStatus,
+    ProgramStatus, Revision, RevisionList, Rollback, SharedMapStatus, SumStatus, ValidationReport,
+    WindowStatus, Word,
 };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::Statistics;
-use twinprobe_ebpf_common::{Direction, ProbeCost};
+use twinprobe_ebpf_common::{Direction, MergeRule, ProbeCost};
 
 use crate::config::document::{ConfigDocument, DirectionDocument, Integer};
 
@@ -59,6 +59,10 @@ pub struct ProbeStatus {
     /// The sums whose entries come and go with the traffic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<SumStatus>,
+    /// The fields of metrics that are not added where two values become one; `None` if the probe does not run, or from a version
+    /// that does not list them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<Vec<JoinStatus>>,
     /// The cost of the probe; `None` if it does not run, or if an earlier version has deployed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostStatus>,
@@ -69,6 +73,15 @@ pub struct ProbeStatus {
     /// version does not know.
     #[serde(deserialize_with = "if_known")]
     pub config: Option<ConfigDocument>,
+}
+
+/// The numbers in the values of a metric that are not added where two values become one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinStatus {
+    pub direction: Direction,
+    pub metric: String,
+    /// The rules by path of the field; the path of a value that is a number itself is empty.
+    pub fields: BTreeMap<String, MergeRule>,
 }
 
 /// The sum of a metric's windows, as it was after the last window.

@@ -88,8 +88,10 @@ pub struct MetricConfig {
     pub sum: SumConfig,
     /// The label of a key without parts in OpenMetrics; `None` for the usual one.
     pub key_label: Option<String>,
-    /// The most entries that become samples of OpenMetrics; `None` for no limit.
+    /// The most entries that become samples of OpenMetrics, the largest ones; `None` for no limit.
     pub max_series: Option<u64>,
+    /// The path of the number by which they are the largest; `None` for the first counter.
+    pub series_by: Option<String>,
 }
 
 /// The limits of the sum of all windows, for maps whose entries come and go.
@@ -104,7 +106,8 @@ pub struct SumConfig {
 impl MetricConfig {
     /// Makes a metric without settings of its own.
     pub fn new(request: MetricRequest) -> Self {
-        Self { request, help: None, sum: SumConfig::default(), key_label: None, max_series: None }
+        let (help, sum, key_label) = (None, SumConfig::default(), None);
+        Self { request, help, sum, key_label, max_series: None, series_by: None }
     }
 }
 

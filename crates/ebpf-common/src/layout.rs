@@ -85,6 +85,8 @@ pub enum Render {
     String,
     /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
+    /// Nanoseconds since 1970, shown as a time of day; zero is no time. Sums keep the times of [`Self::Ktime`] like this.
+    Time,
     /// The index of an interface, shown as its name.
     Ifindex,
     /// Slots of an array map that count values by magnitude. Only OpenMetrics shows the slots as a histogram.
@@ -93,7 +95,7 @@ pub enum Render {
 
 impl Render {
     /// All renderings.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Ip,
@@ -104,6 +106,7 @@ impl Render {
         Self::Hex,
         Self::String,
         Self::Ktime,
+        Self::Time,
         Self::Ifindex,
         Self::Histogram,
     ];
@@ -121,6 +124,7 @@ impl Render {
             Self::Hex => ("hex", "integers, bytes, structs and unions"),
             Self::String => ("string", "arrays of bytes"),
             Self::Ktime => ("ktime", "integers of eight bytes"),
+            Self::Time => ("time", "integers of eight bytes"),
             Self::Ifindex => ("ifindex", "integers of four or eight bytes"),
             Self::Histogram => ("histogram", "ARRAY and PERCPU_ARRAY maps of unsigned integers"),
         }
@@ -185,6 +189,7 @@ mod tests {
             "hex",
             "string",
             "ktime",
+            "time",
             "ifindex",
             "histogram",
         ] {

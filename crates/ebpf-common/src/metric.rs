@@ -75,9 +75,12 @@ pub struct SeriesRules {
     /// The label of a key that has no parts; `None` for the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_label: Option<String>,
-    /// The most entries that become samples; `None` for no limit.
+    /// The most entries that become samples, the largest ones; `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_series: Option<u64>,
+    /// The path of the number by which they are the largest; `None` for the first counter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series_by: Option<String>,
 }
 
 /// The rule by which a number in a new window joins the sum of the windows before.

@@ -3,54 +3,27 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{
-    Aggregation, Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableLayout,
-};
-
-use crate::aggregate::fold;
-use crate::leaf::{LeafKind, Leaves, Meaning};
+use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::leaf::Leaves;
+use twinprobe_ebpf_common::field::wide::{convert_times, narrowed, sums};
+use twinprobe_ebpf_common::{Layout, MapFamily, MergeRules, RawTable, Shape, TableLayout};
 
 /// A merge rule names a field that the value does not have; the path is that of the rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
 
-/// Returns the rule for the leaf at `path`: the rule of its field, or of the nearest struct around the leaf. If no rule
-/// names the leaf, a quantity has the metric's rule, and a number that only names something is taken from the newest
-/// window. If the whole value is such a number, the metric's rule applies to it too, unless that rule is `sum`: names
-/// cannot be summed up.
-pub fn rule(rules: &MergeRules, path: &str, meaning: Meaning) -> MergeRule {
-    let mut prefix = Some(path);
-    while let Some(path) = prefix {
-        if let Some(rule) = rules.fields.get(path) {
-            return *rule;
-        }
-        prefix = path.rsplit_once('.').map(|(parent, _)| parent);
-    }
-    match (meaning, rules.default) {
-        (Meaning::Quantity, rule) => rule,
-        (Meaning::Identity, MergeRule::Sum) => MergeRule::Last,
-        (Meaning::Identity, rule) if path.is_empty() => rule,
-        (Meaning::Identity, _) => MergeRule::Last,
-    }
-}
-
-fn join(rule: MergeRule, kind: LeafKind, total: u128, window: u128) -> u128 {
-    let both = [total, window].into_iter();
-    match rule {
-        MergeRule::Sum => fold(Aggregation::Sum, kind, both),
-        MergeRule::Max => fold(Aggregation::Max, kind, both),
-        MergeRule::Min => fold(Aggregation::Min, kind, both),
-        MergeRule::Or if kind != LeafKind::Float => total | window,
-        MergeRule::Or | MergeRule::Last => window,
-    }
-}
+/// The rows of a window that are converted at a time.
+const ROWS: usize = 4096;
 
 /// The sum of the windows of one map.
 #[derive(Clone, Debug)]
 pub struct Accumulator {
+    /// The layout of the windows.
+    of: Arc<TableLayout>,
+    /// The layout of the sum: numbers that are added up have 64 bits, and times are those of the wall clock.
     layout: Arc<TableLayout>,
-    leaves: Leaves<MergeRule>,
+    leaves: Leaves<Join>,
     total: RawTable,
     /// The place of each entry, by its key. Keys come from packets, so the hash must be one that senders can't aim at.
     index: HashMap<Box<[u8]>, usize>,
@@ -68,16 +41,59 @@ impl Accumulator {
         if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
             return Err(UnknownField(path.clone()));
         }
-        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rule(rules, path, meaning)));
+        let sum = sums(&layout, rules);
+        let of = layout;
+        let layout = if sum == *of { Arc::clone(&of) } else { Arc::new(sum) };
+        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)));
         let (total, index, ages) = Default::default();
-        Ok(Self { layout, leaves, total, index, ages })
+        Ok(Self { of, layout, leaves, total, index, ages })
     }
 
-    /// Adds window number `seq`. New entries are appended, and known entries keep their place; arrays stay in the order
+    /// The layout of the sum.
+    pub const fn layout(&self) -> &Arc<TableLayout> {
+        &self.layout
+    }
+
+    /// Adds window number `seq`, whose rows are as they were read from the map. `boot_time_ns` is the time by the wall clock
+    /// that its times count from.
+    pub fn add(&mut self, window: &RawTable, seq: u64, boot_time_ns: i128) {
+        let of = Arc::clone(&self.of);
+        self.add_of(window, &of, seq, boot_time_ns);
+    }
+
+    /// Does the same with rows of another layout. Returns false if the rows do not fit.
+    pub fn add_of(&mut self, rows: &RawTable, of: &TableLayout, seq: u64, boot_time_ns: i128) -> bool {
+        if *of == *self.layout {
+            self.add_sum(rows, seq);
+            return true;
+        }
+        let layout = Arc::clone(&self.layout);
+        let mut fits = convert_times(&RawTable::default(), of, &layout, boot_time_ns).is_some();
+        for from in (0..rows.len(of)).step_by(ROWS) {
+            match convert_times(&rows.slice(from, from + ROWS, of), of, &layout, boot_time_ns) {
+                Some(tables) => tables.iter().for_each(|table| self.add_sum(table, seq)),
+                None => fits = false,
+            }
+        }
+        fits
+    }
+
+    /// Returns rows of a window in the layout of the sum.
+    pub fn converted(&self, window: &RawTable, boot_time_ns: i128) -> RawTable {
+        let tables = convert_times(window, &self.of, &self.layout, boot_time_ns);
+        tables.and_then(|mut tables| tables.pop()).unwrap_or_default()
+    }
+
+    /// Returns the sum so far in the layout of the windows.
+    pub fn narrowed(&self, boot_time_ns: i128) -> RawTable {
+        narrowed(&self.total, &self.layout, &self.of, boot_time_ns).unwrap_or_default()
+    }
+
+    /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended, and known entries keep their place; arrays stay in the order
     /// of their indices, since every window has all of them. The values of queues and stacks are appended.
-    pub fn add(&mut self, window: &RawTable, seq: u64) {
+    pub fn add_sum(&mut self, window: &RawTable, seq: u64) {
         let has_ages = self.has_ages();
-        let Self { layout, leaves, total, index, ages } = self;
+        let Self { layout, leaves, total, index, ages, .. } = self;
         if layout.kind.family() == MapFamily::Fifo {
             total.values.extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
             return;
@@ -156,13 +172,7 @@ impl Accumulator {
     }
 }
 
-fn merge(
-    layout: &TableLayout,
-    leaves: &Leaves<MergeRule>,
-    total: &mut [u8],
-    window: &[u8],
-    merged: &mut Vec<u8>,
-) {
+fn merge(layout: &TableLayout, leaves: &Leaves<Join>, total: &mut [u8], window: &[u8], merged: &mut Vec<u8>) {
     // The entries of these maps exist from the start. A slot of zeros was written by no program, so `min` and `last`
     // must not see its zero as a value.
     let always_there =
@@ -180,7 +190,8 @@ fn merge(
         merged.clear();
         merged.extend_from_slice(window);
         leaves.for_each(|leaf, base| {
-            let joined = join(leaf.tag, leaf.kind, leaf.load(total, base), leaf.load(window, base));
+            let (old, new) = (leaf.load(total, base), leaf.load(window, base));
+            let joined = leaf.tag.join(leaf.kind, leaf.width(), old, new);
             leaf.store(merged, base, joined);
         });
         total.copy_from_slice(merged);

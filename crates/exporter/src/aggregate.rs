@@ -1,36 +1,62 @@
 //! The aggregation of the values of all CPUs into one, number by number.
 
+use std::iter;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Aggregation, TableLayout};
+use twinprobe_ebpf_common::field::join::{Join, fold};
+use twinprobe_ebpf_common::field::leaf::{LeafKind, Leaves};
+use twinprobe_ebpf_common::field::meaning::Meaning;
+use twinprobe_ebpf_common::field::wide::widened;
+use twinprobe_ebpf_common::{Aggregation, Conversion, Layout, MergeRule, MergeRules, TableLayout};
 
-use crate::leaf::{LeafKind, Leaves, Meaning, order};
 use crate::metric::Metric;
 
-/// Folds the bits of one leaf, as [`crate::leaf::Leaf::load`] gives them. `values` is not empty. The result is cut to
-/// the width of the field, so that a larger sum wraps. CPUs that have counted nothing count as zero in a mean; `min` and
-/// `max` of floats are NaN only if all CPUs have NaN.
-pub fn fold(aggregation: Aggregation, kind: LeafKind, values: impl Iterator<Item = u128> + Clone) -> u128 {
-    use Aggregation::{Avg, Max, Min, Sum};
-    let folded = match (kind, aggregation) {
-        (LeafKind::Float, _) => {
-            let floats = values.map(|bits| f64::from_bits(bits as u64));
-            let folded = match aggregation {
-                Sum => floats.sum(),
-                Avg => floats.clone().sum::<f64>() / floats.count().max(1) as f64,
-                Min => floats.reduce(f64::min).unwrap_or_default(),
-                Max => floats.reduce(f64::max).unwrap_or_default(),
-            };
-            return folded.to_bits().into();
+/// The way in which the values of a leaf of all CPUs become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverCpus {
+    /// By a rule for values that CPUs have counted: those that have counted nothing do not matter.
+    Join(Join),
+    /// The mean over all CPUs, also of those that have counted nothing.
+    Mean,
+    /// Over all CPUs, also of those that have counted nothing.
+    All(MergeRule),
+}
+
+impl OverCpus {
+    /// Returns the way for the leaf at `path`; `None` if the leaf is that of one CPU. The aggregation is about quantities.
+    /// A sum leaves numbers that can't be added to the rules by which windows add up.
+    fn of(aggregation: Aggregation, rules: &MergeRules, path: &str, meaning: Meaning) -> Option<Self> {
+        let by_field = MergeRules { default: MergeRule::Sum, ..rules.clone() };
+        let join = by_field.join(path, meaning);
+        let is_number = matches!(meaning, Meaning::Quantity | Meaning::Extreme(_) | Meaning::Copied);
+        match (aggregation, join.rule) {
+            (Aggregation::Avg, _) if is_number => Some(Self::Mean),
+            (Aggregation::Min, _) if is_number => Some(Self::All(MergeRule::Min)),
+            (Aggregation::Max, _) if is_number => Some(Self::All(MergeRule::Max)),
+            (_, MergeRule::Last) => None,
+            (_, MergeRule::Sum) => Some(Self::All(MergeRule::Sum)),
+            _ => Some(Self::Join(join)),
         }
-        (LeafKind::Bool, Sum | Max) => values.max(),
-        (LeafKind::Bool, Avg | Min) => values.min(),
-        (LeafKind::Number { .. }, Sum) => values.reduce(u128::wrapping_add),
-        (LeafKind::Number { signed, .. }, Avg) => Some(mean(values, signed)),
-        (LeafKind::Number { signed, .. }, Min) => values.min_by_key(|&value| order(value, signed)),
-        (LeafKind::Number { signed, .. }, Max) => values.max_by_key(|&value| order(value, signed)),
-    };
-    folded.unwrap_or_default()
+    }
+
+    /// Returns the bits of one leaf for those of all CPUs, as [`twinprobe_ebpf_common::field::leaf::Leaf::load`] gives them, each with whether the CPU has
+    /// counted anything.
+    fn fold(self, kind: LeafKind, width: u32, values: impl Iterator<Item = (u128, bool)> + Clone) -> u128 {
+        let all = values.clone().map(|(value, _)| value);
+        match (self, kind) {
+            (Self::Mean, LeafKind::Number { signed, .. }) => mean(all, signed),
+            (Self::Mean, LeafKind::Bool) => all.min().unwrap_or_default(),
+            (Self::Mean, LeafKind::Float) => {
+                let floats = all.map(|bits| f64::from_bits(bits as u64));
+                (floats.clone().sum::<f64>() / floats.count().max(1) as f64).to_bits().into()
+            }
+            (Self::All(rule), _) => fold(rule, kind, width, all),
+            (Self::Join(join), _) => {
+                let counted = values.filter(|(_, counted)| *counted).map(|(value, _)| value);
+                counted.reduce(|old, new| join.join(kind, width, old, new)).unwrap_or_default()
+            }
+        }
+    }
 }
 
 /// Returns the mean, truncated towards zero. The sum has 128 bits, which values of up to 64 bits can't overflow; if
@@ -63,42 +89,96 @@ fn wide_mean(values: impl Iterator<Item = i128>, count: i128) -> i128 {
     }
 }
 
+/// The layout of folded values: numbers that are added have 64 bits.
+#[derive(Debug)]
+pub struct Folded {
+    pub value: Layout,
+    widening: Option<Conversion>,
+    /// The numbers that are folded: as they are in the slots, and as they are in the folded value.
+    from: Leaves<OverCpus>,
+    to: Leaves<()>,
+    /// The times by which the newest of the slots is found.
+    times: Leaves<()>,
+}
+
+impl Folded {
+    /// Returns the layout of the folded values of `layout`, the layout of the metric or of the inner maps of its map; `None`
+    /// if there is nothing to fold.
+    pub fn of(metric: &Metric, layout: &TableLayout) -> Option<Arc<Self>> {
+        let aggregation = metric.agg.filter(|_| layout.kind.is_percpu())?;
+        let rules = metric.series.merge.clone().unwrap_or_default();
+        Some(metric.cache.get(|| Self::new(&layout.value, aggregation, &rules)))
+    }
+
+    fn new(layout: &Layout, aggregation: Aggregation, rules: &MergeRules) -> Self {
+        let over = |path: &str, meaning| OverCpus::of(aggregation, rules, path, meaning);
+        let value =
+            widened(layout, &|path, meaning| over(path, meaning) == Some(OverCpus::All(MergeRule::Sum)));
+        let widening = (value != *layout).then(|| Conversion::new(layout, &value));
+        let from = Leaves::new(layout, &mut |path, meaning| over(path, meaning));
+        let to = Leaves::new(&value, &mut |path, meaning| over(path, meaning).map(drop));
+        let times = Leaves::new(layout, &mut |_, meaning| {
+            matches!(meaning, Meaning::Time { first: false, .. }).then_some(())
+        });
+        Self { value, widening, from, to, times }
+    }
+}
+
 /// Folds the slots of one entry after the other, in memory of its own.
 #[derive(Debug)]
 pub struct Folder {
-    aggregation: Aggregation,
-    /// The numbers that are folded, which are quantities.
-    leaves: Arc<Leaves<()>>,
+    folded: Arc<Folded>,
     size: usize,
     stride: usize,
     value: Vec<u8>,
+    numbers: Vec<u128>,
 }
 
 impl Folder {
     /// Makes the folder for values of `layout`, the layout of the metric or of the inner maps of its map. `None` if
     /// there is nothing to fold.
     pub fn of(metric: &Metric, layout: &TableLayout) -> Option<Self> {
-        let aggregation = metric.agg.filter(|_| layout.kind.is_percpu())?;
-        let quantity = &mut |_: &str, meaning| (meaning == Meaning::Quantity).then_some(());
-        let leaves = metric.cache.get(|| Leaves::new(&layout.value, quantity));
+        let folded = Folded::of(metric, layout)?;
         let (size, stride) = (layout.value.size, layout.slot_stride());
-        Some(Self { aggregation, leaves, size, stride, value: Vec::new() })
+        Some(Self { folded, size, stride, value: Vec::new(), numbers: Vec::new() })
     }
 
-    /// Folds the slots of all CPUs into one value. The parts that are no quantities (names, addresses, text) are taken
-    /// from the first CPU whose value is not zero.
+    /// Folds the slots of all CPUs into one value. The parts that can't be computed with (names, addresses, text) are taken
+    /// from the CPU whose value has the newest time, else from the first CPU whose value is not zero.
     pub fn fold(&mut self, slots: &[u8]) -> &[u8] {
-        let Self { aggregation, leaves, size, stride, value } = self;
+        let Self { folded, size, stride, value, numbers } = self;
         let slots = slots.chunks_exact(*stride).map(|slot| &slot[..*size]);
-        let touched = slots.clone().find(|slot| slot.iter().any(|&byte| byte != 0));
-        value.clear();
-        match touched.or_else(|| slots.clone().next()) {
-            Some(base) => value.extend_from_slice(base),
-            None => value.resize(*size, 0),
+        let is_counted = |slot: &[u8]| slot.iter().any(|&byte| byte != 0);
+        let newest = |slot: &&[u8]| {
+            let mut newest = 0;
+            folded.times.for_each(|leaf, base| newest = leaf.load(slot, base).max(newest));
+            newest
+        };
+        let mut counted = slots.clone().filter(|slot| is_counted(slot));
+        let mut base = counted.next().or_else(|| slots.clone().next());
+        for other in counted {
+            base = base.filter(|base| newest(base) >= newest(&other)).or(Some(other));
         }
-        leaves.for_each(|leaf, base| {
-            let result = fold(*aggregation, leaf.kind, slots.clone().map(|slot| leaf.load(slot, base)));
-            leaf.store(value, base, result);
+        value.clear();
+        value.resize(folded.value.size, 0);
+        match (base, &folded.widening) {
+            (Some(base), None) => value.copy_from_slice(base),
+            (Some(base), Some(widening)) => widening.value(base, value),
+            (None, _) => {}
+        }
+        numbers.clear();
+        folded.from.for_each(|leaf, base| {
+            let width =
+                if leaf.tag == OverCpus::All(MergeRule::Sum) { leaf.width().max(64) } else { leaf.width() };
+            let values = slots.clone().map(|slot| (leaf.load(slot, base), is_counted(slot)));
+            numbers.push(leaf.tag.fold(leaf.kind, width, values));
+        });
+        let mut numbers = numbers.iter();
+        folded.to.for_each(|leaf, base| {
+            if let Some(number) = numbers.next() {
+                let fitting = fold(MergeRule::Sum, leaf.kind, leaf.width(), iter::once(*number));
+                leaf.store(value, base, fitting);
+            }
         });
         value
     }

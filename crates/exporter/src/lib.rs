@@ -8,7 +8,6 @@ mod aggregate;
 mod cache;
 mod decode;
 mod encode;
-mod leaf;
 mod metric;
 
 pub use accumulate::{Accumulator, UnknownField};

@@ -50,8 +50,8 @@ struct BaselineHead<'a> {
 
 impl FileHead for BaselineHead<'_> {
     const MAGIC: &'static [u8; 6] = b"tpbase";
-    /// Version 1 had one metric for each map.
-    const VERSION: u8 = 2;
+    /// Version 1 had one metric for each map, version 2 no times by the wall clock.
+    const VERSION: u8 = 3;
 
     fn tables(&self) -> usize {
         2 * self.parts.len()

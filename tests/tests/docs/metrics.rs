@@ -25,7 +25,7 @@ since the daemon started. A family is absent where there is nothing to count: wi
 |---|---|---|---|
 ";
 
-/// A probe with a sum of windows, maps that count what finds no room, and both kinds of event maps.
+/// A probe with a sum of windows of which not all may be shown, maps that count what finds no room, and both kinds of event maps.
 const SOURCE: &str = "
 #include <twinprobe.h>
 TP_HASH(flows, struct tp_flow, struct tp_counters, 16);
@@ -61,7 +61,7 @@ pub fn page() -> Result<String> {
         .argument("1");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let config = json!({ "interface": "mon0", "ingress": { "source": SOURCE, "sample": 2, "metrics": [
-        { "name": "flows", "map": "flows", "snapshot": true },
+        { "name": "flows", "map": "flows", "snapshot": true, "max_series": 100 },
         { "name": "ring", "map": "ring" }, { "name": "perf", "map": "perf" } ] } });
     daemon.put("/v1/probes/flows", &config).expect(201);
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;

@@ -1,6 +1,6 @@
 //! Counters, labels and bounds of the series that Prometheus gets, and the count of windows that collectors have missed.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
@@ -86,19 +86,69 @@ fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Resul
         let of = page.samples.keys().filter(|(name, _)| name == "senders_total");
         of.map(|(_, labels)| labels["sender"].clone()).collect::<Vec<String>>()
     };
-    let first = labels(&page);
+    let mut first = labels(&page);
+    ensure!(first.len() == 11, "{}", page.text);
+    first.retain(|label| label != "other");
     ensure!(first.len() == 10, "{}", page.text);
+    ensure!(page.one("senders_total", &[("sender", "other")]) == 150.0, "{}", page.text);
+    ensure!(page.one("twinprobe_export_other_entries", &[("metric", "senders")]) == 15.0, "{}", page.text);
     ensure!(page.one("twinprobe_export_skipped_total", &[("probe", "p")]) == 15.0, "{}", page.text);
     // Who is silent leaves the sum, and others take the places.
     wait_for("other senders", PATIENCE, || {
         send(&topology, 100, 5, 50)?;
         let page = Page::scrape(&daemon);
-        let now = labels(&page);
+        let mut now = labels(&page);
+        now.retain(|label| label != "other");
         ensure!(!now.is_empty() && now.len() <= 10, "{now:?}");
         ensure!(now.iter().all(|label| !first.contains(label)), "{now:?} after {first:?}");
         Ok(())
     })?;
     ensure!(page_total(&daemon, "port_packets_total") > 250.0, "the other metric keeps its sum");
+    Ok(())
+}
+
+/// A flood of senders that send little does not hide the one that sends most, whoever comes first, and nothing is missing in the
+/// sum of all.
+#[test]
+fn the_largest_are_shown_whoever_came_first() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let mut config: Value =
+        serde_json::from_str(include_str!("../../../probes/top-talkers/top-talkers.json"))?;
+    let ingress = config["ingress"].as_object_mut().context("a direction")?;
+    ingress.insert("defines".into(), json!({ "TALKERS": "65536" }));
+    let limited = json!({ "name": "p", "interface": "mon0", "ingress": ingress });
+    daemon.put("/v1/probes/p", &limited).expect(201);
+    send(&topology, 0, 3000, 3000)?;
+    // The largest is the last one to come.
+    let spoofed = 3000;
+    let base = u32::from(Spread::default().base_address) + spoofed;
+    let spread = Spread { addresses: 1, ports: 1, base_address: base.into(), ..Spread::default() };
+    let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
+    Generator::new(topology.generator(), "gen0", options)?.send(500)?;
+    let page = Page::scrape(&daemon);
+    let own = page.samples.iter().filter(|((name, labels), _)| {
+        name == "talker_packets_total" && labels.get("address").is_some_and(|address| address != "other")
+    });
+    let own: Vec<f64> = own.map(|(_, number)| *number).collect();
+    ensure!(own.len() == 1000 && own.contains(&500.0), "{own:?}");
+    let other = page.one("talker_packets_total", &[("address", "other")]);
+    ensure!(other == f64::from(spoofed + 1 - 1000), "{other}");
+    ensure!(own.iter().sum::<f64>() + other == f64::from(spoofed + 500));
+    ensure!(page.one("twinprobe_export_other_entries", &[("metric", "talker")]) == 2001.0, "{}", page.text);
+    // The same by a number of choice, and one that is not there.
+    let by = |field: &str| {
+        let mut config = limited.clone();
+        config["ingress"]["metrics"][0]["series_by"] = json!(field);
+        daemon.put("/v1/probes/p", &config)
+    };
+    let problem = by("octets").expect(422).json();
+    ensure!(problem["errors"][0]["field"] == "ingress.metrics[0].series_by", "{problem}");
+    let message = problem["errors"][0]["message"].as_str().context("a message")?;
+    ensure!(message.contains("packets, bytes, first, last"), "{message}");
+    by("last").expect(200);
+    let page = Page::scrape(&daemon);
+    ensure!(page.sum("talker_packets_total", &[]) == f64::from(spoofed + 500), "{}", page.text);
     Ok(())
 }
 

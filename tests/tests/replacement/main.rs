@@ -1,6 +1,7 @@
 //! Replacements of probes: packets, layouts, twins, sums.
 
 mod layout_changes;
+mod meanings;
 mod nested;
 mod sums;
 mod sums_replaced;

@@ -115,6 +115,8 @@ pub struct MetricDocument {
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub max_series: Option<u64>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
+    pub series_by: Option<String>,
+    #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub on_replace: Option<String>,

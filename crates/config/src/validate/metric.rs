@@ -89,6 +89,10 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         let message = "at least 1 series is needed; export: false shows none";
         findings.add(format!("{at}.max_series"), message);
     }
+    if document.series_by.is_some() && document.max_series.is_none() {
+        let message = "series_by chooses the series that max_series leaves; it needs max_series";
+        findings.add(format!("{at}.series_by"), message);
+    }
     let (strategy, field) = (document.strategy.as_deref(), format!("{at}.strategy"));
     let strategy = findings.choose(&field, "strategy", strategy, &StrategyChoice::NAMES);
     let on_replace = findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
@@ -115,6 +119,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         sum: SumConfig { entries: sum_entries, expires },
         key_label: document.key_label.clone(),
         max_series: document.max_series,
+        series_by: document.series_by.clone(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Conversion of content from one layout to another by the names of the fields: a field whose name a new
 //! version of a source keeps also keeps its content, even if its place or width changes.
 
-pub mod counters;
 pub mod rows;
 pub mod value;
 

@@ -1,7 +1,6 @@
-use super::counters::counters;
 use super::rows::{carries, convert, convert_onto, convert_slots};
 use super::value::Conversion;
-use crate::layout::{Layout, Member, Render, Shape};
+use crate::layout::{Layout, Member, Shape};
 use crate::map_kind::MapKind;
 use crate::table::{RawTable, TableLayout};
 
@@ -55,6 +54,8 @@ fn numbers_keep_their_value_in_another_width() {
     assert_eq!(converted(&int(2, true), &int(8, true), &(-5_i16).to_le_bytes()), (-5_i64).to_le_bytes());
     assert_eq!(converted(&int(2, false), &int(4, false), &[0xff, 0xff]), [0xff, 0xff, 0, 0]);
     assert_eq!(converted(&int(8, false), &int(4, false), &7_u64.to_le_bytes()), 7_u32.to_le_bytes());
+    assert_eq!(converted(&int(8, false), &int(4, false), &(7_u64 << 32).to_le_bytes()), [0xff; 4], "no room");
+    assert_eq!(converted(&int(8, true), &int(1, true), &(-300_i64).to_le_bytes()), [0x80]);
     let bits = |name: &str, offset, width| member(name, offset, Some(width), int(4, true));
     let from = structure(4, vec![bits("a", 0, 5), bits("b", 5, 11)]);
     let to = structure(8, vec![member("b", 0, None, int(4, true)), bits("a", 37, 3)]);
@@ -130,22 +131,6 @@ fn a_scalar_has_no_counterpart_in_a_struct() {
     assert!(carries(&layout(int(4, false)), &layout(int(8, false))));
     let other_key = TableLayout { key: int(8, false), ..of("packets") };
     assert!(!carries(&of("packets"), &other_key));
-}
-
-#[test]
-fn counters_are_numbers_alone() {
-    let address = Layout { render: Some(Render::Ipv4), ..int(4, false) };
-    let layout = structure(
-        24,
-        vec![
-            member("address", 0, None, address),
-            member("small", 32, None, int(2, false)),
-            member("count", 64, None, int(8, false)),
-            member("bits", 128, Some(3), int(4, false)),
-            member("errors", 160, None, int(4, false)),
-        ],
-    );
-    assert_eq!(counters(&layout), [(8, 8), (20, 4)]);
 }
 
 #[test]

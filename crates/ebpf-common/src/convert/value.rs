@@ -1,5 +1,8 @@
 //! Conversion of values from one layout to another.
 
+use std::ops::Range;
+
+use crate::field::bits::{load, sign_extend};
 use crate::layout::{Layout, Member, Render, Shape};
 
 /// The conversion of values from one layout to another, worked out once for all values of a table.
@@ -13,7 +16,16 @@ pub struct Conversion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Bytes { from: usize, to: usize, len: usize },
-    Number { from: Bits, signed: bool, to: Bits },
+    Number { from: Bits, signed: bool, to: Bits, cut: Cut },
+}
+
+/// What becomes of a number that has no room in its new field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// The upper bits go: flags, names, and what has another sign.
+    Bits,
+    /// The nearest number that has room is taken: a count that wrapped would look like a small one.
+    Nearest { signed: bool },
 }
 
 /// Bits of a value, from its start, least significant first.
@@ -44,8 +56,8 @@ impl Conversion {
                 Move::Bytes { from: start, to: end, len } => {
                     to[end..end + len].copy_from_slice(&from[start..start + len]);
                 }
-                Move::Number { from: bits, signed, to: target } => {
-                    target.store(to, bits.load(from, signed));
+                Move::Number { from: bits, signed, to: target, cut } => {
+                    target.store(to, cut.number(bits.load(from, signed), target.width));
                 }
             }
         }
@@ -80,6 +92,7 @@ fn relate(from: &Layout, at: usize, to: &Layout, place: usize, moves: &mut Vec<M
                 from: Bits { start: 8 * at, width: 8 * from.size },
                 signed: is_signed(old),
                 to: Bits { start: 8 * place, width: 8 * to.size },
+                cut: Cut::of(from, to),
             });
         }
         _ => {}
@@ -95,7 +108,8 @@ fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &m
             width: member.bitfield.map_or(8 * member.layout.size, usize::from),
         };
         let signed = is_signed(&old.layout.shape);
-        moves.push(Move::Number { from: bits(old, at), signed, to: bits(new, place) });
+        let cut = if old.bitfield.is_some() { Cut::Bits } else { Cut::of(&old.layout, &new.layout) };
+        moves.push(Move::Number { from: bits(old, at), signed, to: bits(new, place), cut });
     }
 }
 
@@ -138,8 +152,49 @@ const fn swapped_by(render: Option<Render>) -> bool {
     matches!(render, Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4))
 }
 
+impl Cut {
+    fn of(from: &Layout, to: &Layout) -> Self {
+        match (&from.shape, &to.shape, from.render, to.render) {
+            (
+                Shape::Int { signed },
+                Shape::Int { signed: now },
+                None | Some(Render::Histogram),
+                None | Some(Render::Histogram),
+            ) if signed == now => Self::Nearest { signed: *signed },
+            _ => Self::Bits,
+        }
+    }
+
+    fn number(self, number: u128, width: usize) -> u128 {
+        match self {
+            Self::Nearest { signed: true } if (1..128).contains(&width) => {
+                let most = i128::MAX >> (128 - width);
+                number.cast_signed().clamp(-most - 1, most).cast_unsigned()
+            }
+            Self::Nearest { signed: false } if (1..128).contains(&width) => {
+                number.min(u128::MAX >> (128 - width))
+            }
+            _ => number,
+        }
+    }
+}
+
 impl Bits {
+    /// The bytes of a number that begins and ends with one.
+    fn whole(self) -> Option<Range<usize>> {
+        let is_whole = self.start.is_multiple_of(8) && self.width.is_multiple_of(8) && self.width <= 128;
+        is_whole.then(|| self.start / 8..(self.start + self.width) / 8)
+    }
+
     fn load(self, bytes: &[u8], signed: bool) -> u128 {
+        if let Some(whole) = self.whole() {
+            let number = load(&bytes[whole]);
+            return if signed && self.width > 0 {
+                sign_extend(number, self.width as u32).cast_unsigned()
+            } else {
+                number
+            };
+        }
         let bit = |index: usize| u128::from(bytes[index / 8] >> (index % 8) & 1);
         let raw = (0..self.width.min(128)).fold(0, |raw, index| raw | bit(self.start + index) << index);
         let negative = signed && (1..128).contains(&self.width) && raw >> (self.width - 1) & 1 == 1;
@@ -147,6 +202,10 @@ impl Bits {
     }
 
     fn store(self, bytes: &mut [u8], number: u128) {
+        if let Some(whole) = self.whole() {
+            let len = whole.len();
+            return bytes[whole].copy_from_slice(&number.to_le_bytes()[..len]);
+        }
         for index in 0..self.width {
             let bit = if index < 128 { (number >> index & 1) as u8 } else { 0 };
             let at = self.start + index;

@@ -1,4 +1,4 @@
-use twinprobe_ebpf_common::{MapKind, Member, Render};
+use twinprobe_ebpf_common::{MapKind, Member, MergeRule, Render};
 
 use super::*;
 
@@ -13,8 +13,8 @@ fn raw(keys: &[u8], values: &[u8]) -> RawTable {
 /// Two windows added up.
 fn add(layout: &Arc<TableLayout>, rules: &MergeRules, [first, second]: [RawTable; 2]) -> RawTable {
     let mut total = Accumulator::new(layout.clone(), rules).expect("known fields");
-    total.add(&first, 1);
-    total.add(&second, 2);
+    total.add(&first, 1, 1000);
+    total.add(&second, 2, 2000);
     total.take()
 }
 
@@ -26,8 +26,43 @@ fn member(name: &str, offset: usize, layout: Layout) -> Member {
 fn keys_keep_the_place_they_were_first_seen_at() {
     let layout = table(MapKind::Hash, Layout::unsigned(1), 1);
     let total =
-        add(&layout, &MergeRules::default(), [raw(&[9, 2], &[1, 200]), raw(&[5, 2, 9], &[7, 100, 3])]);
-    assert_eq!(total, raw(&[9, 2, 5], &[4, 44, 7]));
+        add(&layout, &MergeRule::Max.into(), [raw(&[9, 2], &[1, 200]), raw(&[5, 2, 9], &[7, 100, 3])]);
+    assert_eq!(total, raw(&[9, 2, 5], &[3, 200, 7]));
+}
+
+/// Numbers of 64 bits, as rows have them.
+fn wide(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+#[test]
+fn sums_are_as_wide_as_they_need() {
+    let layout = table(MapKind::Hash, Layout::unsigned(4), 1);
+    let window = raw(&[7], &3_000_000_000_u32.to_le_bytes());
+    let total = add(&layout, &MergeRules::default(), [window.clone(), window]);
+    assert_eq!(total.values, wide(&[6_000_000_000]));
+    let layout = table(MapKind::Hash, Layout::unsigned(8), 1);
+    let window = raw(&[7], &wide(&[u64::MAX - 1]));
+    let total = add(&layout, &MergeRules::default(), [window.clone(), window]);
+    assert_eq!(total.values, wide(&[u64::MAX]), "it stays at the largest number");
+    let layout = table(MapKind::PercpuArray, Layout::unsigned(2), 2);
+    let slots = |a: u16, b: u16| raw(&[0], &[wide(&[a.into()]), wide(&[b.into()])].concat());
+    let total = add(&layout, &MergeRules::default(), [slots(60_000, 1), slots(60_000, 2)]);
+    assert_eq!(total.values, wide(&[120_000, 3]));
+}
+
+#[test]
+fn times_are_compared_by_the_wall_clock_although_the_machine_was_booted_in_between() {
+    let ktime = || Layout { render: Some(Render::Ktime), ..Layout::unsigned(8) };
+    let value = Shape::Struct(vec![member("first", 0, ktime()), member("last", 8, ktime())]);
+    let layout = table(MapKind::Hash, Layout { size: 16, shape: value, render: None }, 1);
+    let windows = [raw(&[7], &wide(&[500, 900])), raw(&[7], &wide(&[10, 20]))];
+    let total = add(&layout, &MergeRules::default(), windows.clone());
+    assert_eq!(total.values, wide(&[1500, 2020]));
+    let rules = MergeRules { fields: [("last".to_owned(), MergeRule::Sum)].into(), ..MergeRules::default() };
+    assert_eq!(add(&layout, &rules, windows).values, wide(&[1500, 2020]), "times can't be added");
+    let never = add(&layout, &MergeRules::default(), [raw(&[7], &wide(&[0, 0])), raw(&[7], &wide(&[5, 0]))]);
+    assert_eq!(never.values, wide(&[2005, 0]), "zero is no time");
 }
 
 #[test]
@@ -41,7 +76,7 @@ fn every_rule_does_what_its_name_says() {
         (MergeRule::Last, 0b0011),
     ] {
         let total = add(&layout, &rule.into(), [raw(&[0], &[0b0110]), raw(&[0], &[0b0011])]);
-        assert_eq!(total.values, [expected], "{rule:?}");
+        assert_eq!(total.values[0], expected, "{rule:?}");
     }
 }
 
@@ -60,7 +95,11 @@ fn fields_have_rules_of_their_own() {
     let fields = fields.map(|(path, rule)| (path.to_owned(), rule)).into();
     let rules = MergeRules { default: MergeRule::Sum, fields };
     let total = add(&layout, &rules, [raw(&[0], &[1, 5, 1, 7]), raw(&[0], &[1, 3, 2, 8])]);
-    assert_eq!(total.values, [2, 3, 3, 8], "a sum, a minimum, flags, and the newest of what only identifies");
+    assert_eq!(
+        total.values,
+        [wide(&[2]), wide(&[0x303]), wide(&[8])].concat(),
+        "a sum, a minimum, flags, and the newest of what only identifies"
+    );
 
     let rules = MergeRules { fields: [("tcp.no".to_owned(), MergeRule::Or)].into(), ..Default::default() };
     let error = Accumulator::new(layout, &rules).expect_err("there is no such field");
@@ -86,18 +125,18 @@ fn queues_are_appended() {
 fn what_was_not_seen_for_longest_goes_first() {
     let layout = table(MapKind::Hash, Layout::unsigned(1), 1);
     let mut total = Accumulator::new(layout.clone(), &MergeRules::default()).expect("no fields are named");
-    total.add(&raw(&[1, 2, 3], &[10, 20, 30]), 1);
-    total.add(&raw(&[4, 1], &[40, 1]), 2);
+    total.add(&raw(&[1, 2, 3], &[10, 20, 30]), 1, 0);
+    total.add(&raw(&[4, 1], &[40, 1]), 2, 0);
     assert_eq!((total.bound(4), total.ages()), (0, &[2, 1, 1, 2][..]));
     assert_eq!(total.bound(3), 1, "of two that are as old the one that came first");
-    assert_eq!((total.table(), total.ages()), (&raw(&[1, 3, 4], &[11, 30, 40]), &[2, 1, 2][..]));
-    total.add(&raw(&[2, 3], &[5, 1]), 3);
-    assert_eq!(total.table(), &raw(&[1, 3, 4, 2], &[11, 31, 40, 5]), "an entry that went begins anew");
+    assert_eq!((total.table(), total.ages()), (&raw(&[1, 3, 4], &wide(&[11, 30, 40])), &[2, 1, 2][..]));
+    total.add(&raw(&[2, 3], &[5, 1]), 3, 0);
+    assert_eq!(total.table(), &raw(&[1, 3, 4, 2], &wide(&[11, 31, 40, 5])), "an entry that went begins anew");
     assert_eq!((total.bound(0), total.table().len(&layout)), (4, 0));
 
     let layout = table(MapKind::Array, Layout::unsigned(1), 1);
     let mut total = Accumulator::new(layout, &MergeRules::default()).expect("no fields are named");
-    total.add(&raw(&[0, 1], &[1, 2]), 1);
+    total.add(&raw(&[0, 1], &[1, 2]), 1, 0);
     assert_eq!((total.bound(1), total.ages()), (0, &[][..]), "an array is as large as its map");
 }
 
@@ -105,8 +144,8 @@ fn what_was_not_seen_for_longest_goes_first() {
 fn ages_are_kept_beside_the_rows() {
     let layout = table(MapKind::LruHash, Layout::unsigned(1), 1);
     let mut total = Accumulator::new(layout, &MergeRules::default()).expect("no fields are named");
-    total.add(&raw(&[1, 2, 3], &[1, 2, 3]), 9);
+    total.add(&raw(&[1, 2, 3], &[1, 2, 3]), 9, 0);
     total.set_ages(&[9, 4, 8]);
     assert_eq!(total.bound(2), 1);
-    assert_eq!((total.table(), total.ages()), (&raw(&[1, 3], &[1, 3]), &[9, 8][..]));
+    assert_eq!((total.table(), total.ages()), (&raw(&[1, 3], &wide(&[1, 3])), &[9, 8][..]));
 }

@@ -2,10 +2,10 @@
 
 use twinprobe_ebpf_common::Context;
 
-use super::bits::{load, load_bits, load_small, sign_extend};
-use super::plan::{Field, Plan, Scalar};
 use super::sink::ValueSink;
 use super::text;
+use twinprobe_ebpf_common::field::bits::{load, load_bits, load_small, sign_extend};
+use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar};
 
 /// A walk of plans over bytes, which passes the values to a sink.
 pub struct Decoder<'a> {
@@ -116,6 +116,14 @@ impl<'a> Decoder<'a> {
                 match time {
                     Some(time) if text::time(&mut self.scratch, time) => sink.plain(self.scratch.as_bytes()),
                     _ => sink.unsigned(small),
+                }
+            }
+            Scalar::Time => {
+                self.scratch.clear();
+                if value != 0 && text::time(&mut self.scratch, value.cast_signed()) {
+                    sink.plain(self.scratch.as_bytes());
+                } else {
+                    sink.unsigned(small);
                 }
             }
             Scalar::Ifindex => {

@@ -2,7 +2,7 @@
 
 use twinprobe_ebpf_common::{Layout, MapFamily, Render, Shape, TableLayout};
 
-use super::plan::{fits, fits_bitfield};
+use twinprobe_ebpf_common::field::plan::{fits, fits_bitfield};
 
 /// Returns the path of each part of a map's keys and values whose tag does not fit (`key.saddr`), with the tag's rendering.
 pub fn misfits(table: &TableLayout) -> Vec<(String, Render)> {

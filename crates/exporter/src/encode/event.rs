@@ -7,8 +7,8 @@ use super::fragment::Fragment;
 use super::json::Json;
 use super::sink::DocumentSink as _;
 use crate::decode::decoder::Decoder;
-use crate::decode::plan::Plan;
 use crate::decode::sink::ValueSink as _;
+use twinprobe_ebpf_common::field::plan::Plan;
 
 /// The plan by which the events of one metric are written.
 #[derive(Clone, Debug)]

@@ -7,10 +7,10 @@ use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Row, TableLayout
 
 use super::encoder::DocumentEncoder;
 use super::sink::DocumentSink;
-use crate::aggregate::Folder;
+use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;
-use crate::decode::plan::Plan;
 use crate::metric::Metric;
+use twinprobe_ebpf_common::field::plan::Plan;
 
 /// Writes one document in the format `S`.
 pub struct Tree<S: DocumentSink> {
@@ -34,10 +34,13 @@ struct Tables<S: DocumentSink> {
 }
 
 impl<S: DocumentSink> Tables<S> {
-    fn new(layout: &TableLayout) -> Self {
+    /// `folded` is the layout of the values that are shown in place of those of each CPU.
+    fn new(layout: &TableLayout, folded: Option<&Folded>) -> Self {
         let key = layout.kind.has_keys().then(|| Plan::new(&layout.key, S::label));
-        let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner)));
-        Self { key, value: Plan::new(&layout.value, S::label), inner }
+        let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner, folded)));
+        let folded = folded.filter(|_| layout.kind.is_percpu());
+        let value = folded.map_or(&layout.value, |folded| &folded.value);
+        Self { key, value: Plan::new(value, S::label), inner }
     }
 }
 
@@ -112,7 +115,8 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
             tree.open(direction);
             tree.sink.begin_metric(&metric);
         });
-        let tables = metric.cache.get(|| Tables::new(&metric.layout));
+        let folded = Folded::of(&metric, metric.layout.inner.as_ref().unwrap_or(&metric.layout));
+        let tables = metric.cache.get(|| Tables::new(&metric.layout, folded.as_deref()));
         let current = Current::new(&metric, &metric.layout, &tables);
         self.current = Some((metric, current));
         Some(self.begun - 1)

@@ -78,19 +78,98 @@ fn keys_get_the_label_that_they_are_to_have() {
 }
 
 #[test]
-fn no_more_entries_are_shown_than_a_metric_may_have() {
+fn of_more_entries_than_a_metric_may_have_the_largest_are_shown_and_the_others_add_up() {
+    // The largest come last.
     let rows: Vec<[u8; 1]> = (0..250).map(|row| [row]).collect();
     let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|key| (&key[..], &key[..])).collect();
     let table = metric("m", MapKind::Hash, None, [unsigned(1), unsigned(1)], &rows);
-    for (limit, shown) in [(1, 1), (100, 100), (149, 149), (250, 250), (1000, 250)] {
-        let merge = Some(MergeRule::Max.into());
-        let rules = SeriesRules { merge, key_label: None, max_series: Some(limit) };
+    for (rule, limit) in [MergeRule::Sum, MergeRule::Max, MergeRule::Last]
+        .into_iter()
+        .flat_map(|rule| [(rule, 1), (rule, 100), (rule, 249), (rule, 250), (rule, 1000)])
+    {
+        let rules =
+            SeriesRules { merge: Some(rule.into()), max_series: Some(limit), ..SeriesRules::default() };
         let document = document("p", vec![ruled(rules, table.clone())]);
+        let shown = limit.min(250);
+        let others = 250 - shown;
+        let has_other = others > 0 && rule != MergeRule::Last;
         let (families, skipped) = openmetrics(&document);
-        assert_eq!((kinds(&families), skipped), (vec![("m", "gauge", shown)], 250 - shown as u64));
-        let (text, skipped) = all(&[document], "");
-        assert_eq!(skipped, [250 - shown as u64]);
-        assert!(text.contains(&format!("\nm{{probe=\"p\",direction=\"ingress\",key=\"{}\"}}", shown - 1)));
-        assert_eq!(text.matches("\nm{").count(), shown);
+        let kind = if rule == MergeRule::Sum { "counter" } else { "gauge" };
+        assert_eq!(kinds(&families)[0], ("m", kind, shown as usize + usize::from(has_other)));
+        let (text, _) = all(&[document], "");
+        let name = if rule == MergeRule::Sum { "m_total" } else { "m" };
+        let sample = |key: &str| {
+            let start = format!("\n{name}{{probe=\"p\",direction=\"ingress\",key=\"{key}\"}} ");
+            text.split_once(&*start).and_then(|(_, rest)| rest.lines().next()?.parse::<u64>().ok())
+        };
+        for key in 250 - shown..250 {
+            assert_eq!(sample(&key.to_string()), Some(key), "{text}");
+        }
+        let other = if rule == MergeRule::Sum { (0..others).sum() } else { others.saturating_sub(1) };
+        assert_eq!(sample("other"), has_other.then_some(other), "{text}");
+        assert_eq!(skipped, others, "what has no sample of its own");
+        let gauge = "twinprobe_export_other_entries{probe=\"p\",direction=\"ingress\",metric=\"m\"}";
+        assert!(text.contains(&format!("\n{gauge} {others}\n")), "{text}");
+    }
+}
+
+#[test]
+fn entries_are_the_largest_by_the_field_that_is_asked_for() {
+    let pair = packed([("packets", unsigned(1)), ("bytes", unsigned(1)), ("max", unsigned(1))]);
+    let rows: [(&[u8], &[u8]); 4] =
+        [(b"a", &[9, 1, 3]), (b"b", &[1, 9, 7]), (b"c", &[5, 5, 1]), (b"d", &[2, 2, 2])];
+    let table = metric("m", MapKind::Hash, None, [char_array(1), pair], &rows);
+    for (by, expected) in [
+        (None, [("a", 9, 1, 3), ("other", 8, 16, 7)]),
+        (Some("bytes"), [("b", 1, 9, 7), ("other", 16, 8, 3)]),
+        (Some("max"), [("b", 1, 9, 7), ("other", 16, 8, 3)]),
+    ] {
+        let series_by = by.map(str::to_owned);
+        let rules = SeriesRules { max_series: Some(1), series_by, ..SeriesRules::default() };
+        let (text, _) = all(&[document("p", vec![ruled(rules, table.clone())])], "");
+        for (key, packets, bytes, max) in expected {
+            for (field, number) in [("packets", packets), ("bytes", bytes), ("max", max)] {
+                let line = format!("m_{field}{{probe=\"p\",direction=\"ingress\",key=\"{key}\"}} {number}");
+                assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+            }
+        }
+    }
+}
+
+/// The one name that a key can have is not that of all others.
+#[test]
+fn a_key_that_is_called_other_is_not_taken_for_all_others() {
+    let rows: [(&[u8], &[u8]); 3] = [(b"other", &[9]), (b"a\0\0\0\0", &[3]), (b"b\0\0\0\0", &[2])];
+    let table = metric("m", MapKind::Hash, None, [char_array(5), unsigned(1)], &rows);
+    let rules = SeriesRules { max_series: Some(1), ..SeriesRules::default() };
+    let (text, _) = all(&[document("p", vec![ruled(rules, table)])], "");
+    for (key, number) in [("other", 9), ("other_", 5)] {
+        let line = format!("m{{probe=\"p\",direction=\"ingress\",key=\"{key}\"}} {number}");
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
+}
+
+/// Values of CPUs and items of arrays add up each on its own, and maps of maps by their inner entries.
+#[test]
+fn the_others_of_each_cpu_and_item_add_up() {
+    let slots = |numbers: [u8; 4]| {
+        let slot = |pair: [u8; 2]| [&pair[..], &[0; 6]].concat();
+        [slot([numbers[0], numbers[1]]), slot([numbers[2], numbers[3]])].concat()
+    };
+    let values = [slots([1, 2, 3, 4]), slots([9, 9, 9, 9]), slots([5, 6, 7, 8])];
+    let rows = [(&[1_u8][..], &values[0][..]), (&[2], &values[1]), (&[3], &values[2])];
+    let mut table = metric("m", MapKind::PercpuHash, None, [unsigned(1), array(unsigned(1), 2)], &rows);
+    table.metric = Arc::new({
+        let mut metric = (*table.metric).clone();
+        let layout = (*metric.layout).clone();
+        metric.layout = Arc::new(twinprobe_ebpf_common::TableLayout { slots: 2, ..layout });
+        metric
+    });
+    let rules = SeriesRules { max_series: Some(1), ..SeriesRules::default() };
+    let (text, _) = all(&[document("p", vec![ruled(rules, table)])], "");
+    for (cpu, index, number) in [(0, 0, 6), (0, 1, 8), (1, 0, 10), (1, 1, 12)] {
+        let labels = format!("key=\"other\",cpu=\"{cpu}\",index=\"{index}\"");
+        let line = format!("m{{probe=\"p\",direction=\"ingress\",{labels}}} {number}");
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
 }

@@ -67,6 +67,54 @@ pub fn load_u64(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
     insn(0x79, dst, src, off, 0)
 }
 
+/// `dst = *(src + off)`, of 1, 4 or 8 bytes, zero-extended
+pub fn load_width(width: usize, dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+    insn(0x61 | size_code(width), dst, src, off, 0)
+}
+
+/// `*(dst + off) = src`, of 1, 4 or 8 bytes
+pub fn store_width(width: usize, dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+    insn(0x63 | size_code(width), dst, src, off, 0)
+}
+
+/// `if *(dst + off) == R0 then *(dst + off) = src`, at once, of 4 or 8 bytes; R0 is what was there (Linux 5.12)
+pub fn atomic_exchange(width: usize, dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+    insn(0xc3 | size_code(width), dst, src, off, 0xf1)
+}
+
+const fn size_code(width: usize) -> u8 {
+    match width {
+        8 => 0x18,
+        1 => 0x10,
+        _ => 0,
+    }
+}
+
+/// `dst &= src`
+pub fn and(dst: Reg, src: Reg) -> bpf_insn {
+    insn(0x5f, dst, src, 0, 0)
+}
+
+/// `dst |= src`
+pub fn or(dst: Reg, src: Reg) -> bpf_insn {
+    insn(0x4f, dst, src, 0, 0)
+}
+
+/// `dst ^= value`, sign-extended
+pub fn xor_imm(dst: Reg, value: i32) -> bpf_insn {
+    insn(0xa7, dst, 0, 0, value)
+}
+
+/// `if dst != src goto +off`
+pub fn jump_other(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+    insn(0x5d, dst, src, off, 0)
+}
+
+/// `if dst == src goto +off`
+pub fn jump_same(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+    insn(0x1d, dst, src, off, 0)
+}
+
 /// `*(u8 *)(dst + off) = value`
 pub fn store_u8(dst: Reg, off: Offset, value: i32) -> bpf_insn {
     insn(0x72, dst, 0, off, value)

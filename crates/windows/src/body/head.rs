@@ -49,8 +49,9 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
-    /// Version 1 had no hidden sums and no ages, version 2 no origin, no samples, and one metric for each map.
-    const VERSION: u8 = 3;
+    /// Version 1 had no hidden sums and no ages, version 2 no origin, no samples, and one metric for each map, version 3 no
+    /// times by the wall clock.
+    const VERSION: u8 = 4;
 
     fn tables(&self) -> usize {
         self.place_of_ages(self.metrics.len() + self.hidden.len())

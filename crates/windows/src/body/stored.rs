@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::field::wide::{convert_times, sums};
 use twinprobe_ebpf_common::window::{Entry, Window};
-use twinprobe_ebpf_common::{RawTable, Temporality};
+use twinprobe_ebpf_common::{RawTable, Render, TableLayout, Temporality};
 
 use crate::body::content::Content;
 use crate::body::format::{self, ChunkSpan, Unusable};
@@ -162,18 +163,33 @@ impl WindowReader {
         let content = self.content()?;
         let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Temporality::Cumulative;
         let part = |(place, metric): (usize, &StoredMetric)| {
+            let rows = format::read_all(&content, &self.chunks[place])?;
+            let (layout, rows) = self.clocked(metric, rows);
             Ok(Part {
                 direction: metric.direction,
                 map: metric.map.clone(),
                 metric: Some(metric.name.clone()),
                 content: PartContent::Sum,
                 through: self.head.window.seq,
-                layout: Arc::clone(&metric.layout),
-                rows: format::read_all(&content, &self.chunks[place])?,
+                layout,
+                rows,
                 ages: ages_of(&format::read_all(&content, &self.chunks[self.head.place_of_ages(place)])?),
                 dropped: metric.dropped,
             })
         };
         self.head.all().enumerate().filter(cumulative).map(part).collect()
+    }
+
+    /// Sets the times of a sum that an earlier version has stored to the wall clock: the machine may have been booted since.
+    fn clocked(&self, metric: &StoredMetric, rows: RawTable) -> (Arc<TableLayout>, RawTable) {
+        let layout = &metric.layout;
+        if layout.value.renders(Render::Ktime) {
+            let sum = sums(layout, &metric.series.merge.clone().unwrap_or_default());
+            let tables = convert_times(&rows, layout, &sum, self.head.context.boot_time_ns);
+            if let Some(rows) = tables.and_then(|mut tables| tables.pop()) {
+                return (Arc::new(sum), rows);
+            }
+        }
+        (Arc::clone(layout), rows)
     }
 }

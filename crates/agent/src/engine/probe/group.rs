@@ -25,8 +25,14 @@ fn members(metrics: &[MetricState], group: usize) -> impl Iterator<Item = &Metri
 }
 
 /// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal of
-/// the window that has ended, and adds the window to the sums. A second call changes nothing.
-pub fn gather(metrics: &mut [MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
+/// the window that has ended, and adds the window to the sums. `boot_time_ns` is the time by the wall clock that its times
+/// count from. A second call changes nothing.
+pub fn gather(
+    metrics: &mut [MetricState],
+    group: usize,
+    quiesced: &Quiesced<'_>,
+    boot_time_ns: i128,
+) -> Result<(), CloseError> {
     let position = metrics[group].position;
     let Some(map) = quiesced.map(position) else { return Ok(()) };
     if members(metrics, group).any(MetricState::is_drained) {
@@ -38,7 +44,7 @@ pub fn gather(metrics: &mut [MetricState], group: usize, quiesced: &Quiesced<'_>
         metrics
             .iter_mut()
             .filter(|metric| metric.group == group)
-            .for_each(|metric| metric.sum_up(&window, epoch));
+            .for_each(|metric| metric.sum_up(&window, epoch, boot_time_ns));
     }
     Ok(())
 }
@@ -49,15 +55,15 @@ pub fn window(
     metrics: &[(usize, &MetricState)],
     first: &MetricState,
     quiesced: &Quiesced<'_>,
+    boot_time_ns: i128,
     out: &mut Out<'_>,
 ) -> Result<(), CloseError> {
     let Some(map) = quiesced.map(first.position) else { return Ok(()) };
-    let layout = &first.metric.layout;
     let mut read = Vec::new();
     for (place, metric) in metrics {
         match &metric.sum {
             Some(sum) => {
-                pieces(*place, sum.rows.table(), layout, out)?;
+                pieces(*place, sum.rows.table(), sum.rows.layout(), out)?;
                 crash::point("summed");
             }
             None => read.push((*place, *metric)),
@@ -69,20 +75,25 @@ pub fn window(
     if read.iter().any(|(_, metric)| metric.is_drained()) {
         for (place, metric) in &read {
             if let Some(carried) = &metric.carried {
-                pieces(*place, carried.table(), layout, out)?;
+                pieces(*place, carried.table(), carried.layout(), out)?;
             }
         }
-        let mut to_all = |rows: &RawTable| read.iter().try_for_each(|(place, _)| out(*place, rows));
+        let mut to_all = |rows: &RawTable| {
+            read.iter().try_for_each(|(place, metric)| match &metric.carried {
+                Some(carried) => out(*place, &carried.converted(rows, boot_time_ns)),
+                None => out(*place, rows),
+            })
+        };
         written(&mut to_all, |sink| map.read_drained(&quiesced.journal(first.position), sink))?;
     } else if read.iter().any(|(_, metric)| metric.carried.is_some()) {
         let rows = map.read(AfterRead::Keep)?;
         for (place, metric) in read {
             match metric.carried.clone() {
                 Some(mut all) => {
-                    all.add(&rows, 0);
-                    pieces(place, all.table(), layout, out)?;
+                    all.add(&rows, 0, boot_time_ns);
+                    pieces(place, all.table(), all.layout(), out)?;
                 }
-                None => pieces(place, &rows, layout, out)?,
+                None => pieces(place, &rows, &metric.metric.layout, out)?,
             }
         }
     } else {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::Visibility;
@@ -131,6 +132,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                         merge: metric.request.merge.clone(),
                         key_label: metric.key_label.clone(),
                         max_series: metric.max_series,
+                        series_by: metric.series_by.clone(),
                     },
                     cache: Cache::default(),
                 }),
@@ -146,16 +148,41 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
 }
 
 /// Returns the setting that does not fit the map's keys, and the reason.
-fn unfit_for_series(metric: &MetricConfig, layout: &TableLayout) -> Option<(&'static str, String)> {
+fn unfit_for_series(metric: &MetricConfig, layout: &Arc<TableLayout>) -> Option<(&'static str, String)> {
     let (map, kind) = (&metric.request.map, layout.kind.name());
     let field = if metric.key_label.is_some() { "key_label" } else { "max_series" };
     if (metric.key_label.is_some() || metric.max_series.is_some()) && !layout.kind.has_keys() {
         return Some((field, format!("{map} has no keys, since it is of type {kind}; leave {field} out")));
+    }
+    if let Some(path) = &metric.series_by
+        && let Err(message) = check_number(&layout.inner.as_ref().unwrap_or(layout).value, path)
+    {
+        return Some(("series_by", message));
     }
     let has_parts =
         matches!(layout.key.shape, Shape::Struct(_) | Shape::Union(_)) && layout.key.render.is_none();
     (metric.key_label.is_some() && (has_parts || layout.inner.is_some())).then(|| {
         let message = format!("the key of {map} has parts, whose names are the labels; leave key_label out");
         ("key_label", message)
+    })
+}
+
+/// Fails unless the value has a number with this path. The error lists those that are there.
+fn check_number(value: &Layout, path: &str) -> Result<(), String> {
+    let mut paths = Vec::new();
+    Leaves::new(value, &mut |path, _| {
+        paths.push(path.to_owned());
+        None::<()>
+    });
+    if paths.iter().any(|known| known == path) {
+        return Ok(());
+    }
+    paths.truncate(20);
+    Err(match &paths[..] {
+        [] => format!("the value has no number {path}, nor any other; leave series_by out"),
+        [one] if one.is_empty() => {
+            format!("the value has no number {path}: it is a number itself; leave series_by out")
+        }
+        _ => format!("the value has no number {path}; it has {}", paths.join(", ")),
     })
 }

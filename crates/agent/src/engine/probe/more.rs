@@ -1,14 +1,17 @@
 //! The rows of a metric that are not in its map: the sum of all windows so far, and the rows of the open window that
 //! earlier deployments have counted.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use twinprobe_client::SumStatus;
+use twinprobe_client::{JoinStatus, SumStatus};
+use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::metric::OnReplace;
-use twinprobe_ebpf_common::{MapFamily, RawTable, Shape, TableLayout, convert_slots};
+use twinprobe_ebpf_common::{MapFamily, MergeRule, RawTable, Shape, TableLayout};
 use twinprobe_exporter::Accumulator;
+use twinprobe_kernel::clock::monotonic_zero_ns;
 use twinprobe_kernel::{Extraction, Remains};
 use twinprobe_windows::{Part, PartContent};
 
@@ -38,11 +41,24 @@ impl MetricState {
         })
     }
 
+    /// The fields that are not added where two values become one; `None` if all are, or if the metric is not shown.
+    pub fn join_status(&self) -> Option<JoinStatus> {
+        let layout = self.metric.layout.inner.as_ref().unwrap_or(&self.metric.layout);
+        let rules = self.request.merge.clone().unwrap_or_default();
+        let mut fields = BTreeMap::new();
+        Leaves::new(&layout.value, &mut |path, meaning| {
+            let rule = rules.join(path, meaning).rule;
+            (rule != MergeRule::Sum).then(|| fields.insert(path.to_owned(), rule)).map(drop)
+        });
+        let (direction, metric) = (self.direction, self.metric.name.clone());
+        (self.is_shown() && !fields.is_empty()).then_some(JoinStatus { direction, metric, fields })
+    }
+
     /// Returns the rows kept beside the map, together with `open`, which belongs to the open window as well.
     pub fn parts(&self, open: &[Remains]) -> Vec<Part> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
-            self.carry(&mut carried, &rows);
+            self.carry(&mut carried, &rows, &self.metric.layout);
         }
         let sum = self.sum.as_ref().map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
         let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
@@ -52,7 +68,7 @@ impl MetricState {
             metric: Some(self.metric.name.clone()),
             content,
             through: self.sum.as_ref().map_or(0, |sum| sum.through),
-            layout: Arc::clone(&self.metric.layout),
+            layout: Arc::clone(rows.layout()),
             rows: rows.table().clone(),
             ages: if content == PartContent::Sum { rows.ages().to_vec() } else { Vec::new() },
             dropped,
@@ -90,21 +106,17 @@ impl MetricState {
     }
 
     fn go_on_with(&mut self, part: &Part) -> bool {
-        let converted = convert_slots(&part.rows, &part.layout, &self.metric.layout);
-        let fits = converted.is_some();
-        for rows in converted.into_iter().flatten() {
-            match (&mut self.sum, part.content) {
-                (Some(sum), PartContent::Sum) => sum.rows.add(&rows, part.through),
-                (None, PartContent::Sum) => {}
-                (_, PartContent::Open) => self.add_open(&rows),
-            }
+        let Part { rows, layout, through, .. } = part;
+        if part.content == PartContent::Open {
+            return self.add_open(rows, layout);
         }
-        if let (Some(sum), PartContent::Sum) = (&mut self.sum, part.content) {
-            sum.through = part.through;
-            sum.rows.set_ages(&part.ages);
-            sum.dropped += part.dropped;
-            sum.drop_surplus();
-        }
+        let Some(sum) = &mut self.sum else { return true };
+        // Times since the boot are in baselines of earlier versions only, which do not say of which boot.
+        let fits = sum.rows.add_of(rows, layout, *through, monotonic_zero_ns());
+        sum.through = *through;
+        sum.rows.set_ages(&part.ages);
+        sum.dropped += part.dropped;
+        sum.drop_surplus();
         fits
     }
 
@@ -118,7 +130,8 @@ impl MetricState {
     /// Goes on with the rows of replaced maps that no reading has handed out.
     pub fn add_remains(&mut self, remains: &Remains) {
         if let Some(rows) = self.of_remains(remains) {
-            self.add_open(&rows);
+            let layout = Arc::clone(&self.metric.layout);
+            self.add_open(&rows, &layout);
         }
     }
 
@@ -127,16 +140,17 @@ impl MetricState {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
         let Some(mut all) = known.filter(|_| map == self.request.map_name()).cloned() else { return rows };
         if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {
-            all.add(carried.table(), 0);
+            all.add_of(carried.table(), carried.layout(), 0, 0);
         }
+        let boot_time = monotonic_zero_ns();
         let Some((_, variable)) = self.metric.map.split_once(':') else {
-            all.add(&rows, 0);
-            return all.take();
+            all.add(&rows, 0, boot_time);
+            return all.narrowed(boot_time);
         };
         if let Some(bytes) = variable_of(layout, variable).filter(|bytes| bytes.end <= rows.values.len()) {
             let value = RawTable { values: rows.values[bytes.clone()].to_vec(), ..RawTable::default() };
-            all.add(&value, 0);
-            rows.values[bytes].copy_from_slice(&all.take().values);
+            all.add(&value, 0, boot_time);
+            rows.values[bytes].copy_from_slice(&all.narrowed(boot_time).values);
         }
         rows
     }
@@ -151,22 +165,30 @@ impl MetricState {
         is_own.then(|| remains_for(&self.metric.map, remains, &self.metric.layout)).flatten()
     }
 
-    /// Adds rows that belong to the open window and are in no map.
-    fn add_open(&mut self, rows: &RawTable) {
+    /// Adds rows that belong to the open window and are in no map. Returns false if they do not fit.
+    fn add_open(&mut self, rows: &RawTable, of: &TableLayout) -> bool {
         let mut carried = self.carried.take();
-        self.carry(&mut carried, rows);
+        let fits = self.carry(&mut carried, rows, of);
         self.carried = carried;
+        fits
     }
 
-    fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable) {
+    fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable, of: &TableLayout) -> bool {
         // Other maps that are moved into a journal are changed by packets: the rows are added to such a map itself.
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
-        if self.extraction == Extraction::Clear || self.extraction == Extraction::Drain && popped {
-            let rules = self.request.merge.clone().unwrap_or_default();
-            let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
-            *carried = carried.take().or_else(none);
-            carried.iter_mut().for_each(|carried| carried.add(rows, 0));
+        if self.extraction != Extraction::Clear && !(self.extraction == Extraction::Drain && popped) {
+            return true;
         }
+        let rules = self.request.merge.clone().unwrap_or_default();
+        let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
+        *carried = carried.take().or_else(none);
+        carried.as_mut().is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))
+    }
+
+    /// The layout of the rows that a window of the metric has.
+    pub fn stored_layout(&self) -> &Arc<TableLayout> {
+        let kept = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
+        kept.map_or(&self.metric.layout, Accumulator::layout)
     }
 
     /// Tells whether the metric has a sum that the window of `epoch` is not in.
@@ -175,13 +197,15 @@ impl MetricState {
     }
 
     /// Adds the window of `epoch`, whose rows the map has as well, to the sum if the sum [awaits](Self::awaits) it.
-    pub fn sum_up(&mut self, window: &RawTable, epoch: u64) {
+    pub fn sum_up(&mut self, window: &RawTable, epoch: u64, boot_time_ns: i128) {
         if !self.awaits(epoch) {
             return;
         }
         let Some(sum) = self.sum.as_mut() else { return };
-        self.carried.iter().for_each(|carried| sum.rows.add(carried.table(), epoch));
-        sum.rows.add(window, epoch);
+        if let Some(carried) = &self.carried {
+            sum.rows.add_of(carried.table(), carried.layout(), epoch, 0);
+        }
+        sum.rows.add(window, epoch, boot_time_ns);
         sum.used = window.len(&self.metric.layout) as u64;
         sum.drop_surplus();
         sum.drop_expired(epoch, Instant::now());

@@ -171,6 +171,7 @@ impl Probe {
             shared_maps: shown.shared_maps,
             events,
             sums,
+            joins: shown.joins,
             cost: self.cost_status(),
             windows: WindowStatus { statistics: self.windows.statistics(), error: shown.trouble },
             warnings: self.warnings.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use twinprobe_client::{
-    AttachmentStatus, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport, Word,
+    AttachmentStatus, JoinStatus, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport, Word,
 };
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::Hook;
@@ -12,6 +12,7 @@ use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection, MapPlan};
 
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::Pending;
+use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::telemetry::page::AttachmentFacts;
 use twinprobe_config::ProbeConfig;
@@ -30,6 +31,8 @@ pub struct Shown {
     hooks: Vec<Hook>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
     pub shared_maps: Vec<SharedMapStatus>,
+    /// The fields of metrics that are not added.
+    pub joins: Option<Vec<JoinStatus>>,
     /// The reason why the last window could not be closed.
     pub trouble: Option<String>,
 }
@@ -46,6 +49,7 @@ impl Shown {
             hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(&attached.directions),
             shared_maps: shared_maps(&attached.directions),
+            joins: Some(running.readers.iter().filter_map(MetricState::join_status).collect()),
             trouble: running.trouble.clone(),
         }
     }

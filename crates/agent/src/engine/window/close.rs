@@ -86,6 +86,7 @@ impl Running {
         let end = self.attached.epoch.closed();
         let span = self.opened.until(end);
         let context = self.context();
+        let boot_time_ns = context.boot_time_ns;
         let interfaces = self.interfaces();
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
@@ -105,7 +106,7 @@ impl Running {
         }
         self.windows.expect_room(by)?;
         for group in groups(&self.readers) {
-            group::gather(&mut self.readers, group, &quiesced)?;
+            group::gather(&mut self.readers, group, &quiesced, boot_time_ns)?;
         }
         crash::point("gathered");
         let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
@@ -140,7 +141,8 @@ impl Running {
             let members: Vec<(usize, &MetricState)> =
                 placed.iter().copied().filter(|(_, reader)| reader.group == group).collect();
             let first = &self.readers[group];
-            group::window(&members, first, &quiesced, &mut |place, rows| file.rows(place, rows))?;
+            let mut out = |place, rows: &_| file.rows(place, rows);
+            group::window(&members, first, &quiesced, boot_time_ns, &mut out)?;
         }
         for (place, reader) in placed {
             if !reader.ages().is_empty() {
@@ -207,7 +209,7 @@ fn stored_metric(
         help: metric.help.clone(),
         agg: metric.agg,
         sample: metric.sample,
-        layout: Arc::clone(&metric.layout),
+        layout: Arc::clone(reader.stored_layout()),
         reading: metric.temporality,
         dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),
         events: metric.events,

@@ -1,51 +1,63 @@
 //! Documents of many daemons added up, by the rules by which a daemon adds up windows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
+use jiff::Timestamp;
 use serde_json::{Map, Number, Value, json};
 use twinprobe_client::MergeDocument;
-use twinprobe_ebpf_common::MergeRule;
+use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::leaf::LeafKind;
+use twinprobe_ebpf_common::field::meaning::Meaning;
+use twinprobe_ebpf_common::field::plan::Scalar;
+use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
-/// The document of one daemon, and the configuration of its probe.
+/// The document of one daemon, and the status of its probe.
 pub struct Part {
     pub node: String,
     pub document: Value,
-    pub config: Option<Value>,
+    pub status: Option<Value>,
 }
 
 /// The rules of one metric.
 #[derive(Debug, Default)]
 struct Rules {
-    whole: Option<MergeRule>,
-    fields: BTreeMap<String, MergeRule>,
+    rules: MergeRules,
+    /// True if the daemon has listed every field that is not added: else names and texts tell what fields mean.
+    is_complete: bool,
 }
 
 impl Rules {
-    /// Returns the rules that a configuration has for a metric.
-    fn of(config: Option<&Value>, direction: &str, name: &str) -> Self {
-        let metrics = config.and_then(|config| config[direction]["metrics"].as_array());
-        let metric = metrics.into_iter().flatten().find(|metric| metric["name"] == name);
-        let merge = metric.and_then(|metric| serde_json::from_value(metric["merge"].clone()).ok());
-        match merge {
-            Some(MergeDocument::Whole(rule)) => Self { whole: rule_of(&rule), fields: BTreeMap::new() },
-            Some(MergeDocument::Fields(fields)) => {
-                let fields = fields.into_iter().filter_map(|(path, rule)| Some((path, rule_of(&rule)?)));
-                Self { whole: None, fields: fields.collect() }
-            }
-            None => Self::default(),
-        }
+    /// Returns the rules that a daemon has for a metric, or that its configuration has.
+    fn of(status: Option<&Value>, direction: &str, name: &str) -> Self {
+        let configured = rules(status.map(|status| &status["config"]), direction, name);
+        let Some(joins) = status.and_then(|status| status["joins"].as_array()) else {
+            return Self { rules: configured, is_complete: false };
+        };
+        let is_own = |join: &&Value| join["direction"] == direction && join["metric"] == name;
+        let own = joins.iter().find(is_own).map(|join| join["fields"].clone()).unwrap_or_default();
+        let fields = serde_json::from_value(own).unwrap_or_default();
+        Self { rules: MergeRules { default: MergeRule::Sum, fields }, is_complete: true }
     }
 
-    /// Returns the rule for the leaf at a path: that of its field, or of the nearest struct around it.
-    fn at(&self, path: &str) -> MergeRule {
-        let mut prefix = Some(path);
-        while let Some(path) = prefix {
-            if let Some(rule) = self.fields.get(path) {
-                return *rule;
-            }
-            prefix = path.rsplit_once('.').map(|(parent, _)| parent);
+    fn join(&self, path: &str, meaning: Meaning) -> Join {
+        let is_time = matches!(meaning, Meaning::Time { .. });
+        let meaning = if self.is_complete && !is_time { Meaning::Quantity } else { meaning };
+        self.rules.join(path, meaning)
+    }
+}
+
+/// Returns the rules that a configuration has for a metric.
+fn rules(config: Option<&Value>, direction: &str, name: &str) -> MergeRules {
+    let metrics = config.and_then(|config| config[direction]["metrics"].as_array());
+    let metric = metrics.into_iter().flatten().find(|metric| metric["name"] == name);
+    let merge = metric.and_then(|metric| serde_json::from_value(metric["merge"].clone()).ok());
+    match merge {
+        Some(MergeDocument::Whole(rule)) => rule_of(&rule).unwrap_or_default().into(),
+        Some(MergeDocument::Fields(fields)) => {
+            let fields = fields.into_iter().filter_map(|(path, rule)| Some((path, rule_of(&rule)?)));
+            MergeRules { fields: fields.collect(), ..MergeRules::default() }
         }
-        self.whole.unwrap_or(MergeRule::Sum)
+        None => MergeRules::default(),
     }
 }
 
@@ -71,7 +83,7 @@ pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
         let mut metrics = Map::new();
         for part in &parts {
             for (name, metric) in part.document[direction].as_object().into_iter().flatten() {
-                let rules = Rules::of(part.config.as_ref(), direction, name);
+                let rules = Rules::of(part.status.as_ref(), direction, name);
                 match metrics.get_mut(name) {
                     None => {
                         let mut metric = metric.clone();
@@ -110,7 +122,7 @@ fn add(total: &mut Value, metric: &Value, rules: &Rules) {
         if total.get("completeness").is_none() {
             total["completeness"] = json!({});
         }
-        join(&mut total["completeness"], lost, "", &Rules::default());
+        join(&mut total["completeness"], lost, "", false, &Rules::default());
     }
     let kind = metric["type"].as_str().unwrap_or_default();
     // Entries of these maps are there from the start: a zero was written by no program.
@@ -125,7 +137,7 @@ fn add(total: &mut Value, metric: &Value, rules: &Rules) {
             None => entries.push(new),
             Some(_) if always_there && is_zero(&new["value"]) => {}
             Some(at) if always_there && is_zero(&entries[*at]["value"]) => entries[*at] = new,
-            Some(at) => join(&mut entries[*at]["value"], &new["value"], "", rules),
+            Some(at) => join(&mut entries[*at]["value"], &new["value"], "", false, rules),
         }
     }
 }
@@ -141,14 +153,14 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Joins a value with the sum. Text (addresses, times, names) is that of the newest.
-fn join(total: &mut Value, value: &Value, path: &str, rules: &Rules) {
+/// Joins a value with the sum, by the rules by which a daemon joins values. Text (addresses, names) is that of the newest.
+fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rules) {
     match (&mut *total, value) {
         (Value::Object(fields), Value::Object(news)) => {
             for (name, new) in news {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 match fields.get_mut(name) {
-                    Some(field) => join(field, new, &path, rules),
+                    Some(field) => join(field, new, &path, is_item, rules),
                     None => _ = fields.insert(name.clone(), new.clone()),
                 }
             }
@@ -156,39 +168,70 @@ fn join(total: &mut Value, value: &Value, path: &str, rules: &Rules) {
         (Value::Array(items), Value::Array(news)) => {
             for (i, new) in news.iter().enumerate() {
                 match items.get_mut(i) {
-                    Some(item) => join(item, new, path, rules),
+                    // The values of all CPUs are a list around the value, and no array in it.
+                    Some(item) => join(item, new, path, is_item || !path.is_empty(), rules),
                     // A machine with more CPUs has more values.
                     None => items.push(new.clone()),
                 }
             }
         }
-        (Value::Number(a), Value::Number(b)) => *total = Value::Number(number(rules.at(path), a, b)),
-        (Value::Bool(a), Value::Bool(b)) if rules.at(path) != MergeRule::Last => *a |= b,
+        (Value::Number(a), Value::Number(b)) => {
+            let scalar = if a.is_f64() || b.is_f64() { None } else { Some(&Scalar::Unsigned) };
+            // Documents do not say how wide a number is.
+            let meaning = Meaning::of(scalar, path, 32, is_item);
+            *total = Value::Number(number(rules.join(path, meaning), a, b));
+        }
+        (Value::Bool(a), Value::Bool(b)) => match rules.join(path, Meaning::Quantity).rule {
+            MergeRule::Last => *a = *b,
+            MergeRule::Min => *a &= b,
+            _ => *a |= b,
+        },
+        (Value::String(a), Value::String(b)) => {
+            if let Some(joined) = text(path, is_item, rules, a, b) {
+                *a = joined;
+            }
+        }
         (total, value) => *total = value.clone(),
     }
 }
 
-fn number(rule: MergeRule, total: &Number, value: &Number) -> Number {
+/// Returns the join of two texts; `None` if it is the first one. Times and numbers in hex can be compared.
+fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> Option<String> {
+    if total.parse::<Timestamp>().is_ok() && value.parse::<Timestamp>().is_ok() {
+        let meaning = Meaning::of(Some(&Scalar::Time), path, 64, is_item);
+        let is_next = match rules.join(path, meaning).rule {
+            MergeRule::Min => value < total,
+            MergeRule::Max => value > total,
+            _ => true,
+        };
+        return is_next.then(|| value.to_owned());
+    }
+    let hex = |text: &str| u128::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let meaning = Meaning::of(Some(&Scalar::Hex), path, 64, is_item);
+    let join = rules.join(path, meaning);
+    if let (Some(a), Some(b)) = (hex(total), hex(value))
+        && join.rule != MergeRule::Last
+        && total.len() == value.len()
+    {
+        let kind = LeafKind::Number { signed: false, swapped: false };
+        let joined = join.join(kind, 4 * (total.len() as u32 - 2), a, b);
+        return Some(format!("0x{joined:0width$x}", width = total.len() - 2));
+    }
+    Some(value.to_owned())
+}
+
+fn number(join: Join, total: &Number, value: &Number) -> Number {
     let integers = [total, value].map(|number| number.as_i128());
     let [Some(a), Some(b)] = integers else {
-        let (a, b) = (total.as_f64().unwrap_or_default(), value.as_f64().unwrap_or_default());
-        let joined = match rule {
-            MergeRule::Sum => a + b,
-            MergeRule::Max => a.max(b),
-            MergeRule::Min => a.min(b),
-            MergeRule::Or | MergeRule::Last => b,
-        };
+        let bits = [total, value].map(|number| u128::from(number.as_f64().unwrap_or_default().to_bits()));
+        let joined = f64::from_bits(join.join(LeafKind::Float, 64, bits[0], bits[1]) as u64);
         return Number::from_f64(joined).unwrap_or_else(|| value.clone());
     };
-    let joined = match rule {
-        MergeRule::Sum => a + b,
-        MergeRule::Max => a.max(b),
-        MergeRule::Min => a.min(b),
-        MergeRule::Or => a | b,
-        MergeRule::Last => b,
-    };
-    // The sum of 64-bit counters goes round as the counters do.
-    Number::from_i128(joined).unwrap_or_else(|| (joined as u64).into())
+    let is_signed = a < 0 || b < 0;
+    let kind = LeafKind::Number { signed: is_signed, swapped: false };
+    let joined = join.join(kind, 64, a.cast_unsigned(), b.cast_unsigned());
+    let number = if is_signed { Number::from_i128(joined.cast_signed()) } else { Number::from_u128(joined) };
+    number.unwrap_or_else(|| value.clone())
 }
 
 #[cfg(test)]
@@ -200,7 +243,7 @@ mod tests {
             { "name": "flows", "merge": { "last": "max", "first": "min" } }, { "name": "state", "merge": "or" } ] } });
         let document = json!({ "node": node, "window": { "seq": 3, "start": "2026-11-22T10:00:00Z", "end": end },
             "ingress": metrics, "egress": {} });
-        Part { node: node.to_owned(), document, config: Some(config) }
+        Part { node: node.to_owned(), document, status: Some(json!({ "config": config })) }
     }
 
     #[test]
@@ -232,11 +275,38 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_appended_and_counters_go_round() {
+    fn queues_are_appended() {
         let queue = |value: u64| json!({ "q": { "type": "queue", "entries": [{ "value": value }] } });
         let parts = vec![part("a", "1", &queue(1)), part("b", "2", &queue(1))];
         assert_eq!(merge("p", parts)["ingress"]["q"]["entries"], json!([{ "value": 1 }, { "value": 1 }]));
-        let sum = number(MergeRule::Sum, &u64::MAX.into(), &2.into());
-        assert_eq!(sum, Number::from(1));
+    }
+
+    #[test]
+    fn fields_join_by_what_they_mean() {
+        let early = "2026-11-22T10:00:00.000000000Z";
+        let late = "2026-11-22T10:00:00.000000001Z";
+        let value = |packets: u64, min: u64, flags: &str, times: [&str; 2]| {
+            json!({ "v": { "type": "hash", "entries": [{ "key": 1, "value": {
+                "packets": packets, "min_length": min, "port": 80, "tcp_flags": min, "flags": flags, "load": 0.5,
+                "first": times[0], "last": times[1], "list": [min] } }] } })
+        };
+        let a = value(u64::MAX, 60, "0x12", [late, late]);
+        let b = value(1, 40, "0x01", [early, early]);
+        let merged = merge("p", vec![part("a", "1", &a), part("b", "2", &b)]);
+        let expected = json!({ "packets": u64::MAX, "min_length": 40, "port": 80, "tcp_flags": 60 | 40, "flags": "0x13",
+            "load": 1.0, "first": early, "last": late, "list": [100] });
+        assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], expected);
+
+        // What the daemon says comes first: it knows how wide a number is and how it is rendered.
+        let value = |port: u64| json!({ "v": { "type": "hash", "entries": [{ "key": 1, "value": { "to": port, "port": port } }] } });
+        let part = |node: &str| {
+            let mut part = part(node, node, &value(80));
+            part.status = Some(json!({ "joins": [
+                { "direction": "egress", "metric": "v", "fields": { "port": "last" } },
+                { "direction": "ingress", "metric": "v", "fields": { "to": "last" } } ] }));
+            part
+        };
+        let merged = merge("p", vec![part("a"), part("b")]);
+        assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], json!({ "to": 80, "port": 160 }));
     }
 }

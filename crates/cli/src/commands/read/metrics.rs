@@ -45,8 +45,8 @@ impl Metrics {
         let (mut found, mut failed) = (Vec::new(), 0);
         for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
             match answer {
-                Ok((document, config)) => {
-                    found.push(merge::Part { node: node.name.clone(), document, config });
+                Ok((document, status)) => {
+                    found.push(merge::Part { node: node.name.clone(), document, status });
                 }
                 Err(error) => {
                     print::complain(&format!("{}: {}", node.name, session.reporter.error(&error)));
@@ -75,9 +75,9 @@ impl Metrics {
     }
 }
 
-/// Returns the document of one daemon and, to merge it, the configuration.
+/// Returns the document of one daemon and, to merge it, the status of the probe.
 async fn ask(client: &Client, name: &str, merge: bool) -> Result<(Value, Option<Value>), CommandError> {
     let document = client.metrics(name, OutputFormat::Json.media_type()).await?.read()?;
-    let config = if merge { Some(client.status(name).await?.json()?["config"].take()) } else { None };
-    Ok((document, config))
+    let status = if merge { Some(client.status(name).await?.json()?) } else { None };
+    Ok((document, status))
 }

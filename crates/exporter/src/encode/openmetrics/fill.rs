@@ -1,9 +1,10 @@
-//! The families that say how full the maps of metrics are, and what found no room in them.
+//! The families that say how full the maps of metrics are, what found no room in them, and what has no samples of its own.
 
 use std::collections::HashSet;
 
-use super::series::Series;
-use super::text::{escaped, integer};
+use super::info::label;
+use super::series::{Count, Series};
+use super::text::integer;
 use crate::metric::{Fill, Metric};
 
 /// The metadata of the counter that ends every page.
@@ -12,37 +13,50 @@ pub const SKIPPED: &str = "\
 # HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
 ";
 
-/// A family: its metadata, the name of its samples, and the number of a metric with so many entries.
+/// A family: its metadata, the name of its samples, and the number of a metric whose rows have these counts.
 struct Family {
     metadata: &'static str,
     sample: &'static str,
-    number: fn(&Metric, u64) -> Option<u64>,
+    /// True if each metric has a sample, and not each map.
+    by_metric: bool,
+    number: fn(&Metric, Count) -> Option<u64>,
 }
 
-const FAMILIES: [Family; 4] = [
+const FAMILIES: [Family; 5] = [
     Family {
         metadata: "# TYPE twinprobe_map_entries gauge\n\
                    # HELP twinprobe_map_entries Entries of the maps that metrics read; of snapshots, when the window ended.\n",
         sample: "twinprobe_map_entries",
-        number: |metric, entries| metric.fill(entries).map(|Fill { used, .. }| used),
+        by_metric: false,
+        number: |metric, count| metric.fill(count.entries as u64).map(|Fill { used, .. }| used),
     },
     Family {
         metadata: "# TYPE twinprobe_map_max_entries gauge\n\
                    # HELP twinprobe_map_max_entries The most entries that the maps that metrics read can have.\n",
         sample: "twinprobe_map_max_entries",
-        number: |metric, entries| metric.fill(entries).map(|Fill { max, .. }| u64::from(max)),
+        by_metric: false,
+        number: |metric, count| metric.fill(count.entries as u64).map(|Fill { max, .. }| u64::from(max)),
     },
     Family {
         metadata: "# TYPE twinprobe_map_failed_inserts counter\n\
                    # HELP twinprobe_map_failed_inserts Insertions that found no room, as counted by twinprobe.h.\n",
         sample: "twinprobe_map_failed_inserts_total",
+        by_metric: false,
         number: |metric, _| metric.events.is_none().then_some(metric.completeness.losses?.total),
     },
     Family {
         metadata: "# TYPE twinprobe_map_failed_reserves counter\n\
                    # HELP twinprobe_map_failed_reserves Events that found no room in a ring, as counted by twinprobe.h.\n",
         sample: "twinprobe_map_failed_reserves_total",
+        by_metric: false,
         number: |metric, _| metric.events.is_some().then_some(metric.completeness.losses?.total),
+    },
+    Family {
+        metadata: "# TYPE twinprobe_export_other_entries gauge\n\
+                   # HELP twinprobe_export_other_entries Entries beyond max_series: the key `other` has what they add up to.\n",
+        sample: "twinprobe_export_other_entries",
+        by_metric: true,
+        number: |metric, count| metric.series.max_series.map(|_| count.surplus as u64),
     },
 ];
 
@@ -51,17 +65,18 @@ pub fn metadata() -> String {
     FAMILIES.iter().map(|family| family.metadata).collect()
 }
 
-/// Writes the families of these series, each with the number of its entries. Metrics that read the same map have one
+/// Writes the families of these series, each with the counts of its rows. Metrics that read the same map have one
 /// sample together.
-pub fn write(series: &[(&Series, usize)], out: &mut Vec<u8>) {
-    for Family { metadata, sample, number } in FAMILIES {
+pub fn write(series: &[(&Series, Count)], out: &mut Vec<u8>) {
+    for Family { metadata, sample, by_metric, number } in FAMILIES {
         let mut seen = HashSet::new();
-        for (series, entries) in series {
+        for (series, count) in series {
             let metric = &series.original;
-            let Some(number) = number(metric, *entries as u64) else { continue };
+            let Some(number) = number(metric, *count) else { continue };
             let mut labels = series.labels.clone().into_bytes();
-            labels.extend_from_slice(b",map=\"");
-            escaped(&mut labels, &metric.map);
+            let (name, value) = if by_metric { ("metric", &metric.name) } else { ("map", &metric.map) };
+            labels.pop();
+            label(&mut labels, name, value);
             labels.extend_from_slice(b"\"} ");
             if seen.is_empty() {
                 out.extend_from_slice(metadata.as_bytes());

@@ -4,7 +4,7 @@ use twinprobe_ebpf_common::RawTable;
 
 use super::series::Series;
 use super::text::{bound, integer};
-use crate::leaf::Leaf;
+use twinprobe_ebpf_common::field::leaf::Leaf;
 
 /// The number of slots that have a bound of their own: the highest bit of a value has 64 possible positions. Later
 /// slots are counted with the last one.

@@ -9,8 +9,8 @@
 //! - A metric that is reset with each window is a gauge. Numbers without a sign whose windows add up by `sum` are counters,
 //!   and get the ending `_total` if they lack it; by another rule they are gauges. A live number is a counter if its name
 //!   ends in `_total`, else a gauge. Only windows of versions that did not store the rule are `unknown`.
-//! - The one part of a key that is an interface is called `interface`. `key_label` names a key without parts, and of the
-//!   entries that are more than `max_series` nothing is written but their count.
+//! - The one part of a key that is an interface is called `interface`. `key_label` names a key without parts. Of more
+//!   entries than `max_series` the largest are written, and the sums of all others as one whose key is `other`.
 //! - An array tagged `histogram` is written as a histogram: slot `i` counts the values whose highest bit is `i`, hence
 //!   up to `le = 2^(i+1) - 1`. Its buckets come without `_count` and `_sum`: the sum is not known, and the
 //!   specification wants both or none.
@@ -20,18 +20,17 @@
 //!   the types differ, and has the first help that is not empty. Two tables of one probe and direction can't share a
 //!   name: the second one is left out and counted, and so are families with the name of one of the daemon's own.
 //! - Rows whose labels are equal (of keys that differ in padding, say) can't be told apart: all but the first
-//!   are left out and counted. Labels are remembered only if rows can have equal ones: [`distinct`] decides by the type
+//!   are left out and counted. Labels are remembered only if rows can have equal ones: [`rows::distinct`] decides by the type
 //!   of the key, and for large tables by a walk that looks whether padding is ever used.
 
 pub mod ahead;
 pub mod collector;
-pub mod distinct;
 pub mod family;
 pub mod fill;
-pub mod flat;
 pub mod histogram;
 pub mod info;
 pub mod page_encoder;
+pub mod rows;
 pub mod samples;
 pub mod series;
 pub mod text;

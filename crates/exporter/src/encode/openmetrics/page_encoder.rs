@@ -7,10 +7,11 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
 use super::ahead::{self, Ahead, Beside};
-use super::distinct::{Repeats, Seen};
 use super::family::{Family, families, reserved};
 use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
+use super::rows::distinct::{Repeats, Seen};
+use super::rows::largest::{Largest, Ranking};
 use super::series::{Count, Series};
 use super::text::{escaped, integer};
 use crate::metric::Metric;
@@ -36,6 +37,8 @@ struct Table {
     count: Option<Count>,
     /// The rows that may have the same labels.
     repeats: Repeats,
+    /// The rows that are shown, once they are known, of a table that may have more.
+    largest: Option<Largest>,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
     /// The families that the table has a part in and that have not been written.
@@ -63,6 +66,8 @@ struct Walk {
     seen: Option<Seen>,
     /// True if a row has bits that no label shows; `None` unless the walk looks for them.
     hides: Option<bool>,
+    /// The largest rows so far; `None` unless the walk looks for them.
+    ranking: Option<Ranking>,
     /// The rows that came last, prepared, and the next one to be written; `None` if all are.
     rest: Option<(RawTable, usize)>,
     /// The parts of later families that the walk writes, too.
@@ -82,7 +87,8 @@ struct Member {
 
 /// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
 /// asked for again for the families that they have a part in (for several at once if they are small), and large ones once
-/// before, if their keys have padding:
+/// before, if their keys have padding. Of tables that show only their largest rows these are kept, and the tables are asked for
+/// once:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
@@ -147,7 +153,8 @@ impl PageEncoder {
         let series = Series::new(&self.probe, &self.labels, direction, metric, context);
         let account = self.accounts.len().saturating_sub(1);
         let repeats = Repeats::of(&series);
-        self.tables.push(Table { series, account, count: None, repeats, abandoned: false, left: 0 });
+        let (count, largest) = (None, None);
+        self.tables.push(Table { series, account, count, repeats, largest, abandoned: false, left: 0 });
         self.tables.len() - 1
     }
 
@@ -186,6 +193,14 @@ impl PageEncoder {
                 self.walk = Some(Walk { table, hides: Some(false), ..Walk::default() });
                 return Some(table);
             }
+            if let Some((table, _)) = next
+                && let of @ Table { largest: None, abandoned: false, .. } = &self.tables[table]
+                && of.series.is_limited()
+            {
+                let (ranking, seen) = (Some(Ranking::default()), of.seen());
+                self.walk = Some(Walk { table, ranking, seen, ..Walk::default() });
+                return Some(table);
+            }
             if *member == 0 {
                 metadata(family, &self.tables, out);
             }
@@ -197,6 +212,10 @@ impl PageEncoder {
             *member += 1;
             self.tables[table].left -= 1;
             if self.tables[table].abandoned {
+                continue;
+            }
+            if let Table { series, largest: Some(largest), .. } = &self.tables[table] {
+                largest.write(&family.name, series, value, out);
                 continue;
             }
             if let Some(written) = self.ahead.take(place) {
@@ -223,7 +242,7 @@ impl PageEncoder {
 
     /// Tells whether [`Self::next_table`] will return the table that it has returned last once more.
     pub fn asks_again(&self) -> bool {
-        self.walk.as_ref().is_some_and(|walk| self.tables[walk.table].left > 0)
+        self.walk.as_ref().is_some_and(|walk| walk.ranking.is_none() && self.tables[walk.table].left > 0)
     }
 
     /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until there is a
@@ -244,7 +263,9 @@ impl PageEncoder {
             None => repeats.distinct(series, rows),
         };
         (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
-        rows = series.first(rows, &mut walk.count);
+        if let Some(ranking) = &mut walk.ranking {
+            return ranking.add(series, &rows);
+        }
         ahead::write(&mut walk.beside, &self.families, series, &rows);
         let next = write(&self.families, walk, series, &rows, 0, out);
         walk.rest = (next < series.len(&rows)).then(|| (rows.into_owned(), next));
@@ -270,11 +291,18 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(Walk { table, member, count, hides, beside, .. }) = self.walk.take() else { return };
+        let Some(Walk { table, member, mut count, hides, ranking, beside, .. }) = self.walk.take() else {
+            return;
+        };
         self.ahead.keep(beside);
         let table = &mut self.tables[table];
         if let Some(hides) = hides {
             return table.repeats.settle(hides);
+        }
+        if let Some(ranking) = ranking {
+            let largest = ranking.finish(&table.series);
+            count.surplus = largest.others();
+            table.largest = Some(largest);
         }
         if let Some(Member { family, histogram: Some(histogram), .. }) = member {
             histogram.write(&self.families[family].name, &table.series, out);
@@ -291,7 +319,7 @@ impl PageEncoder {
             }
         }
         let counted = self.tables.iter().filter(|table| !table.abandoned);
-        let counted = counted.filter_map(|table| Some((&table.series, table.count?.entries)));
+        let counted = counted.filter_map(|table| Some((&table.series, table.count?)));
         fill::write(&counted.collect::<Vec<_>>(), out);
         out.extend_from_slice(SKIPPED.as_bytes());
         for Account { labels, before, skipped } in &self.accounts {

@@ -1,15 +1,16 @@
 //! The labels and samples of a metric: the parts of its keys that become labels, and the parts of its values that
 //! become samples.
 
-use twinprobe_ebpf_common::{MapFamily, MergeRule, Render};
+use twinprobe_ebpf_common::{Layout, MapFamily, MergeRule, MergeRules, Render};
 
 use super::text::{label_name, metric_name, push_name};
-use crate::accumulate::rule;
-use crate::decode::bits::Bits;
-use crate::decode::plan::{Field, Plan, Scalar};
 use crate::encode::fragment::Fragment;
-use crate::leaf::{Leaf, LeafKind, Meaning};
 use crate::metric::Metric;
+use twinprobe_ebpf_common::field::bits::Bits;
+use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::leaf::{Leaf, LeafKind};
+use twinprobe_ebpf_common::field::meaning::Meaning;
+use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar};
 
 /// The label of an interface that is a key, or part of one.
 const INTERFACE: &str = "interface";
@@ -35,6 +36,8 @@ pub struct Samples {
     pub is_histogram: bool,
     /// The most rows that become samples.
     pub max_rows: usize,
+    /// The place of the value by which these rows are chosen: the largest ones.
+    pub by: usize,
 }
 
 /// The samples that the values of one metric have in one family.
@@ -44,8 +47,12 @@ pub struct Value {
     pub family: String,
     /// True if the numbers can be those of a counter: neither negative nor mere names.
     pub counts: bool,
+    /// The path of the number in the value, as rules of `merge` name it.
+    pub field: String,
     /// The rule by which windows add up, if they do and if it is known.
     pub merge: Option<MergeRule>,
+    /// The rule by which rows add up that have no samples of their own.
+    pub join: Join,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
     /// The arrays around the number, outermost first.
@@ -74,27 +81,30 @@ fn elements(arrays: &[Dimension]) -> u64 {
 }
 
 impl Samples {
-    /// `configured` are the names of labels that the samples have beside their own.
-    pub fn new<'a>(metric: &Metric, configured: impl Iterator<Item = &'a String>) -> Self {
+    /// `value` is the layout of the values that are shown, `configured` are the names of labels that the samples have beside
+    /// their own.
+    pub fn new<'a>(metric: &Metric, value: &Layout, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
         let (keys, starts, values) = Default::default();
-        let mut samples = Self { keys, starts, values, unfit: 0, is_histogram: false, max_rows: usize::MAX };
-        let plan = Plan::new(&layout.value, str::to_owned);
+        let mut samples =
+            Self { keys, starts, values, unfit: 0, is_histogram: false, max_rows: usize::MAX, by: 0 };
+        let plan = Plan::new(value, str::to_owned);
         let (path, field, arrays) = (metric_name(&metric.name), String::new(), Vec::new());
         let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
-        walk.value(&plan, 0, layout.value.size, None);
+        walk.value(&plan, 0, value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
             samples.unfit = samples.unfit.saturating_add(samples.fit());
             samples.values.clear();
             return samples;
         }
-        samples.is_histogram = layout.value.render == Some(Render::Histogram)
+        samples.is_histogram = value.render == Some(Render::Histogram)
             && layout.kind.family() == MapFamily::Array
             && layout.key.size == 4
             && matches!(plan, Plan::Scalar { kind: Scalar::Unsigned | Scalar::Swapped, .. });
         if !samples.is_histogram {
             let limit = metric.series.max_series.map(usize::try_from);
             samples.max_rows = limit.and_then(Result::ok).unwrap_or(usize::MAX);
+            samples.by = samples.by(metric.series.series_by.as_deref());
         }
         if layout.kind.has_keys() {
             let mut taken = samples.own_labels(layout.kind.is_percpu() && metric.agg.is_none());
@@ -115,6 +125,14 @@ impl Samples {
             }
         }
         samples
+    }
+
+    /// Returns the place of the value that has this path, else of the first counter, else of the first number.
+    fn by(&self, path: Option<&str>) -> usize {
+        let place = |is_it: &dyn Fn(&Value) -> bool| self.values.iter().position(is_it);
+        let is_counter = |value: &Value| value.counts && value.join.rule == MergeRule::Sum;
+        let named = path.and_then(|path| place(&|value| value.field == path));
+        named.or_else(|| place(&is_counter)).unwrap_or(0)
     }
 
     /// The names of the labels that don't come from the key.
@@ -181,14 +199,15 @@ impl Walk<'_> {
     fn value(&mut self, plan: &Plan<String>, offset: usize, size: usize, bits: Option<Bits>) {
         match plan {
             Plan::Scalar { kind, .. } => {
-                let (leaf, meaning) = LeafKind::of(kind);
-                let counts =
-                    meaning == Meaning::Quantity && matches!(kind, Scalar::Unsigned | Scalar::Swapped);
-                self.leaf(Leaf { kind: leaf, tag: (), offset, size, bits }, counts, meaning);
+                let leaf = Leaf { kind: LeafKind::of(kind), tag: (), offset, size, bits };
+                let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), !self.arrays.is_empty());
+                let counts = meaning == Meaning::Quantity && matches!(kind, Scalar::Unsigned);
+                self.leaf(leaf, counts, meaning);
             }
             Plan::Float { .. } => {
                 let leaf = Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None };
-                self.leaf(leaf, false, Meaning::Quantity);
+                let meaning = Meaning::of(None, &self.field, leaf.width(), !self.arrays.is_empty());
+                self.leaf(leaf, false, meaning);
             }
             Plan::Struct(fields) => {
                 for field in fields {
@@ -220,8 +239,10 @@ impl Walk<'_> {
             return self.unfit();
         }
         let (family, arrays) = (self.path.clone(), self.arrays.clone());
-        let merge = self.metric.series.merge.as_ref().map(|rules| rule(rules, &self.field, meaning));
-        self.samples.values.push(Value { family, counts, merge, leaf, arrays });
+        let rules = self.metric.series.merge.as_ref();
+        let join = rules.unwrap_or(&MergeRules::default()).join(&self.field, meaning);
+        let (merge, field) = (rules.map(|_| join.rule), self.field.clone());
+        self.samples.values.push(Value { family, counts, field, merge, join, leaf, arrays });
     }
 
     fn unfit(&mut self) {
@@ -277,7 +298,7 @@ pub mod tests {
 
     fn samples(kind: MapKind, key: Layout, value: Layout) -> Samples {
         let metric = Metric::example("m", TableLayout { kind, key, value, slots: 1, inner: None });
-        Samples::new(&metric, ["site".to_owned()].iter())
+        Samples::new(&metric, &metric.layout.value, ["site".to_owned()].iter())
     }
 
     #[test]

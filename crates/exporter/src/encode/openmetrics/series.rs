@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, RawTable};
 
-use super::flat::{flat, flatten};
 use super::info::label;
+use super::rows::flat::{flat, flatten};
 use super::samples::{Dimension, Samples, Value};
 use super::text::{Labels, escaped, integer, number};
-use crate::aggregate::Folder;
+use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;
 use crate::encode::encoder::CHUNK;
 use crate::metric::Metric;
@@ -26,8 +26,8 @@ pub struct Series {
     /// The first labels of every sample: `{probe="flows",direction="ingress"`, then those of the configuration.
     pub labels: String,
     pub context: Arc<Context>,
-    /// True if the values of the CPUs are folded into one.
-    folded: bool,
+    /// The layout of the values into which those of the CPUs are folded.
+    folded: Option<Arc<Folded>>,
     /// The number of numbers of each row that have no family.
     pub nameless: u64,
 }
@@ -39,7 +39,7 @@ pub struct Count {
     pub rows: usize,
     /// The rows whose labels an earlier row had.
     pub duplicates: usize,
-    /// The rows that are more than the metric may have.
+    /// The rows that are more than the metric may have: they have one sample together.
     pub surplus: usize,
     /// The entries of the map; of a map of maps those of the outer map, where the rows are those of the inner maps.
     pub entries: usize,
@@ -61,9 +61,10 @@ impl Series {
         labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
-        let samples = metric.cache.get(|| Samples::new(&metric, configured.keys()));
+        let folded = Folded::of(&metric, &metric.layout);
+        let value = folded.as_ref().map_or(&metric.layout.value, |folded| &folded.value);
+        let samples = metric.cache.get(|| Samples::new(&metric, value, configured.keys()));
         let labels = String::from_utf8_lossy(&labels).into_owned();
-        let folded = metric.agg.is_some() && metric.layout.kind.is_percpu();
         Self { original, metric, samples, labels, context, folded, nameless: 0 }
     }
 
@@ -80,31 +81,14 @@ impl Series {
         Cow::Owned(folded)
     }
 
-    /// Returns those of prepared rows that the limit of the metric allows. `count` has all rows so far, with these.
-    pub fn first<'a>(&self, rows: Cow<'a, RawTable>, count: &mut Count) -> Cow<'a, RawTable> {
-        let len = self.len(&rows);
-        let before = count.rows - count.duplicates - len;
-        let left = self.samples.max_rows.saturating_sub(before).min(len);
-        if left == len {
-            return rows;
-        }
-        count.surplus += len - left;
-        let mut rows = rows.into_owned();
-        if self.metric.layout.kind.has_keys() {
-            rows.keys.truncate(left * self.metric.layout.key.size);
-        }
-        rows.values.truncate(left * self.value_stride());
-        Cow::Owned(rows)
-    }
-
     fn value_stride(&self) -> usize {
-        if self.folded { self.metric.layout.value.size } else { self.metric.layout.value_stride() }
+        self.folded.as_ref().map_or_else(|| self.metric.layout.value_stride(), |folded| folded.value.size)
     }
 
     /// Returns the number of prepared rows.
     pub fn len(&self, rows: &RawTable) -> usize {
         let layout = &*self.metric.layout;
-        if !self.folded {
+        if self.folded.is_none() {
             return rows.len(layout);
         }
         // The values have no bytes if their type has none, as a malformed layout may claim.
@@ -125,13 +109,23 @@ impl Series {
 
     /// Returns the values of a prepared row: one, or one per CPU.
     pub fn slots<'a>(&self, rows: &'a RawTable, row: usize) -> impl Iterator<Item = &'a [u8]> {
-        let slot = if self.folded { self.value_stride() } else { self.metric.layout.slot_stride() };
-        self.value(rows, row).chunks_exact(slot).take(self.cpus())
+        self.slots_of(self.value(rows, row))
+    }
+
+    /// Returns the values of the bytes that [`Self::value`] returns.
+    pub fn slots_of<'a>(&self, value: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let slot = if self.folded.is_some() { self.value_stride() } else { self.metric.layout.slot_stride() };
+        value.chunks_exact(slot).take(self.cpus())
+    }
+
+    /// Tells whether only the largest rows become samples.
+    pub fn is_limited(&self) -> bool {
+        self.samples.max_rows != usize::MAX
     }
 
     /// Tells whether there is one value for each CPU.
     pub fn is_percpu(&self) -> bool {
-        self.metric.layout.kind.is_percpu() && !self.folded
+        self.metric.layout.kind.is_percpu() && self.folded.is_none()
     }
 
     /// Returns the number of values of a prepared row.
@@ -226,7 +220,12 @@ fn end(value: &Value, bytes: &[u8], base: usize, out: &mut Vec<u8>) {
 }
 
 /// Calls `sample` with the labels and the offset of each element of nested arrays.
-fn each_item(arrays: &[Dimension], base: usize, labels: &mut Vec<u8>, sample: &mut impl FnMut(&[u8], usize)) {
+pub fn each_item(
+    arrays: &[Dimension],
+    base: usize,
+    labels: &mut Vec<u8>,
+    sample: &mut impl FnMut(&[u8], usize),
+) {
     let Some((array, inner)) = arrays.split_first() else { return sample(labels, base) };
     let outer = labels.len();
     for index in 0..array.len {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use crate::decode::sink::ValueSink;
 use crate::encode::fragment::push_number;
-use crate::leaf::LeafKind;
+use twinprobe_ebpf_common::field::leaf::LeafKind;
 
 /// Returns a legal metric name: characters that can't be part of one become `_`.
 pub fn metric_name(name: &str) -> String {
@@ -46,7 +46,7 @@ pub fn escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends a number as [`crate::leaf::Leaf::load`] gives it; `size` is that of the leaf, in bytes.
+/// Appends a number as [`Leaf::load`](twinprobe_ebpf_common::field::leaf::Leaf::load) gives it; `size` is that of the leaf, in bytes.
 pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     match kind {
         LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),

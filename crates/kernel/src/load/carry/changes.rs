@@ -1,18 +1,65 @@
-//! The addition of what an old map has counted since it was copied to the map that packets are counted in now.
+//! The addition of what an old map has counted since it was copied to the map that packets are counted in now. What a
+//! field means decides how: counts are added, and other numbers join by the rules by which windows add up.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout, counters};
+use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::leaf::{Leaf, LeafKind, Leaves};
+use twinprobe_ebpf_common::{MapFamily, MergeRule, MergeRules, RawTable, TableLayout};
 
 use crate::admit::maps::trie_has_atomics;
 use crate::load::carry::adder::Adder;
+use crate::load::carry::exchanger::{Exchange, Exchanger};
 use crate::sys::{cpus, map};
+
+/// The times that a field is computed anew because programs have changed it meanwhile. Each time it has come nearer to
+/// what it becomes, but for counts that are too small to be added atomically.
+const TRIES: usize = 1000;
 
 /// Tells whether a map has no room for another entry: the error depends on the family of the map.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC))
+}
+
+/// An entry of the old map that has changed, with its value when it was copied.
+#[derive(Clone, Copy, Debug)]
+struct Change<'a> {
+    key: &'a [u8],
+    now: &'a [u8],
+    before: Option<&'a [u8]>,
+}
+
+/// The numbers of a value.
+struct Fields {
+    /// Offset and size in bytes of every number that a program can add to atomically: aligned, of 4 or 8 bytes, in the
+    /// machine's own byte order.
+    counters: Vec<(usize, usize)>,
+    /// All others, each with the offset of its array element.
+    others: Vec<(Leaf<Join>, usize)>,
+}
+
+impl Fields {
+    fn of(layout: &TableLayout) -> Self {
+        let rules = MergeRules::default();
+        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)));
+        let (mut counters, mut others) = (Vec::new(), Vec::new());
+        leaves.for_each(|leaf, base| {
+            let offset = base + leaf.offset;
+            let is_counter = leaf.tag.rule == MergeRule::Sum
+                && leaf.bits.is_none()
+                && matches!(leaf.kind, LeafKind::Number { swapped: false, .. })
+                && matches!(leaf.size, 4 | 8)
+                && offset.is_multiple_of(leaf.size);
+            if is_counter {
+                counters.push((offset, leaf.size));
+            } else {
+                others.push((leaf.clone(), base));
+            }
+        });
+        Self { counters, others }
+    }
 }
 
 /// Adds the changes since the copy, while programs add, too. Returns the keys of the entries that do not fit, except
@@ -24,7 +71,6 @@ pub fn add_changes(
     known: &HashSet<Box<[u8]>>,
     rows: &RawTable,
 ) -> io::Result<HashSet<Box<[u8]>>> {
-    let counters = counters(&layout.value);
     let mut left = HashSet::new();
     let mut changes = Vec::new();
     for (key, value) in rows.entries(layout) {
@@ -36,31 +82,29 @@ pub fn add_changes(
         let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}
-            Ok(false) => changes.push((key, value, before)),
+            Ok(false) => changes.push(Change { key, now: value, before: before.map(|before| &**before) }),
             Err(error) if is_full(&error) => left.extend((!known.contains(key)).then(|| key.into())),
             Err(error) => return Err(error),
         }
     }
-    if changes.is_empty() || counters.is_empty() {
+    let fields = Fields::of(layout);
+    if changes.is_empty() || fields.counters.is_empty() && fields.others.is_empty() {
         return Ok(left);
     }
     let atomic = layout.kind.family() != MapFamily::Trie || trie_has_atomics(layout.key.size);
-    let adder = Adder::new(map.as_fd(), layout.key.size, &counters, atomic)?;
-    let stride = layout.slot_stride();
+    let key_size = layout.key.size;
+    let adder = if fields.counters.is_empty() {
+        None
+    } else {
+        Some(Adder::new(map.as_fd(), key_size, &fields.counters, atomic)?)
+    };
+    let mut exchanger = Exchanger::new(map.as_fd(), key_size, layout.value.size, atomic);
     for slot in 0..layout.slots {
-        let add = || {
-            for (key, value, before) in &changes {
-                let now = &value[slot * stride..][..stride];
-                let before = before.map(|before| &before[slot * stride..][..stride]);
-                let numbers: Vec<u64> = counters
-                    .iter()
-                    .map(|&(offset, size)| {
-                        let number = |slot: &[u8]| load(&slot[offset..offset + size]);
-                        number(now).wrapping_sub(before.map_or(0, number))
-                    })
-                    .collect();
-                if numbers.iter().any(|number| *number != 0) {
-                    adder.add(key, &numbers)?;
+        let mut add = || {
+            for change in &changes {
+                join_others(map, layout, slot, *change, &fields.others, &mut exchanger)?;
+                if let Some(adder) = &adder {
+                    add_counters(adder, layout, slot, *change, &fields.counters)?;
                 }
             }
             Ok(())
@@ -71,9 +115,76 @@ pub fn add_changes(
     Ok(left)
 }
 
+fn add_counters(
+    adder: &Adder,
+    layout: &TableLayout,
+    slot: usize,
+    Change { key, now, before }: Change<'_>,
+    counters: &[(usize, usize)],
+) -> io::Result<()> {
+    let number = |value: &[u8], offset: usize, size: usize| {
+        load(&value[slot * layout.slot_stride() + offset..][..size])
+    };
+    let added = |&(offset, size): &(usize, usize)| {
+        number(now, offset, size).wrapping_sub(before.map_or(0, |before| number(before, offset, size)))
+    };
+    let numbers: Vec<u64> = counters.iter().map(added).collect();
+    if numbers.iter().any(|number| *number != 0) {
+        adder.add(key, &numbers)?;
+    }
+    Ok(())
+}
+
+/// Joins the numbers that are not added with those that the new programs have by now.
+fn join_others(
+    map: &OwnedFd,
+    layout: &TableLayout,
+    slot: usize,
+    Change { key, now, before }: Change<'_>,
+    others: &[(Leaf<Join>, usize)],
+    exchanger: &mut Exchanger<'_>,
+) -> io::Result<()> {
+    let of_slot = |value: &[u8]| value[slot * layout.slot_stride()..][..layout.value.size].to_vec();
+    let (now, before) = (of_slot(now), before.map(of_slot));
+    let is_changed = |(leaf, base): &&(Leaf<Join>, usize)| {
+        before.as_ref().is_none_or(|before| leaf.load(before, *base) != leaf.load(&now, *base))
+    };
+    let mut value = vec![0; layout.value_stride()];
+    // A value of zeros was written by no program.
+    let mut is_untouched = None;
+    for (leaf, base) in others.iter().filter(is_changed) {
+        for _ in 0..TRIES {
+            if !map::map_lookup(map.as_fd(), key, &mut value)? {
+                return Ok(());
+            }
+            let current = of_slot(&value);
+            let untouched = *is_untouched.get_or_insert_with(|| current.iter().all(|&byte| byte == 0));
+            let [old, new] = [&now, &current].map(|value| leaf.load(value, *base));
+            let copied = before.as_ref().map(|before| leaf.load(before, *base));
+            let joined = match (leaf.tag.rule, copied) {
+                _ if untouched && new == 0 => old,
+                (MergeRule::Sum, Some(copied)) if leaf.kind != LeafKind::Float => {
+                    new.wrapping_add(old.wrapping_sub(copied))
+                }
+                // The number is the old programs' still.
+                (MergeRule::Last, Some(copied)) if new == copied => old,
+                _ => leaf.tag.join(leaf.kind, leaf.width(), old, new),
+            };
+            if joined == new || exchanger.exchange(key, &current, (leaf, *base), joined)? != Exchange::Changed
+            {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn load(bytes: &[u8]) -> u64 {
     match bytes.len() {
         4 => u64::from(u32::from_ne_bytes(bytes.try_into().unwrap_or_default())),
         _ => u64::from_ne_bytes(bytes.try_into().unwrap_or_default()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,4 +2,5 @@
 
 pub mod adder;
 pub mod changes;
+pub mod exchanger;
 pub mod transfer;

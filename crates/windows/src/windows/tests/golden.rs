@@ -72,7 +72,7 @@ fn windows_of_the_first_format_are_read() {
     }
 }
 
-/// The head of the golden files of the second and the third format.
+/// The head of the golden files since the second format.
 fn golden_head() -> WindowHead {
     let mut head = head(7, ClosedBy::Request, 3);
     let seen = StoredMetric { dropped: 5, ..head.metrics.swap_remove(0) };
@@ -100,6 +100,14 @@ fn windows_of_the_second_format_are_read() {
     assert_window("window-2", &WindowHead { origin: None, ..golden_head() });
 }
 
+/// The golden file is from a daemon whose sums had times since the boot.
+#[test]
+fn windows_of_the_third_format_are_read() {
+    let mut head = golden_head();
+    head.metrics[0].sample = NonZeroU32::new(100);
+    assert_window("window-3", &head);
+}
+
 #[test]
 fn windows_of_this_format_are_read_and_written() {
     let directory = directory();
@@ -111,8 +119,8 @@ fn windows_of_this_format_are_read_and_written() {
         writer.rows(place, &rows(3, 4)).unwrap();
         writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
     }
-    assert_golden("window-3", &bytes(&writer.commit().unwrap()));
-    assert_window("window-3", &head);
+    assert_golden("window-4", &bytes(&writer.commit().unwrap()));
+    assert_window("window-4", &head);
 }
 
 /// The sum of one map and the open rows of another, as the golden files have them.
@@ -144,19 +152,32 @@ fn baselines_of_the_first_format_are_read() {
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
 }
 
+/// The parts of the golden files since the second format.
+fn named_parts() -> [Part; 3] {
+    let [sum, open_rows] = golden_parts();
+    let named = |name: &str| Part { metric: Some(name.into()), ..sum.clone() };
+    [named("x"), named("y"), open_rows]
+}
+
+/// The golden file is from a daemon whose sums had times since the boot.
+#[test]
+fn baselines_of_the_second_format_are_read() {
+    let (_directory, windows) = with_baseline(&golden("baseline-2"));
+    let base = Base { through: 8, parts: named_parts().into() };
+    assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
+}
+
 #[test]
 fn baselines_of_this_format_are_read_and_written() {
     let directory = directory();
     let windows = open(directory.path());
-    let [sum, open_rows] = golden_parts();
-    let named = |name: &str| Part { metric: Some(name.into()), ..sum.clone() };
-    let parts = [named("x"), named("y"), open_rows];
+    let parts = named_parts();
     windows.write_baseline((9, 12), &parts, Durable::Now).unwrap();
     let id = windows.index.lock().all().1[0].0;
     let body = rows::body(&windows.database, rows::Table::Baselines, id).unwrap().unwrap();
-    assert_golden("baseline-2", &body);
+    assert_golden("baseline-3", &body);
 
-    let (directory, windows) = with_baseline(&golden("baseline-2"));
+    let (directory, windows) = with_baseline(&golden("baseline-3"));
     let base = Base { through: 8, parts: parts.into() };
     for windows in [&windows, &open(directory.path())] {
         assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));

@@ -90,12 +90,14 @@ fn series_of_metrics_have_their_rules() {
         metric.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({ "labels": { "site": "turin" }, "ingress": { "metrics": [metric] } })
     };
-    let all = json!({ "sum_entries": 9, "sum_expires": "10m", "key_label": "sender", "max_series": 5 });
+    let all = json!({ "sum_entries": 9, "sum_expires": "10m", "key_label": "sender", "max_series": 5, "series_by": "bytes" });
     let config = validate(&patched(&metric(all))).unwrap();
     let metric_of = &config.ingress.unwrap().metrics[0];
     assert_eq!((metric_of.sum.entries, metric_of.sum.expires), (Some(9), Some(Duration::from_secs(600))));
     assert_eq!((metric_of.key_label.as_deref(), metric_of.max_series), (Some("sender"), Some(5)));
+    assert_eq!(metric_of.series_by.as_deref(), Some("bytes"));
     let at = |field: &str| format!("ingress.metrics[0].{field}");
+    refused(&metric(json!({ "series_by": "bytes" })), &at("series_by"), "it needs max_series");
     for text in ["", "10", "99ms", "8761h", "never"] {
         refused(&metric(json!({ "sum_expires": text })), &at("sum_expires"), &format!("{text:?} is no"));
     }

@@ -8,9 +8,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 
 use super::flat::flatten;
-use super::series::Series;
 use crate::decode::decoder::Decoder;
-use crate::decode::plan::{Plan, Scalar};
+use crate::encode::openmetrics::series::Series;
+use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
 
 /// The labels of the rows that one walk over a table has met.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@ pub struct Bits {
 }
 
 /// Returns the number that up to 16 bytes represent.
+#[inline]
 pub fn load(bytes: &[u8]) -> u128 {
     let mut wide = [0; 16];
     let len = bytes.len().min(16);
@@ -31,6 +32,7 @@ pub fn load_small(bytes: &[u8]) -> u64 {
 }
 
 /// Returns the bits of a field; 128 bits that don't start on a byte take 17 bytes.
+#[inline]
 pub fn load_bits(bytes: &[u8], bits: Bits) -> u128 {
     let low = load(bytes) >> bits.shift;
     let high = bytes.get(16).map_or(0, |&byte| u128::from(byte));

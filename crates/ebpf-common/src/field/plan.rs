@@ -3,7 +3,7 @@
 //! A plan never reaches outside the `size` of its layout, whatever the layout claims: members and arrays that do not
 //! fit become blobs. So the walk over a million rows has nothing left to check.
 
-use twinprobe_ebpf_common::{Layout, Member, Render, Shape};
+use crate::layout::{Layout, Member, Render, Shape};
 
 use super::bits::Bits;
 
@@ -53,7 +53,10 @@ pub enum Scalar {
         variants: Vec<(u64, String)>,
     },
     Hex,
+    /// Nanoseconds since the boot of the machine.
     Ktime,
+    /// Nanoseconds since 1970.
+    Time,
     Ifindex,
 }
 
@@ -78,7 +81,8 @@ impl<L> Plan<L> {
     }
 }
 
-fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) -> Plan<L> {
+/// Compiles a layout that stands in an array with the rendering `inherited`.
+pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) -> Plan<L> {
     let renders = [inherited, layout.render].into_iter().flatten();
     if let Some(plan) = renders.into_iter().find_map(|render| rendered(layout, render)) {
         return plan;
@@ -157,6 +161,7 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Hex if bytes || record => Plan::Blob { size },
         Render::String if bytes => Plan::Text { size },
         Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
+        Render::Time if int && size == 8 => scalar(Scalar::Time, size),
         Render::Ifindex if int && matches!(size, 4 | 8) => scalar(Scalar::Ifindex, size),
         _ => return None,
     })
@@ -184,10 +189,11 @@ fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<
 }
 
 /// Returns the plan of a bitfield, to which the renderings of bytes in memory do not apply.
-fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
+pub fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
     let kind = match (&layout.shape, layout.render) {
         (Shape::Int { .. } | Shape::Char | Shape::Enum { .. }, Some(Render::Hex)) => Scalar::Hex,
         (Shape::Int { .. }, Some(Render::Ktime)) => Scalar::Ktime,
+        (Shape::Int { .. }, Some(Render::Time)) => Scalar::Time,
         (Shape::Int { .. }, Some(Render::Ifindex)) => Scalar::Ifindex,
         (Shape::Int { signed: false }, _) => Scalar::Unsigned,
         (Shape::Int { signed: true } | Shape::Char, _) => Scalar::Signed,
@@ -252,7 +258,7 @@ mod tests {
     #[test]
     fn of_several_names_for_one_value_the_first_is_shown() {
         let variants = [("B", 1), ("A", 0), ("C", 1)]
-            .map(|(name, value)| twinprobe_ebpf_common::EnumVariant { name: name.into(), value });
+            .map(|(name, value)| crate::layout::EnumVariant { name: name.into(), value });
         let shape = Shape::Enum { signed: false, variants: variants.into() };
         let plan = Plan::new(&Layout { size: 1, shape, render: None }, str::to_owned);
         let Plan::Scalar { kind: Scalar::Enum { variants, .. }, .. } = plan else { panic!("{plan:?}") };

@@ -1,12 +1,13 @@
-//! The numbers inside a value, for aggregation over CPUs, for adding up windows and for samples.
+//! The numbers inside a value, for aggregation over CPUs, for adding up windows, for replacements and for samples.
 //!
 //! Addresses, text and blobs are no leaves: nothing can be computed with them, and they are copied as part of the
 //! value that they belong to. Where members overlap (unions), each bit belongs to one leaf at most.
 
-use twinprobe_ebpf_common::Layout;
+use crate::layout::Layout;
 
-use crate::decode::bits::{Bits, load, load_bits, sign_extend, store_bits};
-use crate::decode::plan::{Field, Plan, Scalar};
+use super::bits::{Bits, load, load_bits, sign_extend, store_bits};
+use super::meaning::Meaning;
+use super::plan::{Field, Plan, Scalar};
 
 /// A number in a value.
 #[derive(Clone, Debug)]
@@ -36,29 +37,12 @@ pub enum LeafKind {
 }
 
 impl LeafKind {
-    /// Returns the way in which such an integer is read, and its meaning.
-    pub const fn of(scalar: &Scalar) -> (Self, Meaning) {
+    /// Returns the way in which such an integer is read.
+    pub const fn of(scalar: &Scalar) -> Self {
         let signed = matches!(scalar, Scalar::Signed | Scalar::Enum { signed: true, .. });
         let swapped = matches!(scalar, Scalar::Swapped);
-        match scalar {
-            Scalar::Unsigned | Scalar::Signed | Scalar::Swapped | Scalar::Ktime => {
-                (Self::Number { signed, swapped }, Meaning::Quantity)
-            }
-            Scalar::Bool => (Self::Bool, Meaning::Quantity),
-            Scalar::Enum { .. } | Scalar::Hex | Scalar::Ifindex => {
-                (Self::Number { signed, swapped }, Meaning::Identity)
-            }
-        }
+        if matches!(scalar, Scalar::Bool) { Self::Bool } else { Self::Number { signed, swapped } }
     }
-}
-
-/// The meaning of a number, which decides whether it is computed with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// A quantity, which can be added and compared.
-    Quantity,
-    /// A name of something (an enum, an interface, flags), which is computed with only if the operator says so.
-    Identity,
 }
 
 /// All leaves of a layout.
@@ -81,7 +65,8 @@ impl<T> Leaves<T> {
     /// nothing) and returns the leaf's tag, or `None` to leave the leaf out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let (plan, mut nodes) = (Plan::new(layout, str::to_owned), Vec::new());
-        collect(&plan, 0, layout.size, None, &mut String::new(), tag, &mut nodes);
+        let mut walk = Walk { path: String::new(), arrays: 0, tag };
+        walk.collect(&plan, 0, layout.size, None, &mut nodes);
         Self(nodes)
     }
 
@@ -105,41 +90,56 @@ fn walk<T>(nodes: &[Node<T>], base: usize, visit: &mut impl FnMut(&Leaf<T>, usiz
     }
 }
 
-fn collect<T>(
-    plan: &Plan<String>,
-    offset: usize,
-    size: usize,
-    bits: Option<Bits>,
-    path: &mut String,
-    tag: &mut impl FnMut(&str, Meaning) -> Option<T>,
-    nodes: &mut Vec<Node<T>>,
-) {
-    let (kind, meaning) = match plan {
-        Plan::Scalar { kind, .. } => LeafKind::of(kind),
-        Plan::Float { .. } => (LeafKind::Float, Meaning::Quantity),
-        Plan::Struct(fields) => {
-            for field in disjoint(fields) {
-                let parent = path.len();
-                if parent > 0 {
-                    path.push('.');
+struct Walk<'a, F> {
+    path: String,
+    /// The number of arrays around the plan.
+    arrays: usize,
+    tag: &'a mut F,
+}
+
+impl<F> Walk<'_, F> {
+    fn collect<T>(
+        &mut self,
+        plan: &Plan<String>,
+        offset: usize,
+        size: usize,
+        bits: Option<Bits>,
+        nodes: &mut Vec<Node<T>>,
+    ) where
+        F: FnMut(&str, Meaning) -> Option<T>,
+    {
+        let (scalar, kind) = match plan {
+            Plan::Scalar { kind, .. } => (Some(kind), LeafKind::of(kind)),
+            Plan::Float { .. } => (None, LeafKind::Float),
+            Plan::Struct(fields) => {
+                for field in disjoint(fields) {
+                    let parent = self.path.len();
+                    if parent > 0 {
+                        self.path.push('.');
+                    }
+                    self.path.push_str(&field.label);
+                    self.collect(&field.plan, offset + field.offset, field.size, field.bits, nodes);
+                    self.path.truncate(parent);
                 }
-                path.push_str(&field.label);
-                collect(&field.plan, offset + field.offset, field.size, field.bits, path, tag, nodes);
-                path.truncate(parent);
+                return;
             }
-            return;
-        }
-        Plan::Array { element, stride, len } => {
-            let mut inner = Vec::new();
-            collect(element, offset, *stride, None, path, tag, &mut inner);
-            if !inner.is_empty() {
-                nodes.push(Node::Repeat { stride: *stride, len: *len, nodes: inner });
+            Plan::Array { element, stride, len } => {
+                let mut inner = Vec::new();
+                self.arrays += 1;
+                self.collect(element, offset, *stride, None, &mut inner);
+                self.arrays -= 1;
+                if !inner.is_empty() {
+                    nodes.push(Node::Repeat { stride: *stride, len: *len, nodes: inner });
+                }
+                return;
             }
-            return;
-        }
-        Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => return,
-    };
-    nodes.extend(tag(path, meaning).map(|tag| Node::Leaf(Leaf { kind, tag, offset, size, bits })));
+            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => return,
+        };
+        let width = bits.map_or(8 * size as u32, |bits| bits.width);
+        let meaning = Meaning::of(scalar, &self.path, width, self.arrays > 0);
+        let tag = (self.tag)(&self.path, meaning);
+        nodes.extend(tag.map(|tag| Node::Leaf(Leaf { kind, tag, offset, size, bits })));
+    }
 }
 
 /// Returns the members to compute with. Of members that share bits, only one is chosen: the first that covers all bits
@@ -184,14 +184,18 @@ fn span(field: &Field<String>) -> (usize, usize) {
 }
 
 impl<T> Leaf<T> {
+    /// The number of bits of the number.
+    pub fn width(&self) -> u32 {
+        self.bits.map_or(8 * self.size as u32, |bits| bits.width)
+    }
+
     /// Returns the bits of the leaf in a value: integers extended to 128 bits (by their sign if they have one),
     /// booleans as 0 or 1, floats as the bits of an `f64`. `base` is the offset that [`Leaves::for_each`] passes.
+    #[inline]
     pub fn load(&self, value: &[u8], base: usize) -> u128 {
         let bytes = &value[base + self.offset..][..self.size];
-        let (raw, width) = match self.bits {
-            Some(bits) => (load_bits(bytes, bits), bits.width),
-            None => (load(bytes), 8 * self.size as u32),
-        };
+        let raw = self.bits.map_or_else(|| load(bytes), |bits| load_bits(bytes, bits));
+        let width = self.width();
         match self.kind {
             LeafKind::Number { swapped: true, .. } => (raw << (128 - width)).swap_bytes(),
             LeafKind::Number { signed: true, .. } => sign_extend(raw, width).cast_unsigned(),
@@ -200,6 +204,17 @@ impl<T> Leaf<T> {
             LeafKind::Float if self.size == 4 => f64::from(f32::from_bits(raw as u32)).to_bits().into(),
             LeafKind::Float => raw,
         }
+    }
+
+    /// Returns `size` bytes in which the bits of the leaf are set.
+    pub fn covered(&self, base: usize, size: usize) -> Vec<u8> {
+        let mut bytes = vec![0; size];
+        let leaf = &mut bytes[base + self.offset..][..self.size];
+        match self.bits {
+            Some(bits) => store_bits(leaf, bits, u128::MAX),
+            None => leaf.fill(0xff),
+        }
+        bytes
     }
 
     /// Writes the bits that [`Self::load`] returns into a value; a number is cut to the width of the leaf.
@@ -224,7 +239,7 @@ pub const fn order(bits: u128, signed: bool) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_ebpf_common::{Member, Render, Shape};
+    use crate::layout::{Member, Render, Shape};
 
     use super::*;
 
@@ -253,7 +268,7 @@ mod tests {
         let inner = shaped(5, Shape::Struct(vec![member("peer", 0, address), member("flags", 4, flags)]));
         let inner = shaped(10, Shape::Array { element: Box::new(inner), len: 2 });
         let value = Shape::Struct(vec![member("bytes", 0, Layout::unsigned(8)), member("tcp", 8, inner)]);
-        let expected = [("bytes".to_owned(), Meaning::Quantity), ("tcp.flags".to_owned(), Meaning::Identity)];
+        let expected = [("bytes".to_owned(), Meaning::Quantity), ("tcp.flags".to_owned(), Meaning::Flags)];
         assert_eq!(paths(&shaped(18, value)), expected, "an address is no leaf");
     }
 

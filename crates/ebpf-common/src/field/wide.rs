@@ -1,0 +1,215 @@
+//! The layouts of sums: numbers that are added up have 64 bits, whatever the width of their fields, and times are those of
+//! the wall clock, which outlives a boot of the machine.
+
+use std::collections::HashSet;
+
+use super::leaf::Leaves;
+use super::meaning::Meaning;
+use super::plan::{self, Plan, Scalar};
+use crate::convert::rows::{convert, convert_slots};
+use crate::layout::{Layout, Member, Render, Shape};
+use crate::map_kind::MapFamily;
+use crate::metric::MergeRule;
+use crate::metric::MergeRules;
+use crate::table::{RawTable, TableLayout};
+
+/// Bytes of the numbers of a sum.
+const WIDE: usize = 8;
+
+/// Returns the layout of the sum of tables of a layout. Values of queues and stacks are not added up.
+pub fn sums(layout: &TableLayout, rules: &MergeRules) -> TableLayout {
+    let adds = |path: &str, meaning| rules.join(path, meaning).rule == MergeRule::Sum;
+    let value = clocked(&layout.value);
+    let value = if layout.kind.family() == MapFamily::Fifo { value } else { widened(&value, &adds) };
+    TableLayout { value, ..layout.clone() }
+}
+
+/// Returns the layout with 64 bits for each number that is added, given its path and meaning. The members of unions, which
+/// share bits, stay as they are.
+pub fn widened(layout: &Layout, adds: &dyn Fn(&str, Meaning) -> bool) -> Layout {
+    wide(layout, None, "", false, adds)
+}
+
+fn wide(
+    layout: &Layout,
+    inherited: Option<Render>,
+    path: &str,
+    is_item: bool,
+    adds: &dyn Fn(&str, Meaning) -> bool,
+) -> Layout {
+    let size = layout.size;
+    match (plan::compile(layout, inherited, |_| ()), &layout.shape) {
+        (Plan::Scalar { kind, .. }, _) if size < WIDE && is_added(&kind, path, 8 * size, is_item, adds) => {
+            Layout { render: layout.render, ..number(&kind) }
+        }
+        (Plan::Struct(_), Shape::Struct(members)) => record(layout, members, path, is_item, adds),
+        (Plan::Array { .. }, Shape::Array { element, len }) => {
+            let element = wide(element, inherited.or(layout.render), path, true, adds);
+            let size = if element.size * len > size { element.size * len } else { size };
+            Layout { size, shape: Shape::Array { element: Box::new(element), len: *len }, ..layout.clone() }
+        }
+        _ => layout.clone(),
+    }
+}
+
+fn is_added(
+    kind: &Scalar,
+    path: &str,
+    width: usize,
+    is_item: bool,
+    adds: &dyn Fn(&str, Meaning) -> bool,
+) -> bool {
+    matches!(kind, Scalar::Unsigned | Scalar::Signed)
+        && adds(path, Meaning::of(Some(kind), path, width as u32, is_item))
+}
+
+fn number(kind: &Scalar) -> Layout {
+    let signed = matches!(kind, Scalar::Signed);
+    Layout { size: WIDE, shape: Shape::Int { signed }, render: None }
+}
+
+fn record(
+    layout: &Layout,
+    members: &[Member],
+    path: &str,
+    is_item: bool,
+    adds: &dyn Fn(&str, Meaning) -> bool,
+) -> Layout {
+    let mut wider = members.to_vec();
+    for member in &mut wider {
+        let path = if path.is_empty() { member.name.clone() } else { format!("{path}.{}", member.name) };
+        match member.bitfield.map(usize::from) {
+            None => member.layout = wide(&member.layout, None, &path, is_item, adds),
+            Some(width) => {
+                if let Some(Plan::Scalar { kind, .. }) = plan::bitfield::<()>(&member.layout, width)
+                    && width < 8 * WIDE
+                    && is_added(&kind, &path, width, is_item, adds)
+                {
+                    (member.layout, member.bitfield) = (number(&kind), None);
+                }
+            }
+        }
+    }
+    if wider == members {
+        return layout.clone();
+    }
+    let size = place(members, &mut wider);
+    Layout { size, shape: Shape::Struct(wider), ..layout.clone() }
+}
+
+/// Gives each member a place of its own, in the order of the old ones. Members that share bits keep their layouts and stand
+/// together as they did. Returns the bytes that they take.
+fn place(members: &[Member], wider: &mut [Member]) -> usize {
+    let span = |member: &Member| {
+        let width = member.bitfield.map_or(8 * member.layout.size, usize::from);
+        (member.bit_offset, member.bit_offset + width)
+    };
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    order.sort_by_key(|&index| span(&members[index]).0);
+    let (mut at, mut rest) = (0, &order[..]);
+    while let Some(&first) = rest.first() {
+        let (start, mut end) = span(&members[first]);
+        let mut count = 1;
+        while let Some(&next) = rest.get(count).filter(|next| span(&members[**next]).0 < end) {
+            end = end.max(span(&members[next]).1);
+            count += 1;
+        }
+        let (group, others) = rest.split_at(count);
+        rest = others;
+        let base = start / 8;
+        let mut bytes = end.div_ceil(8) - base;
+        if let [one] = group {
+            let member = &mut wider[*one];
+            let is_whole = member.bitfield.is_none();
+            member.bit_offset = 8 * at + if is_whole { 0 } else { start % 8 };
+            bytes = if is_whole { member.layout.size } else { bytes };
+        } else {
+            for &index in group {
+                wider[index] = members[index].clone();
+                wider[index].bit_offset = members[index].bit_offset - 8 * base + 8 * at;
+            }
+        }
+        at += bytes.next_multiple_of(8);
+    }
+    at
+}
+
+/// Returns the layout with times of the wall clock in place of times since the boot.
+fn clocked(layout: &Layout) -> Layout {
+    let members = |members: &[Member]| -> Vec<Member> {
+        let clocked = |member: &Member| match member.bitfield {
+            Some(_) => member.clone(),
+            None => Member { layout: clocked(&member.layout), ..member.clone() },
+        };
+        members.iter().map(clocked).collect()
+    };
+    let shape = match &layout.shape {
+        Shape::Array { element, len } => Shape::Array { element: Box::new(clocked(element)), len: *len },
+        Shape::Struct(all) => Shape::Struct(members(all)),
+        Shape::Union(all) => Shape::Union(members(all)),
+        shape => shape.clone(),
+    };
+    let render = if layout.render == Some(Render::Ktime) { Some(Render::Time) } else { layout.render };
+    Layout { shape, render, ..layout.clone() }
+}
+
+/// Does the same as [`convert_slots`] with tables of which one may have times since a boot and the other one times of
+/// the wall clock; `boot_time_ns` is the time of the boot by the wall clock.
+pub fn convert_times(
+    table: &RawTable,
+    from: &TableLayout,
+    to: &TableLayout,
+    boot_time_ns: i128,
+) -> Option<Vec<RawTable>> {
+    let mut tables = convert_slots(table, from, to)?;
+    tables.iter_mut().for_each(|table| set_clock(table, from, to, boot_time_ns));
+    Some(tables)
+}
+
+/// Returns the rows of a sum as rows of the map that it sums up. Numbers that have no room in its fields are cut to the
+/// largest that have.
+pub fn narrowed(
+    table: &RawTable,
+    from: &TableLayout,
+    to: &TableLayout,
+    boot_time_ns: i128,
+) -> Option<RawTable> {
+    let mut table = convert(table, from, to)?;
+    set_clock(&mut table, from, to, boot_time_ns);
+    Some(table)
+}
+
+/// Sets the times in a table, which has been converted from one layout to another, to the clock of its layout.
+fn set_clock(table: &mut RawTable, from: &TableLayout, to: &TableLayout, boot_time_ns: i128) {
+    if from.renders(Render::Ktime) == to.renders(Render::Ktime) {
+        return;
+    }
+    let own = |layout: &Layout, clock: bool| {
+        let mut paths = HashSet::new();
+        Leaves::new(layout, &mut |path: &str, meaning| {
+            let is_own = matches!(meaning, Meaning::Time { since_boot, .. } if since_boot == clock);
+            is_own.then(|| paths.insert(path.to_owned())).map(drop)
+        });
+        paths
+    };
+    for (to_boot, by) in [(false, boot_time_ns), (true, -boot_time_ns)] {
+        let before = own(&from.value, !to_boot);
+        let leaves = Leaves::new(&to.value, &mut |path: &str, meaning| {
+            let now = matches!(meaning, Meaning::Time { since_boot, .. } if since_boot == to_boot);
+            (now && before.contains(path)).then_some(())
+        });
+        for slot in table.values.chunks_exact_mut(to.slot_stride().max(1)) {
+            leaves.for_each(|leaf, base| {
+                let time = leaf.load(slot, base);
+                // Zero is no time, and what was before the boot was not later than it.
+                if time != 0 {
+                    let moved = time.cast_signed().saturating_add(by).max(1);
+                    leaf.store(slot, base, moved.cast_unsigned());
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The largest rows of a table that has more than its metric may show, and what the others add up to.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use twinprobe_ebpf_common::field::leaf::LeafKind;
+use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
+use twinprobe_ebpf_common::{MergeRule, RawTable};
+
+use crate::decode::decoder::Decoder;
+use crate::encode::openmetrics::samples::Value;
+use crate::encode::openmetrics::series::{Series, each_item};
+use crate::encode::openmetrics::text::{integer, number};
+
+/// The name of a key that stands for all others.
+const OTHER: &str = "other";
+/// The bits of what the others add up to.
+const WIDTH: u32 = 128;
+
+/// A row and its size. Of rows that are as large, the first ones are larger.
+type Ranked = (i128, Reverse<u64>, Box<[u8]>, Box<[u8]>);
+
+/// Finds the largest of the prepared rows of a table, which come one after the other.
+#[derive(Debug, Default)]
+pub struct Ranking {
+    /// The smallest comes first.
+    rows: BinaryHeap<Reverse<Ranked>>,
+    seen: u64,
+    others: Others,
+}
+
+/// What the rows that are not shown add up to: for each value of the samples the numbers of all CPUs, and of all items
+/// of its arrays.
+#[derive(Debug, Default)]
+struct Others {
+    rows: usize,
+    numbers: Vec<Vec<u128>>,
+}
+
+/// The rows of a table that are shown, the largest first.
+#[derive(Debug)]
+pub struct Largest {
+    rows: RawTable,
+    /// The label of the key of all other rows, and their sums.
+    label: String,
+    others: Others,
+}
+
+impl Ranking {
+    /// Adds rows whose labels differ from those of all rows before.
+    pub fn add(&mut self, series: &Series, rows: &RawTable) {
+        for row in 0..series.len(rows) {
+            let (key, value) = (series.key(rows, row), series.value(rows, row));
+            let size = size(series, rows, row);
+            self.seen += 1;
+            if self.rows.len() < series.samples.max_rows {
+                self.rows.push(Reverse((size, Reverse(self.seen), key.into(), value.into())));
+                continue;
+            }
+            match self.rows.peek_mut() {
+                Some(mut least) if least.0.0 < size => {
+                    self.others.add(series, &least.0.3);
+                    *least = Reverse((size, Reverse(self.seen), key.into(), value.into()));
+                }
+                _ => self.others.add(series, value),
+            }
+        }
+    }
+
+    /// Returns the largest rows.
+    pub fn finish(self, series: &Series) -> Largest {
+        let mut rows = RawTable::default();
+        for Reverse((_, _, key, value)) in self.rows.into_sorted_vec() {
+            rows.keys.extend_from_slice(&key);
+            rows.values.extend_from_slice(&value);
+        }
+        let label = if self.others.rows > 0 { other_label(series, &rows) } else { String::new() };
+        Largest { rows, label, others: self.others }
+    }
+}
+
+impl Largest {
+    /// The number of rows that were added up.
+    pub const fn others(&self) -> usize {
+        self.others.rows
+    }
+
+    /// Writes the samples of one value of the samples of the table, in the family `name`.
+    pub fn write(&self, name: &str, series: &Series, value: usize, out: &mut Vec<u8>) {
+        let (mut row, len) = (0, series.len(&self.rows));
+        let of = &series.samples.values[value];
+        while row < len {
+            row = series.write(name, of, &self.rows, row, out);
+        }
+        // The newest of many keys says nothing about them.
+        if self.others.rows > 0 && of.join.rule != MergeRule::Last {
+            self.others.write([name, &series.labels, &self.label], series, (value, of), out);
+        }
+    }
+}
+
+impl Others {
+    fn add(&mut self, series: &Series, value: &[u8]) {
+        let (is_first, values) = (self.rows == 0, &series.samples.values);
+        self.rows += 1;
+        self.numbers.resize(values.len(), Vec::new());
+        for (numbers, of) in self.numbers.iter_mut().zip(values) {
+            let mut at = 0;
+            each_number(series, of, value, &mut |number| {
+                match numbers.get_mut(at) {
+                    Some(total) if !is_first => *total = of.join.join(of.leaf.kind, WIDTH, *total, number),
+                    _ => numbers.push(number),
+                }
+                at += 1;
+            });
+        }
+    }
+
+    fn write(&self, start: [&str; 3], series: &Series, (index, of): (usize, &Value), out: &mut Vec<u8>) {
+        let mut numbers = self.numbers.get(index).into_iter().flatten();
+        let start = start.concat().into_bytes();
+        for cpu in 0..series.cpus() {
+            let mut labels = Vec::new();
+            if series.is_percpu() {
+                labels.extend_from_slice(b",cpu=\"");
+                integer(&mut labels, cpu);
+                labels.push(b'"');
+            }
+            each_item(&of.arrays, 0, &mut labels, &mut |labels, _| {
+                let Some(total) = numbers.next() else { return };
+                out.extend_from_slice(&start);
+                out.extend_from_slice(labels);
+                out.extend_from_slice(b"} ");
+                number(out, of.leaf.kind, of.leaf.size, *total);
+                out.push(b'\n');
+            });
+        }
+    }
+}
+
+/// Calls `visit` with each number that a value has in its family.
+fn each_number(series: &Series, of: &Value, value: &[u8], visit: &mut impl FnMut(u128)) {
+    for slot in series.slots_of(value) {
+        each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| visit(of.leaf.load(slot, base)));
+    }
+}
+
+/// Returns the sum of the numbers by which a row is ranked.
+fn size(series: &Series, rows: &RawTable, row: usize) -> i128 {
+    let Some(by) = series.samples.values.get(series.samples.by) else { return 0 };
+    let mut size = 0_i128;
+    each_number(series, by, series.value(rows, row), &mut |bits| {
+        let number = match by.leaf.kind {
+            LeafKind::Number { signed: true, .. } => bits.cast_signed(),
+            LeafKind::Number { .. } | LeafKind::Bool => i128::try_from(bits).unwrap_or(i128::MAX),
+            LeafKind::Float => f64::from_bits(bits as u64) as i128,
+        };
+        size = size.saturating_add(number);
+    });
+    size
+}
+
+/// Returns the label of all keys that are not shown. It has the name of the key's label, if there is one only, and a value that
+/// no shown key has.
+fn other_label(series: &Series, rows: &RawTable) -> String {
+    let [key] = &series.samples.keys[..] else { return format!(",key=\"{OTHER}\"") };
+    let mut label = format!("{}{OTHER}", key.label);
+    let is_text = matches!(
+        key.plan,
+        Plan::Text { .. } | Plan::Scalar { kind: Scalar::Enum { .. } | Scalar::Ifindex, .. }
+    );
+    if is_text {
+        let mut decoder = Decoder::new(&series.context);
+        let mut taken = Vec::new();
+        for row in 0..series.len(rows) {
+            let mut text = Vec::new();
+            series.key_labels(series.key(rows, row), &mut decoder, &mut text);
+            taken.push(text);
+        }
+        while taken.iter().any(|text| text.strip_suffix(b"\"") == Some(label.as_bytes())) {
+            label.push('_');
+        }
+    }
+    label.push('"');
+    label
+}
