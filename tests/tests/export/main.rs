@@ -4,6 +4,7 @@ mod bcc;
 mod bursts;
 mod documents;
 mod events;
+mod families;
 mod pace;
 mod probe_results;
 mod probes;

@@ -8,9 +8,9 @@ use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
 
 use super::ahead::{self, Ahead, Beside};
 use super::distinct::{Repeats, Seen};
-use super::family::{Family, families, reserved};
 use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
+use super::names::family::{Family, families, reserved};
 use super::series::{Count, Series};
 use super::text::{escaped, integer};
 use crate::metric::Metric;
@@ -276,8 +276,9 @@ impl PageEncoder {
         if let Some(hides) = hides {
             return table.repeats.settle(hides);
         }
-        if let Some(Member { family, histogram: Some(histogram), .. }) = member {
-            histogram.write(&self.families[family].name, &table.series, out);
+        if let Some(Member { family, value, histogram: Some(histogram) }) = member {
+            let scale = table.series.samples.values[value].scale;
+            histogram.write(&self.families[family].name, &table.series, scale, out);
         }
         table.count.get_or_insert(count);
     }

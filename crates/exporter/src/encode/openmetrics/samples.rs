@@ -3,6 +3,7 @@
 
 use twinprobe_ebpf_common::{MapFamily, MergeRule, Render};
 
+use super::names::units::{Scale, as_timestamp, in_base_units};
 use super::text::{label_name, metric_name, push_name};
 use crate::accumulate::rule;
 use crate::decode::bits::Bits;
@@ -40,11 +41,15 @@ pub struct Samples {
 /// The samples that the values of one metric have in one family.
 #[derive(Debug)]
 pub struct Value {
-    /// The name of the family.
+    /// The name of the family, in base units.
     pub family: String,
     /// True if the numbers can be those of a counter: neither negative nor mere names.
     pub counts: bool,
     /// The rule by which windows add up, if they do and if it is known.
+    /// The factor of the numbers to the base unit.
+    pub scale: Scale,
+    /// The path of the field in the value, as rules of `merge` name it; empty for a value without fields.
+    pub field: String,
     pub merge: Option<MergeRule>,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
@@ -184,11 +189,12 @@ impl Walk<'_> {
                 let (leaf, meaning) = LeafKind::of(kind);
                 let counts =
                     meaning == Meaning::Quantity && matches!(kind, Scalar::Unsigned | Scalar::Swapped);
-                self.leaf(Leaf { kind: leaf, tag: (), offset, size, bits }, counts, meaning);
+                let is_time = matches!(kind, Scalar::Ktime);
+                self.leaf(Leaf { kind: leaf, tag: (), offset, size, bits }, counts, meaning, is_time);
             }
             Plan::Float { .. } => {
                 let leaf = Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None };
-                self.leaf(leaf, false, Meaning::Quantity);
+                self.leaf(leaf, false, Meaning::Quantity, false);
             }
             Plan::Struct(fields) => {
                 for field in fields {
@@ -215,13 +221,14 @@ impl Walk<'_> {
         }
     }
 
-    fn leaf(&mut self, leaf: Leaf<()>, counts: bool, meaning: Meaning) {
+    fn leaf(&mut self, leaf: Leaf<()>, counts: bool, meaning: Meaning, is_time: bool) {
         if self.path.len() > MAX_NAME_LEN {
             return self.unfit();
         }
-        let (family, arrays) = (self.path.clone(), self.arrays.clone());
+        let (family, scale) = if is_time { as_timestamp(&self.path) } else { in_base_units(&self.path) };
+        let (field, arrays) = (self.field.clone(), self.arrays.clone());
         let merge = self.metric.series.merge.as_ref().map(|rules| rule(rules, &self.field, meaning));
-        self.samples.values.push(Value { family, counts, merge, leaf, arrays });
+        self.samples.values.push(Value { family, scale, field, counts, merge, leaf, arrays });
     }
 
     fn unfit(&mut self) {

@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::{Context, Direction, RawTable};
 use super::flat::{flat, flatten};
 use super::info::label;
 use super::samples::{Dimension, Samples, Value};
-use super::text::{Labels, escaped, integer, number};
+use super::text::{Labels, escaped, integer};
 use crate::aggregate::Folder;
 use crate::decode::decoder::Decoder;
 use crate::encode::encoder::CHUNK;
@@ -166,7 +166,7 @@ impl Series {
             if is_single {
                 out.extend_from_slice(&start);
                 self.key_labels(self.key(rows, row), &mut decoder, out);
-                end(value, self.value(rows, row), 0, out);
+                end(value, self.value(rows, row), 0, &self.context, out);
             } else {
                 labels.clear();
                 self.key_labels(self.key(rows, row), &mut decoder, &mut labels);
@@ -211,7 +211,7 @@ fn samples(
         let mut sample = |labels: &[u8], base: usize| {
             out.extend_from_slice(start);
             out.extend_from_slice(labels);
-            end(value, bytes, base, out);
+            end(value, bytes, base, &series.context, out);
         };
         each_item(&value.arrays, 0, labels, &mut sample);
         labels.truncate(key);
@@ -219,9 +219,9 @@ fn samples(
 }
 
 /// Ends the labels of a sample and writes its number.
-fn end(value: &Value, bytes: &[u8], base: usize, out: &mut Vec<u8>) {
+fn end(value: &Value, bytes: &[u8], base: usize, context: &Context, out: &mut Vec<u8>) {
     out.extend_from_slice(b"} ");
-    number(out, value.leaf.kind, value.leaf.size, value.leaf.load(bytes, base));
+    value.scale.push(out, (value.leaf.kind, value.leaf.size), value.leaf.load(bytes, base), context);
     out.push(b'\n');
 }
 
