@@ -5,6 +5,7 @@ mod bursts;
 mod documents;
 mod events;
 mod families;
+mod identity;
 mod pace;
 mod probe_results;
 mod probes;

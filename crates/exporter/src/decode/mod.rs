@@ -4,6 +4,7 @@
 pub mod bits;
 pub mod decoder;
 pub mod fit;
+pub mod key;
 pub mod plan;
 pub mod sink;
 pub mod text;

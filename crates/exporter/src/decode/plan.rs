@@ -5,7 +5,10 @@
 
 use twinprobe_ebpf_common::{Layout, Member, Render, Shape};
 
+use std::collections::HashMap;
+
 use super::bits::Bits;
+use super::decoder::is_name;
 
 /// The rendering of a value of `size` bytes. `L` is a member's name as a format writes it.
 #[derive(Clone, Debug)]
@@ -204,6 +207,13 @@ fn enumeration(layout: &Layout, width: usize) -> Scalar {
     let mut variants: Vec<_> = variants.iter().map(|v| (v.value & mask, v.name.clone())).collect();
     // The sort is stable, so that the first of several names for one value is shown.
     variants.sort_by_key(|(value, _)| *value);
+    // An object may have anything as a name, and a name twice.
+    let mut first: HashMap<String, u64> = HashMap::new();
+    for (value, name) in &mut variants {
+        if !is_name(name) || *first.entry(name.clone()).or_insert(*value) != *value {
+            *name = format!("{name}#{value}");
+        }
+    }
     Scalar::Enum { signed: *signed, variants }
 }
 

@@ -22,9 +22,8 @@
 //!   the types differ, and has the first help that is not empty. Two tables of one probe that need one name are refused when the
 //!   probe is put ([`names::collisions`]). Of probes that earlier versions have stored, and of families with the name of one of
 //!   the daemon's own, the second one is left out and counted.
-//! - Rows whose labels are equal (of keys that differ in padding, say) can't be told apart: all but the first
-//!   are left out and counted. Labels are remembered only if rows can have equal ones: [`distinct`] decides by the type
-//!   of the key, and for large tables by a walk that looks whether padding is ever used.
+//! - Keys that differ have labels that differ, whatever their bytes: what a value leaves out of its text (bytes behind a NUL,
+//!   payloads of NaNs) is escaped, and padding that is not zero is the label `padding`. See `decode/key.rs`.
 
 pub mod ahead;
 pub mod collector;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
+use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
 
 use super::ahead::{self, Ahead, Beside};
-use super::distinct::{Repeats, Seen};
+use super::distinct::Seen;
 use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
 use super::names::family::{Family, families, reserved};
@@ -34,21 +34,10 @@ struct Table {
     account: usize,
     /// The counts of the table's rows; `None` until they have been counted.
     count: Option<Count>,
-    /// The rows that may have the same labels.
-    repeats: Repeats,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
     /// The families that the table has a part in and that have not been written.
     left: usize,
-}
-
-impl Table {
-    /// Returns the set of the labels that a walk meets; `None` if they need not be remembered.
-    fn seen(&self) -> Option<Seen> {
-        let same_again = self.series.metric.temporality != Temporality::Live;
-        let none_before = self.count.is_some_and(|count| count.duplicates == 0);
-        (self.repeats == Repeats::Any && !(same_again && none_before)).then(Seen::default)
-    }
 }
 
 /// One walk over the rows of a table.
@@ -59,10 +48,8 @@ struct Walk {
     /// The part of the rows that is written; `None` if they are only counted.
     member: Option<Member>,
     count: Count,
-    /// The labels that the walk has met; `None` if they need not be remembered.
+    /// The keys that the walk has met; `None` if they need not be remembered.
     seen: Option<Seen>,
-    /// True if a row has bits that no label shows; `None` unless the walk looks for them.
-    hides: Option<bool>,
     /// The rows that came last, prepared, and the next one to be written; `None` if all are.
     rest: Option<(RawTable, usize)>,
     /// The parts of later families that the walk writes, too.
@@ -81,8 +68,7 @@ struct Member {
 }
 
 /// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
-/// asked for again for the families that they have a part in (for several at once if they are small), and large ones once
-/// before, if their keys have padding:
+/// asked for again for the families that they have a part in (for several at once if they are small):
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
@@ -146,8 +132,7 @@ impl PageEncoder {
     pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
         let series = Series::new(&self.probe, &self.labels, direction, metric, context);
         let account = self.accounts.len().saturating_sub(1);
-        let repeats = Repeats::of(&series);
-        self.tables.push(Table { series, account, count: None, repeats, abandoned: false, left: 0 });
+        self.tables.push(Table { series, account, count: None, abandoned: false, left: 0 });
         self.tables.len() - 1
     }
 
@@ -180,12 +165,6 @@ impl PageEncoder {
         let (at, member, uncounted) = &mut self.next;
         while let Some(family) = self.families.get(*at) {
             let next = family.members.get(*member).copied();
-            if let Some((table, _)) = next
-                && let Table { repeats: Repeats::Unknown(_), abandoned: false, .. } = self.tables[table]
-            {
-                self.walk = Some(Walk { table, hides: Some(false), ..Walk::default() });
-                return Some(table);
-            }
             if *member == 0 {
                 metadata(family, &self.tables, out);
             }
@@ -206,7 +185,7 @@ impl PageEncoder {
             let histogram = family.kind.is_histogram().then(Histogram::default);
             let Table { series, left, count, .. } = &self.tables[table];
             let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
-            let seen = self.tables[table].seen();
+            let seen = Seen::for_walk(series);
             let member = Some(Member { family: *at, value, histogram });
             self.walk = Some(Walk { table, member, seen, beside, ..Walk::default() });
             return Some(table);
@@ -231,19 +210,14 @@ impl PageEncoder {
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         while self.more(out) {}
         let Some(walk) = &mut self.walk else { return };
-        let Table { series, repeats, .. } = &self.tables[walk.table];
-        if let Some(hides) = &mut walk.hides {
-            *hides = *hides || repeats.hides(series, rows);
-            return;
-        }
+        let series = &self.tables[walk.table].series;
         walk.count.entries += rows.len(&series.original.layout);
         let mut rows = series.prepare(Cow::Borrowed(rows));
         walk.count.rows += series.len(&rows);
-        let (distinct, duplicates) = match &mut walk.seen {
-            Some(seen) => seen.distinct(series, rows),
-            None => repeats.distinct(series, rows),
-        };
-        (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
+        if let Some(seen) = &mut walk.seen {
+            let (distinct, duplicates) = seen.distinct(series, rows);
+            (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
+        }
         rows = series.first(rows, &mut walk.count);
         ahead::write(&mut walk.beside, &self.families, series, &rows);
         let next = write(&self.families, walk, series, &rows, 0, out);
@@ -270,12 +244,9 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(Walk { table, member, count, hides, beside, .. }) = self.walk.take() else { return };
+        let Some(Walk { table, member, count, beside, .. }) = self.walk.take() else { return };
         self.ahead.keep(beside);
         let table = &mut self.tables[table];
-        if let Some(hides) = hides {
-            return table.repeats.settle(hides);
-        }
         if let Some(Member { family, value, histogram: Some(histogram) }) = member {
             let scale = table.series.samples.values[value].scale;
             histogram.write(&self.families[family].name, &table.series, scale, out);

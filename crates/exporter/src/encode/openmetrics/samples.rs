@@ -7,6 +7,7 @@ use super::names::units::{Scale, as_timestamp, in_base_units};
 use super::text::{label_name, metric_name, push_name};
 use crate::accumulate::rule;
 use crate::decode::bits::Bits;
+use crate::decode::key::Padding;
 use crate::decode::plan::{Field, Plan, Scalar};
 use crate::encode::fragment::Fragment;
 use crate::leaf::{Leaf, LeafKind, Meaning};
@@ -27,6 +28,8 @@ pub struct Samples {
     pub keys: Vec<Field<String>>,
     /// The starts of these labels, ready to be written.
     pub starts: Vec<Fragment>,
+    /// The bits of the key that none of the labels shows, and the start of the label that does where they are set.
+    pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// gone once they were read.
     pub values: Vec<Value>,
@@ -43,13 +46,13 @@ pub struct Samples {
 pub struct Value {
     /// The name of the family, in base units.
     pub family: String,
-    /// True if the numbers can be those of a counter: neither negative nor mere names.
-    pub counts: bool,
-    /// The rule by which windows add up, if they do and if it is known.
     /// The factor of the numbers to the base unit.
     pub scale: Scale,
     /// The path of the field in the value, as rules of `merge` name it; empty for a value without fields.
     pub field: String,
+    /// True if the numbers can be those of a counter: neither negative nor mere names.
+    pub counts: bool,
+    /// The rule by which windows add up, if they do and if it is known.
     pub merge: Option<MergeRule>,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
@@ -83,7 +86,9 @@ impl Samples {
     pub fn new<'a>(metric: &Metric, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
         let (keys, starts, values) = Default::default();
-        let mut samples = Self { keys, starts, values, unfit: 0, is_histogram: false, max_rows: usize::MAX };
+        let padding = (Padding::of_parts::<String>(0, &[]), String::new());
+        let mut samples =
+            Self { keys, starts, padding, values, unfit: 0, is_histogram: false, max_rows: usize::MAX };
         let plan = Plan::new(&layout.value, str::to_owned);
         let (path, field, arrays) = (metric_name(&metric.name), String::new(), Vec::new());
         let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
@@ -114,10 +119,12 @@ impl Samples {
             if metric.series.key_label.is_none() {
                 name_interface(keys);
             }
-            for key in keys {
+            let padding = Padding::of_parts(size, keys);
+            for key in &mut *keys {
                 key.label = format!(",{}=\"", unique(&key.label, &mut taken));
                 samples.starts.push(Fragment::new(key.label.as_bytes()));
             }
+            samples.padding = (padding, format!(",{}=\"", unique("padding", &mut taken)));
         }
         samples
     }

@@ -12,6 +12,7 @@ use super::samples::{Dimension, Samples, Value};
 use super::text::{Labels, escaped, integer};
 use crate::aggregate::Folder;
 use crate::decode::decoder::Decoder;
+use crate::decode::text::hex;
 use crate::encode::encoder::CHUNK;
 use crate::metric::Metric;
 
@@ -37,7 +38,7 @@ pub struct Series {
 pub struct Count {
     /// All rows, including duplicates.
     pub rows: usize,
-    /// The rows whose labels an earlier row had.
+    /// The rows whose key an earlier row had.
     pub duplicates: usize,
     /// The rows that are more than the metric may have.
     pub surplus: usize,
@@ -143,8 +144,14 @@ impl Series {
     pub fn key_labels(&self, key: &[u8], decoder: &mut Decoder<'_>, out: &mut Vec<u8>) {
         for (field, start) in self.samples.keys.iter().zip(&self.samples.starts) {
             start.push_to(out);
-            decoder.field(field, &key[field.offset..][..field.size], &mut Labels(out));
+            decoder.key_part(field, key, &mut Labels(out));
             out.push(b'"');
+        }
+        let (padding, start) = &self.samples.padding;
+        if padding.is_set(key) {
+            let mut digits = String::new();
+            hex(&mut digits, &padding.bytes(key));
+            [start.as_str(), &digits, "\""].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
         }
     }
 
