@@ -217,7 +217,9 @@ impl DocumentSink for Xml {
         let sample = sample.as_deref().map(|sample| ("sample", sample));
         let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
         let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
-        self.begin("metric", attributes.into_iter().chain(agg).chain(sample).chain(dropped));
+        let histogram = metric.is_histogram().then_some(("histogram", "true"));
+        let attributes = attributes.into_iter().chain(agg).chain(sample).chain(dropped).chain(histogram);
+        self.begin("metric", attributes);
     }
 
     fn end_metric(&mut self, metric: &Metric, rows: u64) {

@@ -1,7 +1,7 @@
 //! The labels and samples of a metric: the parts of its keys that become labels, and the parts of its values that
 //! become samples.
 
-use twinprobe_ebpf_common::{MapFamily, MergeRule, Render};
+use twinprobe_ebpf_common::{MapFamily, MergeRule};
 
 use super::names::units::{Scale, as_timestamp, in_base_units};
 use super::text::{label_name, metric_name, push_name};
@@ -98,10 +98,7 @@ impl Samples {
             samples.values.clear();
             return samples;
         }
-        samples.is_histogram = layout.value.render == Some(Render::Histogram)
-            && layout.kind.family() == MapFamily::Array
-            && layout.key.size == 4
-            && matches!(plan, Plan::Scalar { kind: Scalar::Unsigned | Scalar::Swapped, .. });
+        samples.is_histogram = metric.is_histogram();
         if !samples.is_histogram {
             let limit = metric.series.max_series.map(usize::try_from);
             samples.max_rows = limit.and_then(Result::ok).unwrap_or(usize::MAX);
