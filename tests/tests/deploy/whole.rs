@@ -88,6 +88,8 @@ fn of_a_file_with_a_bad_probe_none_is_deployed_and_nothing_is_undone() -> Result
         scene.until("the report", || scene.failed())?;
         ensure!(scene.revision("a") == Some(1) && scene.revision("c").is_none(), "{}", scene.daemon.log());
         ensure!(scene.daemon.log().contains("not deployed"), "{}", scene.daemon.log());
+        let located = ["b: ingress.source: line 1: ", "b: interface: there is no interface none"];
+        ensure!(located.iter().any(|words| scene.daemon.log().contains(words)), "{}", scene.daemon.log());
         scene.write(&json!({ "a": probe("first"), "b": probe("first") }))?;
         scene.until("the cure", || !scene.failed())?;
         ensure!(scene.revision("a") == Some(1), "that content was deployed");

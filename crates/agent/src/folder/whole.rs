@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use twinprobe_cli::ProbeFile;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_serve::{AuditLog, Principal, Record, Role, Who};
 
 use crate::api::error::Problem;
@@ -65,7 +66,7 @@ impl File<'_> {
             }
         }
         if !refused.is_empty() {
-            let reasons = refused.iter().map(|(probe, error)| format!("{}: {}", probe.name, describe(error)));
+            let reasons = refused.iter().map(|(probe, error)| format!("{}: {}", probe.name, located(error)));
             let reason = reasons.collect::<Vec<_>>().join("; ");
             for (probe, error) in refused.into_iter().filter(|_| !is_known(&reason)) {
                 self.record("PUT", probe).end(Problem::from(error).status());
@@ -119,7 +120,7 @@ impl File<'_> {
             Ok((Deployed::Created, _)) => ((record, StatusCode::CREATED), Ok(Deployed::Created)),
             Ok((deployed, _)) => ((record, StatusCode::OK), Ok(deployed)),
             Err(error) => {
-                let reason = describe(&error);
+                let reason = located(&error);
                 ((record, Problem::from(error).status()), Err(reason))
             }
         }
@@ -157,6 +158,16 @@ impl File<'_> {
         let path = self.directory.join(self.name);
         Record::of_file(self.audit.cloned(), &owner(self.name), &path, what, &probe.name)
     }
+}
+
+/// Returns the reason for a refusal, with the field and the line of each mistake.
+fn located(error: &EngineError) -> String {
+    let EngineError::Rejected(Rejection { findings, .. }) = error else { return describe(error) };
+    let finding = |Finding { field, line, message, .. }: &Finding| {
+        let at = field.iter().cloned().chain(line.map(|line| format!("line {line}")));
+        at.chain([message.clone()]).collect::<Vec<_>>().join(": ")
+    };
+    findings.iter().map(finding).collect::<Vec<_>>().join("; ")
 }
 
 /// Writes records, unless an earlier attempt has written the same.
