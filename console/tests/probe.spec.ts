@@ -69,7 +69,7 @@ test("numbers beyond 53 bits are exact", async ({ page, scene }) => {
 test("histograms of one window, and over time", async ({ page, scene }) => {
   await open(page, scene, "collector", "probe/packet-sizes/histogram");
   const rows = page.locator("table.histogram tbody tr");
-  await expect(rows.first()).toContainText("32");
+  await expect(rows.first()).toContainText(/32\sB to 64\sB/);
   // Frames have 60, 242 and 1242 bytes, as many of each.
   const full = rows.filter({ hasNot: page.getByRole("cell", { name: "0", exact: true }) });
   await expect(full).toHaveCount(3);
@@ -81,6 +81,16 @@ test("histograms of one window, and over time", async ({ page, scene }) => {
   await page.goto(`${scene.url}#/probe/top-talkers/histogram`);
   await page.getByLabel("Entries by").selectOption("bytes");
   await expect(page.locator("table.histogram tbody tr").first()).toBeVisible();
+});
+
+test("counts of a histogram have no unit, and its slots are ranges", async ({ page, scene }) => {
+  for (const view of ["table", "chart"]) {
+    await open(page, scene, "collector", `probe/packet-sizes/${view}`);
+    await page.getByLabel("Metric").selectOption("ingress/packet_size_bytes");
+    const row = page.locator("tbody tr").filter({ hasText: /32\sB to 64\sB/ });
+    await expect(row).toHaveCount(1);
+    await expect(row.locator("td.number:not(.key)")).toHaveText(/^[1-9][\d.]*\s?[kM]?$/);
+  }
 });
 
 test("events as they come", async ({ page, scene }) => {

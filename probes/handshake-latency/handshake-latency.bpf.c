@@ -32,10 +32,10 @@ struct latency {
 	__u64 completed_total;		/* the client has acknowledged */
 	__u64 refused_total;		/* the server has reset instead */
 	__u64 aborted_total;		/* the client has reset instead */
-	__u64 server_nanoseconds_total;	/* from SYN to SYN-ACK, of all that were answered */
-	__u64 client_nanoseconds_total;	/* from SYN-ACK to ACK */
-	__u64 server_nanoseconds_max;
-	__u64 client_nanoseconds_max;
+	__u64 server_side_nanoseconds_total;	/* from SYN to SYN-ACK, of all that were answered */
+	__u64 client_side_nanoseconds_total;	/* from SYN-ACK to ACK */
+	__u64 server_side_nanoseconds_max;
+	__u64 client_side_nanoseconds_max;
 };
 
 /* What is not complete yet. */
@@ -135,8 +135,8 @@ static __always_inline void answer(const struct tp_flow *flow, struct handshake 
 	tp_histogram(server_side, nanoseconds);
 	if (latency) {
 		tp_add(&latency->answered_total, 1);
-		tp_add(&latency->server_nanoseconds_total, nanoseconds);
-		tp_max(&latency->server_nanoseconds_max, nanoseconds);
+		tp_add(&latency->server_side_nanoseconds_total, nanoseconds);
+		tp_max(&latency->server_side_nanoseconds_max, nanoseconds);
 	}
 }
 
@@ -152,8 +152,8 @@ static __always_inline void complete(const struct tp_flow *flow, const struct ha
 		return;
 	tp_histogram(client_side, nanoseconds);
 	if (latency) {
-		tp_add(&latency->client_nanoseconds_total, nanoseconds);
-		tp_max(&latency->client_nanoseconds_max, nanoseconds);
+		tp_add(&latency->client_side_nanoseconds_total, nanoseconds);
+		tp_max(&latency->client_side_nanoseconds_max, nanoseconds);
 	}
 }
 

@@ -46,7 +46,7 @@ struct counters {
 struct tunnel_counters {
 	__u64 packets_total;
 	__u64 bytes_total;
-	__u64 inside_bytes_total;	/* of the IP packets inside */
+	__u64 inner_bytes_total;	/* of the IP packets inside */
 	__u64 not_ip_packets_total;	/* with no IP packet inside */
 };
 
@@ -74,7 +74,7 @@ TP_PROBE(look_inside, packet)
 		tp_add(&counters->not_ip_packets_total, 1);
 		return TP_PASS;
 	}
-	tp_add(&counters->inside_bytes_total, packet->ip_length);
+	tp_add(&counters->inner_bytes_total, packet->ip_length);
 	conversation.kind = tunnel.kind;
 	conversation.id = tunnel.id;
 	conversation.protocol = packet->protocol;

@@ -150,6 +150,8 @@ export interface Metric {
   help?: string;
   agg?: string;
   sample?: number;
+  /** True if entry `i` counts the values from 2^i to 2^(i+1)-1. */
+  histogram?: true;
   entries: Entry[];
   entries_used?: number;
   max_entries?: number;

@@ -1,9 +1,11 @@
 // Buckets: slots of arrays, and the distribution of a field over the entries of a table.
-import type { Document } from "../api/types.ts";
+import type { Document, Metric, Probe } from "../api/types.ts";
 import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
 import { inUnit } from "./format.ts";
+import { mapsOf } from "./source.ts";
 
-export type Scale = "log2" | "linear";
+/** What slots stand for: powers of two, those of BCC's `bpf_log2l`, or themselves. */
+export type Scale = "log2" | "log2l" | "linear";
 
 export interface Buckets {
   /** The number of a slot and what it holds. */
@@ -52,13 +54,25 @@ export function rangeOf(windows: Map<number, number>[]): { first: number; last: 
   return first <= last ? { first, last } : null;
 }
 
+/** The end of a slot, which belongs to the next one. */
+const endOf = (slot: number, scale: Scale) => 2 ** (scale === "log2" ? slot + 1 : slot);
+
 /** The lower end of a slot in words. */
 export function slotLabel(slot: number, scale: Scale, name: string): string {
   if (scale === "linear") return String(slot);
-  return slot === 0 ? "0" : inUnit(2 ** slot, name);
+  return slot === 0 ? "0" : inUnit(endOf(slot - 1, scale), name);
 }
 
+/** The values of a slot in words; the upper end belongs to the next slot. */
 export function slotRange(slot: number, scale: Scale, name: string): string {
   if (scale === "linear") return `slot ${slot}`;
-  return `${slotLabel(slot, scale, name)} to ${inUnit(2 ** (slot + 1), name)}`;
+  return `${slotLabel(slot, scale, name)} to ${inUnit(endOf(slot, scale), name)}`;
+}
+
+/** What the slots of a metric stand for; `null` if its entries are no slots of a histogram. BCC's have no tag that a document shows. */
+export function histogramOf(probe: Probe | undefined, place: Place, metric: Metric | undefined): Scale | null {
+  if (!metric) return null;
+  if (metric.histogram) return "log2";
+  const source = probe?.config[place.direction]?.source;
+  return source && mapsOf(source).some((map) => map.name === metric.map && map.bcc && map.histogram) ? "log2l" : null;
 }

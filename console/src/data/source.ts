@@ -8,6 +8,8 @@ export interface SourceMap {
   event?: string;
   /** Whether the slots are those of a histogram. */
   histogram?: boolean;
+  /** Whether the slots are those of BCC. */
+  bcc?: boolean;
 }
 
 const WITHOUT_COMMENTS = /\/\*[\s\S]*?\*\/|\/\/[^\n]*/g;
@@ -43,7 +45,7 @@ export function mapsOf(source: string): SourceMap[] {
   for (const match of text.matchAll(BCC)) {
     const macro = match[1]!.toLowerCase();
     const type = macro === "histogram" ? "array" : (OF_MACRO[macro] ?? macro);
-    found.push({ name: match[2]!, type, histogram: macro === "histogram", at: match.index });
+    found.push({ name: match[2]!, type, histogram: macro === "histogram", bcc: true, at: match.index });
   }
   for (const match of text.matchAll(BCC_TABLE)) found.push({ name: match[2]!, type: match[1]!, at: match.index });
   return found

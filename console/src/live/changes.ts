@@ -71,9 +71,6 @@ export function interfacesTold(): Promise<void> {
 
 const place = (netns: unknown, ifindex: number) => `${netns ?? ""} ${ifindex}`;
 
-/** Whether lost windows are missed: somebody was to collect them. */
-export const isMissed = (probe: Probe) => (probe.config.window?.collectors?.length ?? 0) > 0;
-
 /** The packets per second that meet a probe; `null` while that is not known. */
 export function rateOf(probe: Probe, direction?: Direction): Rate | null {
   const sum = { packets: 0, bytes: 0 };

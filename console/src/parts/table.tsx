@@ -4,15 +4,19 @@ import type { Metric } from "../api/types.ts";
 import { exact, inUnit, plural, text } from "../data/format.ts";
 import { compare, filterOf } from "../data/filter.ts";
 import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
+import { type Scale, slotRange } from "../data/histogram.ts";
 import { Empty, Select } from "./basics.tsx";
 
 const PAGE = 100;
 
 export type Rendering = "units" | "exact" | "hex" | "rate";
 
-function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number): string {
+function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number, scale: Scale | null): string {
   const value = row[column.id];
   if (value === undefined) return "";
+  // The name of a histogram says the unit of what is counted, not that of the counts.
+  if (scale && column.isKey && typeof value === "number" && rendering !== "exact" && rendering !== "hex") return slotRange(value, scale, metric);
+  if (scale && !column.isKey) metric = "";
   if (!isNumber(value)) return rendering === "exact" && typeof value === "string" ? value : text(value);
   if (column.isKey && rendering !== "hex") return String(value);
   switch (rendering) {
@@ -23,7 +27,15 @@ function cell(row: Row, column: Column, metric: string, rendering: Rendering, se
   }
 }
 
-export function MetricTable({ name, metric, seconds }: { name: string; metric: Metric; seconds?: number }) {
+interface TableProps {
+  name: string;
+  metric: Metric;
+  seconds?: number;
+  /** What the slots stand for, of a histogram. */
+  scale?: Scale | null;
+}
+
+export function MetricTable({ name, metric, seconds, scale = metric.histogram ? "log2" : null }: TableProps) {
   const rows = useMemo(() => rowsOf(metric), [metric]);
   const columns = useMemo(() => columnsOf(rows, metric.agg), [rows]);
   const [filter, setFilter] = useState("");
@@ -81,7 +93,7 @@ export function MetricTable({ name, metric, seconds }: { name: string; metric: M
               {sorted.slice(0, limit).map((row) => (
                 <tr>
                   {columns.map((column) => (
-                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1)}</td>
+                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1, scale)}</td>
                   ))}
                 </tr>
               ))}

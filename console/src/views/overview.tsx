@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Probe } from "../api/types.ts";
 import { bytes, count, duration, exact, plural } from "../data/format.ts";
-import { isMissed, may, probes, rateOf } from "../live/changes.ts";
+import { may, probes, rateOf } from "../live/changes.ts";
 import { Badge, Empty } from "../parts/basics.tsx";
 import { link } from "../parts/route.ts";
 
@@ -70,7 +70,7 @@ function Summary({ all }: { all: Probe[] }) {
   }
   const shares = all.map(share).filter((part) => part !== null);
   const lost = sum(all.map((probe) => probe.windows.lost));
-  const missed = all.some((probe) => probe.windows.lost > 0 && isMissed(probe));
+  const missed = all.some((probe) => probe.windows.lost > 0);
   const failed = all.filter((probe) => probe.state === "failed").length;
   return (
     <dl class="figures">
@@ -118,7 +118,7 @@ export function Overview() {
                     <td class="number">{ns === null ? "–" : duration(ns * 1)}</td>
                     <td class="number">{part === null ? "–" : percent(part)}</td>
                     <td class="number">{exact(probe.windows.retained)}{probe.config.window?.interval && <span class="muted"> every {probe.config.window.interval}</span>}</td>
-                    <td class="number"><span class={probe.windows.lost > 0 && isMissed(probe) ? "bad-text" : ""}>{exact(probe.windows.lost)}</span></td>
+                    <td class="number"><span class={probe.windows.lost > 0 ? "bad-text" : ""}>{exact(probe.windows.lost)}</span></td>
                   </tr>
                 );
               })}

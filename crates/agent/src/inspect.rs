@@ -42,14 +42,14 @@ struct Export {
     /// Only the windows of this probe
     #[arg(long, value_name = "NAME")]
     probe: Option<String>,
-    /// Format of the files: json, xml or openmetrics
+    /// Format of the files: json, xml, openmetrics or prometheus
     #[arg(short, long, value_name = "FORMAT", default_value = "json", value_parser = format)]
     output: Format,
 }
 
 fn format(name: &str) -> Result<Format, String> {
     let known = Format::ALL.into_iter().find(|format| format.name() == name);
-    known.ok_or_else(|| "json, xml or openmetrics".to_owned())
+    known.ok_or_else(|| "json, xml, openmetrics or prometheus".to_owned())
 }
 
 impl Store {

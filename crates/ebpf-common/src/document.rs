@@ -94,11 +94,13 @@ pub enum Format {
     Json,
     Xml,
     OpenMetrics,
+    /// The text format of Prometheus, version 0.0.4.
+    Prometheus,
 }
 
 impl Format {
     /// All formats; the first is the default of configurations.
-    pub const ALL: [Self; 3] = [Self::Json, Self::Xml, Self::OpenMetrics];
+    pub const ALL: [Self; 4] = [Self::Json, Self::Xml, Self::OpenMetrics, Self::Prometheus];
 
     /// The name used in configurations, queries and stored windows.
     pub const fn name(self) -> &'static str {
@@ -106,6 +108,7 @@ impl Format {
             Self::Json => "json",
             Self::Xml => "xml",
             Self::OpenMetrics => "openmetrics",
+            Self::Prometheus => "prometheus",
         }
     }
 
@@ -115,6 +118,7 @@ impl Format {
             Self::Json => "application/json",
             Self::Xml => "application/xml",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
 

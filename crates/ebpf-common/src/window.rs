@@ -21,7 +21,7 @@ pub struct Window {
     pub clock_step_ns: Option<i64>,
     /// Microseconds from the flip until no program was left in the idle twin.
     pub quiesce_us: u64,
-    /// Windows that went without having been acknowledged, and that no window before has reported.
+    /// Lost windows (see [`Statistics::lost`]) that no window before has reported.
     pub lost_windows: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct Listing {
     pub instance: String,
     /// The oldest comes first.
     pub windows: Vec<Entry>,
-    /// The number of later windows that went without having been acknowledged.
+    /// The number of later windows that were lost: see [`Statistics::lost`].
     pub lost_windows: u64,
 }
 
@@ -63,7 +63,8 @@ pub struct Statistics {
     pub oldest: Option<u64>,
     /// The number of the newest retained window.
     pub newest: Option<u64>,
-    /// The number of windows that ever went without having been acknowledged.
+    /// The number of windows that ever went before the collectors which the configuration names had acknowledged them, or
+    /// that were damaged. What goes while it names none is not lost.
     pub lost: u64,
     /// The number of lost windows whose files were damaged.
     pub damaged: u64,

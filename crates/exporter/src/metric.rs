@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, EventKind, MapFamily, SeriesRules, TableLayout, Temporality,
+    Aggregation, Completeness, EventKind, MapFamily, Render, SeriesRules, Shape, TableLayout, Temporality,
 };
 
 use crate::cache::Cache;
@@ -58,6 +58,17 @@ impl Metric {
     /// The name of the map's type.
     pub fn type_name(&self) -> &'static str {
         self.events.map_or_else(|| self.layout.kind.name(), EventKind::name)
+    }
+
+    /// Tells whether the entries are the slots of a histogram: entry `i` counts values whose highest bit is `i`.
+    pub fn is_histogram(&self) -> bool {
+        let TableLayout { kind, key, value, .. } = &*self.layout;
+        let is_count =
+            matches!(value.shape, Shape::Int { signed: false }) && matches!(value.size, 1 | 2 | 4 | 8 | 16);
+        value.render == Some(Render::Histogram)
+            && kind.family() == MapFamily::Array
+            && key.size == 4
+            && is_count
     }
 
     /// The name of the counter of losses.

@@ -57,7 +57,14 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
 
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let escaped: String = String::from_utf8_lossy(&bytes[..end])
+    let shown: String = bytes[..end]
+        .utf8_chunks()
+        .map(|chunk| {
+            let invalid: String = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+            chunk.valid().to_owned() + &invalid
+        })
+        .collect();
+    let escaped: String = shown
         .chars()
         .map(|c| match c {
             '"' | '\\' => format!("\\{c}"),
@@ -160,7 +167,9 @@ fn leaf() -> impl Strategy<Value = Layout> {
     let enumeration = (select(vec![1_usize, 2, 4, 8]), any::<bool>(), vec(variant, 0..6)).prop_map(
         |(size, signed, mut variants)| {
             let unused = 64 - 8 * size;
-            for variant in &mut variants {
+            for (index, variant) in variants.iter_mut().enumerate() {
+                // Names of C are different.
+                variant.name += &index.to_string();
                 let top = variant.value << unused;
                 variant.value =
                     if signed { (top.cast_signed() >> unused).cast_unsigned() } else { top >> unused };

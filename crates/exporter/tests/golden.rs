@@ -101,6 +101,8 @@ fn check(name: &str, document: &Document) {
             Format::Json => drop(serde_json::from_str::<serde_json::Value>(&actual).expect("valid JSON")),
             Format::Xml => validate(&path),
             Format::OpenMetrics => drop(reference::parse(&[&actual])),
+            // Read by promtool in tests/tests/deploy.
+            Format::Prometheus => {}
         }
     }
 }
@@ -108,6 +110,7 @@ fn check(name: &str, document: &Document) {
 const fn extension(format: Format) -> &'static str {
     match format {
         Format::OpenMetrics => "prom",
+        Format::Prometheus => "txt",
         other => other.name(),
     }
 }

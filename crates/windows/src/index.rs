@@ -292,6 +292,8 @@ impl Index {
             Err(Missing::Never)
         } else if self.state.lost.contains(seq) {
             Err(Missing::Lost)
+        } else if self.state.outlived.contains(seq) {
+            Err(Missing::Outlived)
         } else {
             Err(Missing::Acknowledged)
         }
@@ -365,12 +367,6 @@ impl Index {
     pub fn is_reclaimed(&self, seq: u64) -> bool {
         seq == self.state.last && self.state.lost.contains(seq)
     }
-
-    /// The number of windows that were lost to collectors that are named.
-    pub fn lost_to_collectors(&self) -> u64 {
-        let State { lost, unclaimed, .. } = &self.state;
-        if self.limits.collectors.is_empty() { 0 } else { lost.total().saturating_sub(*unclaimed) }
-    }
 }
 
 impl Draft<'_> {
@@ -382,9 +378,7 @@ impl Draft<'_> {
     /// Takes back that the last window was lost, so that it can be stored again.
     fn reclaim(&mut self, seq: u64) {
         if self.index.is_reclaimed(seq) {
-            let state = &mut self.change.state;
-            state.lost.take_back(seq);
-            state.unclaimed -= u64::from(self.index.limits.collectors.is_empty()).min(state.unclaimed);
+            self.change.state.lost.take_back(seq);
         }
     }
 
@@ -405,7 +399,6 @@ impl Draft<'_> {
     }
 
     fn lose(&mut self, seq: u64, oldest: Option<u64>) {
-        self.change.state.unclaimed += u64::from(self.index.limits.collectors.is_empty());
         self.change.state.lost.add(seq, oldest.unwrap_or(u64::MAX));
     }
 
@@ -417,7 +410,10 @@ impl Draft<'_> {
         if !(taken && self.index.limits.taken_counts) {
             let new = self.change.new.as_ref().map(|new| new.seq());
             let oldest = self.oldest().map(|kept| kept.window.seq()).or(new);
-            self.lose(window.seq(), oldest);
+            match self.index.limits.collectors.is_empty() {
+                true => self.change.state.outlived.add(window.seq(), oldest.unwrap_or(u64::MAX)),
+                false => self.lose(window.seq(), oldest),
+            }
         }
         self.change.gone.push(window);
         true

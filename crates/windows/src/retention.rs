@@ -30,6 +30,9 @@ pub enum Missing {
     Never,
     #[error("the window was acknowledged")]
     Acknowledged,
+    /// No collector was named that could miss the window.
+    #[error("the window is not retained any more: there were too many, or they were too large")]
+    Outlived,
     #[error("the window was lost: it had to go, or it was damaged, before it was acknowledged")]
     Lost,
 }

@@ -24,9 +24,13 @@ pub struct State {
     pub acknowledged: u64,
     /// The cursor of each collector.
     pub collectors: BTreeMap<String, u64>,
+    /// The windows that went before the collectors which are named had acknowledged them, or that were damaged.
     pub lost: Lost,
-    /// The number of lost windows that no collector was to have: none was named when they went.
+    /// The windows that went because more were not to be retained, while no collector was named: nobody misses them.
     #[serde(skip_serializing_if = "is_default")]
+    pub outlived: Lost,
+    /// The number of windows in `lost` that belong to `outlived`; earlier versions did not tell which.
+    #[serde(skip_serializing)]
     pub unclaimed: u64,
     /// The number of lost windows that the windows up to `reported_through` have reported.
     pub reported: u64,
@@ -61,7 +65,17 @@ impl State {
         if version.version > VERSION {
             return Err(Undecodable::Newer(version.version));
         }
-        serde_json::from_slice(state).map_err(|_| Undecodable::Damaged)
+        let mut state: Self = serde_json::from_slice(state).map_err(|_| Undecodable::Damaged)?;
+        state.tell_apart();
+        Ok(state)
+    }
+
+    /// Takes the windows that nobody misses out of the lost ones. Collectors are mostly named later: they are the first.
+    fn tell_apart(&mut self) {
+        if self.unclaimed > 0 {
+            self.outlived = self.lost.take_first(std::mem::take(&mut self.unclaimed));
+            self.reported = self.reported.min(self.lost.total());
+        }
     }
 }
 
@@ -92,7 +106,7 @@ fn digest_line(bytes: &[u8]) -> String {
     format!("\n{{\"sha256\":\"{digest}\"}}\n")
 }
 
-/// The windows that are gone without having been acknowledged.
+/// Windows that are gone without having been acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
@@ -129,6 +143,24 @@ impl Lost {
         {
             self.0.push(Gap { to: gap.to - 1, count: gap.count - 1, ..gap });
         }
+    }
+
+    /// Removes the first `count` windows and returns them.
+    fn take_first(&mut self, mut count: u64) -> Self {
+        let mut first = Vec::new();
+        while count > 0
+            && let Some(gap) = self.0.first_mut()
+        {
+            if gap.count <= count {
+                count -= gap.count;
+                first.push(self.0.remove(0));
+                continue;
+            }
+            first.push(Gap { to: gap.from + count - 1, count, ..*gap });
+            (gap.from, gap.count) = (gap.from + count, gap.count - count);
+            count = 0;
+        }
+        Self(first)
     }
 
     /// Tells whether a window is lost.
@@ -168,6 +200,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// An earlier version knew how many of the lost windows nobody was to have.
+    #[test]
+    fn what_nobody_misses_is_told_apart() {
+        let mut lost = Lost::default();
+        [1, 2, 5, 6, 7].into_iter().for_each(|seq| lost.add(seq, u64::MAX));
+        let state = State { lost, unclaimed: 3, reported: 4, ..State::default() };
+        let mut bytes = serde_json::to_value(&state).unwrap();
+        bytes["unclaimed"] = 3.into();
+        let mut bytes = serde_json::to_vec(&bytes).unwrap();
+        bytes.extend_from_slice(digest_line(&bytes.clone()).as_bytes());
+        let State { lost, outlived, unclaimed, reported, .. } = State::decode(&bytes).unwrap();
+        assert_eq!((lost.total(), outlived.total(), unclaimed, reported), (2, 3, 0, 2));
+        assert!([1, 2, 5].iter().all(|seq| outlived.contains(*seq)) && !outlived.contains(6));
+        assert!([6, 7].iter().all(|seq| lost.contains(*seq)) && !lost.contains(5));
+    }
 
     proptest! {
         #[test]

@@ -299,11 +299,6 @@ impl Windows {
         self.index.lock().statistics()
     }
 
-    /// The number of windows that were lost to the collectors that the configuration names; 0 if it names none.
-    pub fn lost_to_collectors(&self) -> u64 {
-        self.index.lock().lost_to_collectors()
-    }
-
     /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
     /// A window that was not begun is whole in the maps, unlike one whose body could not be written to its end.
     /// Where there was far more room a moment ago, windows of the clock are not looked at: each look takes a part of what

@@ -7,3 +7,4 @@ mod image;
 mod package;
 mod prometheus;
 mod tools;
+mod whole;

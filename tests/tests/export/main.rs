@@ -4,6 +4,8 @@ mod bcc;
 mod bursts;
 mod documents;
 mod events;
+mod families;
+mod identity;
 mod pace;
 mod probe_results;
 mod probes;

@@ -6,5 +6,9 @@ mod expected;
 mod listed;
 mod live;
 mod output;
+mod promtool;
 mod replay;
+#[path = "../deploy/tools.rs"]
+#[allow(dead_code, reason = "tests of deploy/ need more of it")]
+mod tools;
 mod tshark;

@@ -2,14 +2,15 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::Daemon;
 use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::{of_direction, read_capture};
-use twinprobe_tests::replays::replay;
+use twinprobe_tests::replays::{self, replay};
 
 use crate::expected::{agree, comparable, configuration};
+use crate::promtool;
 
 pub fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()> {
     let config = configuration(name, hook)?;
@@ -35,6 +36,14 @@ pub fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()>
             wanted["events"] = events.clone();
         }
         fs::write(&path, serde_json::to_string_pretty(&wanted)? + "\n")?;
+    }
+    if first {
+        let text = config.to_string();
+        let parts = [&[("config", text.as_bytes())], &captures[..]].concat();
+        let (content_type, body) = replays::body(&parts);
+        let headers = [("Content-Type", content_type.as_str()), promtool::TEXT];
+        let page = daemon.request("POST", "/v1/replay", &headers, &body).expect(200);
+        promtool::lint(page.text()).context("as Prometheus reads it")?;
     }
     let mut expected = comparable(&probes::json(name, "expected.json")?);
     expected["events"] = json!({});

@@ -32,7 +32,8 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
     let mut generator = generator(&topology)?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put(PROBE, &config(&json!({ "retain": 3 }), &[])).expect(201);
+    let retain = |retain: u64| config(&json!({ "retain": retain, "collectors": ["archive"] }), &[]);
+    daemon.put(PROBE, &retain(3)).expect(201);
     let windows = Windows::of(&daemon, "p");
     let mut told = 0;
     for seq in 1..=8 {
@@ -72,7 +73,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
     let list = windows.list("");
     assert_eq!((list.seqs(), list.lost), (vec![9, 10, 11], 5));
     // A replacement with a smaller `retain` removes windows.
-    daemon.put(PROBE, &config(&json!({ "retain": 1 }), &[])).expect(200);
+    daemon.put(PROBE, &retain(1)).expect(200);
     windows.close();
     let list = windows.list("after=8");
     assert_eq!((list.seqs(), list.lost), (vec![12], 3));
@@ -85,7 +86,8 @@ fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put(PROBE, &config(&json!({ "retain_bytes": 1 }), &[])).expect(201);
+    let collectors = ["archive"];
+    daemon.put(PROBE, &config(&json!({ "retain_bytes": 1, "collectors": collectors }), &[])).expect(201);
     let windows = Windows::of(&daemon, "p");
     for seq in 1..=3 {
         windows.close();
@@ -109,7 +111,7 @@ fn all_probes_share_a_budget() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
     let observing = |priority: i64| {
-        let mut config = config(&json!({}), &[]);
+        let mut config = config(&json!({ "collectors": ["archive"] }), &[]);
         config["ingress"]["verdict"] = json!("observe");
         config["priority"] = json!(priority);
         config

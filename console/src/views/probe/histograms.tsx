@@ -2,9 +2,8 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { count, plural } from "../../data/format.ts";
-import { bucketsOf, difference, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
+import { bucketsOf, difference, histogramOf, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
 import { isSlots, mainColumn, metricAt, type Place, placeId, unitName } from "../../data/rows.ts";
-import { mapsOf } from "../../data/source.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
 import { Heatmap } from "../../parts/heatmap.tsx";
 import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
@@ -20,9 +19,8 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
   const slots = metric ? isSlots(metric) : false;
   const numbers = place ? columnsIn(documents, place).filter((column) => column.isNumber && !column.isKey) : [];
   const field = slots ? null : (numbers.find((column) => column.id === fieldId) ?? mainColumn(numbers, []) ?? null);
-  const source = place && probe.config[place.direction]?.source;
-  const tagged = useMemo(() => (source ? mapsOf(source).some((map) => map.name === metric?.map && map.histogram) : metric?.entries.length === 64), [source, metric?.map]);
-  const scale: Scale = slots ? (chosenScale ?? (tagged ? "log2" : "linear")) : "log2";
+  const own = useMemo(() => (place ? histogramOf(probe, place, metric) : null), [probe.config, place && placeId(place), metric?.map]);
+  const scale: Scale = slots ? (chosenScale ?? own ?? "linear") : "log2";
   const all = useMemo(() => {
     if (!place) return [];
     return documents.map((document) => bucketsOf(document, place, field?.id ?? null));
@@ -44,7 +42,7 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
       <div class="controls">
         <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={setPlace} />
         {!slots && numbers.length > 0 && <Select label="Entries by" value={field!.id} options={numbers.map((column) => [column.id, column.title] as const)} onChange={setField} />}
-        {slots && <Select label="Slots are" value={scale} options={[["log2", "powers of two"], ["linear", "numbers"]] as const} onChange={setScale} />}
+        {slots && <Select label="Slots are" value={scale} options={[["log2", "powers of two"], ["log2l", "powers of two, as BCC counts"], ["linear", "numbers"]] as const} onChange={setScale} />}
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {!slots && field && <p class="muted">How many entries have a value of “{field.title}” in each range.</p>}
@@ -52,13 +50,13 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
         <>
           <h2>Newest window with a count ({count(total)})</h2>
           <table class="histogram">
-            <thead><tr><th scope="col">{scale === "log2" ? "From" : "Slot"}</th><th scope="col" class="number">Count</th><th scope="col"><span class="hidden">Bar</span></th></tr></thead>
+            <thead><tr><th scope="col">{scale === "linear" ? "Slot" : "Range"}</th><th scope="col" class="number">Count</th><th scope="col"><span class="hidden">Bar</span></th></tr></thead>
             <tbody>
               {rows.map((slot) => {
                 const value = latest.get(slot) ?? 0;
                 return (
-                  <tr title={slotRange(slot, scale, name)}>
-                    <th scope="row" class="number">{slotLabel(slot, scale, name)}</th>
+                  <tr>
+                    <th scope="row" class="number">{scale === "linear" ? slot : slotRange(slot, scale, name)}</th>
                     <td class="number">{count(value)}</td>
                     <td class="bar-cell"><div class="bar" style={{ width: `${(100 * value) / most}%` }} /></td>
                   </tr>

@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { clock, exact, inUnit, plural } from "../../data/format.ts";
+import { histogramOf, type Scale, slotRange } from "../../data/histogram.ts";
 import { mainColumn, placeId, rowsOf, unitName } from "../../data/rows.ts";
 import { type Choice, linesOf, pointsOf, withGaps } from "../../data/series.ts";
 import { Check, Empty, Select, Wide } from "../../parts/basics.tsx";
@@ -9,6 +10,9 @@ import { Chart } from "../../parts/chart.tsx";
 import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
+
+/** The range of a slot, if the line is that of one. */
+const rangeLabel = (label: string, scale: Scale, name: string) => (/^\d+$/.test(label) ? slotRange(Number(label), scale, name) : label);
 
 export function Lines({ probe, documents }: { probe: Probe; documents: Document[] }) {
   const { places, place, setPlace } = usePlace(documents);
@@ -28,11 +32,13 @@ export function Lines({ probe, documents }: { probe: Probe; documents: Document[
     ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, perSecond: rate && !(cumulative && totals) }
     : null;
   const points = useMemo(() => (choice ? pointsOf(documents, choice) : []), [documents, JSON.stringify(choice)]);
-  const lines = useMemo(() => (choice ? linesOf(points, choice) : []), [points, top, choice?.perSecond]);
+  const own = useMemo(() => (place ? histogramOf(probe, place, documents[documents.length - 1]![place.direction][place.name]) : null), [documents, place && placeId(place)]);
+  const lines = useMemo(() => (choice ? linesOf(points, choice).map((line) => (own ? { ...line, label: rangeLabel(line.label, own, choice.place.name) } : line)) : []), [points, top, choice?.perSecond, own]);
   const drawn = useMemo(() => withGaps(points, lines), [points, lines]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
-  const unit = field ? unitName(field, place.name) : place.name;
+  // The name of a histogram says the unit of what is counted, not that of the counts.
+  const unit = own ? "" : field ? unitName(field, place.name) : place.name;
   const format = (value: number) => inUnit(value, unit, choice?.perSecond);
   const hasOthers = lines.length > Number(top);
   const first = points[0];

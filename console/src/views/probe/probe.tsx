@@ -4,7 +4,7 @@ import { asProblem, type Problem, probePath, send } from "../../api/client.ts";
 import type { Probe } from "../../api/types.ts";
 import { duration, exact, plural } from "../../data/format.ts";
 import { hasWindows, loadDocuments, type Loader } from "../../live/documents.ts";
-import { connection, isMissed, may, probes, rateOf } from "../../live/changes.ts";
+import { connection, may, probes, rateOf } from "../../live/changes.ts";
 import { count } from "../../data/format.ts";
 import { Dialog, Empty, Panel, ProblemBox, Tabs, Warnings } from "../../parts/basics.tsx";
 import { go, link } from "../../parts/route.ts";
@@ -75,7 +75,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
           {ns !== null && ` · ${duration(ns)} per packet`}
           {` · revision ${probe.revision}`}
           {probe.windows.newest && ` · window ${exact(probe.windows.newest)}`}
-          {probe.windows.lost > 0 && <span class={isMissed(probe) ? "bad-text" : ""}> · {plural(probe.windows.lost, "window")} lost</span>}
+          {probe.windows.lost > 0 && <span class="bad-text"> · {plural(probe.windows.lost, "window")} lost</span>}
         </p>
         <div class="actions">
           {collects && loader && probe.state === "running" && (hasWindows(probe.config)

@@ -2,8 +2,8 @@
 import { useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { clock, duration, exact, plural } from "../../data/format.ts";
+import { histogramOf } from "../../data/histogram.ts";
 import { metricAt, placeId } from "../../data/rows.ts";
-import { isMissed } from "../../live/changes.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
 import { MetricTable } from "../../parts/table.tsx";
 import { isCumulative, placeOptions, usePlace } from "./choice.ts";
@@ -28,11 +28,11 @@ export function Tables({ probe, documents, readAt }: { probe: Probe; documents: 
           {window
             ? `Window ${exact(window.seq)}: ${clock(window.start)} to ${clock(window.end)}, ${duration(window.duration_ns ?? 0)}; grace period ${duration(window.quiesce_us * 1000)}`
             : readAt && `as read at ${clock(readAt)}`}
-          {window?.lost_windows && <strong class={isMissed(probe) ? "bad-text" : "muted"}> {plural(window.lost_windows, "window")} lost before it</strong>}
+          {window?.lost_windows && <strong class="bad-text"> {plural(window.lost_windows, "window")} lost before it</strong>}
         </p>
       </div>
       {(help || sums) && <p class="muted help">{help}{help && sums && ". "}{sums && "Counted since the beginning."}</p>}
-      <MetricTable key={placeId(place)} name={place.name} metric={metricAt(document, place)!} seconds={seconds} />
+      <MetricTable key={placeId(place)} name={place.name} metric={metricAt(document, place)!} seconds={seconds} scale={histogramOf(probe, place, metricAt(document, place))} />
     </>
   );
 }

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { ask, asProblem, type Problem, probePath, send } from "../../api/client.ts";
 import type { Config, Probe, WindowEntry, WindowSettings } from "../../api/types.ts";
 import { bytes, duration, exact, moment } from "../../data/format.ts";
-import { isMissed, may, putProbe } from "../../live/changes.ts";
+import { may, putProbe } from "../../live/changes.ts";
 import { Check, Empty, ProblemBox, Section, useAsk } from "../../parts/basics.tsx";
 
 export function WindowFields({ value, onChange }: { value: WindowSettings; onChange: (value: WindowSettings) => void }) {
@@ -88,7 +88,7 @@ export function Windows({ probe }: { probe: Probe }) {
     <>
       <dl class="figures">
         <div class="figure"><dt>Retained</dt><dd>{exact(windows.retained)} <span class="muted">{bytes(windows.bytes)}</span></dd></div>
-        <div class="figure"><dt>Lost</dt><dd class={windows.lost > 0 && isMissed(probe) ? "lost-number" : ""}>{exact(windows.lost)}</dd></div>
+        <div class="figure"><dt>Lost</dt><dd class={windows.lost > 0 ? "lost-number" : ""}>{exact(windows.lost)}</dd></div>
         <div class="figure"><dt>Damaged</dt><dd class={windows.damaged > 0 ? "lost-number" : ""}>{exact(windows.damaged)}</dd></div>
       </dl>
       <Section title="Settings">

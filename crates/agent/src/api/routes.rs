@@ -66,7 +66,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409, 429], || get(events::events).head(method_not_allowed)),
     route("GET", "/v1/changes", Viewer, &[200, 400, 404, 429], || get(changes::changes).head(method_not_allowed)),
     route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),
-    route("GET", "/metrics", Collector, &[200], || get(scrape::scrape).head(method_not_allowed)),
+    route("GET", "/metrics", Collector, &[200, 406], || get(scrape::scrape).head(method_not_allowed)),
     route("GET", "/healthz", Viewer, &[200], || get(daemon::healthz)),
     route("GET", "/readyz", Viewer, &[200, 503], || get(daemon::readyz)),
     route("GET", "/openapi.yaml", Viewer, &[200], || get(daemon::openapi)),

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use twinprobe_cli::ProbeFile;
 use twinprobe_kernel::private;
-use twinprobe_serve::{AuditLog, Principal, Record, Role, Who};
+use twinprobe_serve::{AuditLog, Record};
 
 use crate::api::error::Problem;
 use crate::engine::conditions::Conditions;
-use crate::engine::deploy::cause::Deployed;
 use crate::engine::engine::Engine;
 use crate::engine::error::describe;
 use crate::folder::changes::Changes;
 use crate::folder::contents::{self, Contents};
+use crate::folder::whole::{File, Refused, Tags, UNRECORDED, owner};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct FolderOptions {
@@ -52,17 +52,29 @@ struct Folder {
     audit: Option<Arc<AuditLog>>,
     directory: PathBuf,
     removed: Removed,
-    /// The contents that were last looked at.
-    seen: Contents,
+    /// The content of each file that was last deployed, by the file's name.
+    deployed: BTreeMap<String, Vec<ProbeFile>>,
+    /// The attempts to deploy what is not deployed yet.
+    attempts: BTreeMap<String, Attempt>,
     /// The reasons why files are not deployed, by the file's name.
     failures: BTreeMap<String, String>,
+}
+
+/// An attempt to deploy the content of a file.
+#[derive(Debug)]
+struct Attempt {
+    probes: Vec<ProbeFile>,
+    /// The tags that the probes had before the first attempt.
+    tags: Tags,
+    /// True if the content is not to be tried again.
+    is_over: bool,
 }
 
 /// Deploys the probes of the directory, now and whenever it changes. Never ends.
 pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, directory: PathBuf, removed: Removed) {
     let mut changes = Changes::of_directories(vec![directory.clone()]);
-    let (seen, failures) = Default::default();
-    let mut folder = Folder { engine, audit, directory, removed, seen, failures };
+    let (deployed, attempts, failures) = Default::default();
+    let mut folder = Folder { engine, audit, directory, removed, deployed, attempts, failures };
     loop {
         folder.look().await;
         changes.next().await;
@@ -84,64 +96,57 @@ impl Folder {
             self.fail(file, reason.clone());
         }
         for (file, probes) in &contents.files {
-            if self.seen.files.get(file) == Some(probes) && !self.failures.contains_key(file) {
-                continue;
-            }
-            let (mut records, mut failed) = (Vec::new(), Vec::new());
-            for probe in probes {
-                let (record, error) = self.put(file, probe).await;
-                records.push(record);
-                failed.extend(error);
-            }
-            let reason = (!failed.is_empty()).then(|| failed.join("; "));
-            // What fails is tried again and again, and recorded once.
-            let is_known = reason.is_some() && self.failures.get(file) == reason.as_ref();
-            for (record, status) in records {
-                if is_known { record.forget() } else { record.end(status) }
-            }
-            match reason {
-                None => self.succeed(file),
-                Some(reason) => self.fail(file, reason),
+            if self.deployed.get(file) != Some(probes) {
+                self.deploy(file, probes).await;
+            } else if self.failures.contains_key(file) {
+                self.succeed(file);
             }
         }
         if self.removed == Removed::Remove {
             self.remove(&contents).await;
         }
         let known = |file: &str| contents.files.contains_key(file) || contents.broken.contains_key(file);
-        let gone: BTreeSet<String> = self.failures.keys().chain(self.seen.files.keys()).cloned().collect();
-        for file in gone.into_iter().filter(|file| !known(file)) {
+        let files = self.failures.keys().chain(self.deployed.keys()).chain(self.attempts.keys());
+        let gone: BTreeSet<String> = files.filter(|file| !known(file)).cloned().collect();
+        for file in gone {
             self.failures.remove(&file);
+            self.deployed.remove(&file);
+            self.attempts.remove(&file);
             self.engine.telemetry.probe_files.forget(&file);
         }
-        self.seen = contents;
     }
 
-    /// Deploys a probe of a file. Returns the record with its outcome, and the reason for a failure.
-    async fn put(&self, file: &str, probe: &ProbeFile) -> ((Record, StatusCode), Option<String>) {
-        let (owner, name) = (owner(file), &probe.name);
-        let mut record = self.record("PUT", file, name);
-        record.notes.set(name, &probe.config);
-        if let Err(error) = record.announce() {
-            return (
-                (record, Problem::unrecorded(&error).status()),
-                Some(format!("{name}: {UNRECORDED}: {error}")),
-            );
-        }
-        let always = Conditions::default();
-        match self.engine.put(name, probe.config.clone(), &owner, None, &always).await {
-            Ok((Deployed::Created, _)) => ((record, StatusCode::CREATED), None),
-            Ok(_) => ((record, StatusCode::OK), None),
-            Err(error) => {
-                let reason = format!("{name}: {}", describe(&error));
-                ((record, Problem::from(error).status()), Some(reason))
+    /// Deploys a content of a file, unless that was tried in vain. Each content is deployed once: an attempt that failed is
+    /// repeated only while its probes are as they were before the first one.
+    async fn deploy(&mut self, name: &str, probes: &[ProbeFile]) {
+        let (engine, audit) = (&self.engine, self.audit.as_ref());
+        let file = File { engine, audit, directory: &self.directory, name };
+        let tags = file.tags(probes);
+        let attempt = self.attempts.get(name).filter(|attempt| attempt.probes == probes);
+        let reason = match attempt {
+            Some(attempt) if attempt.is_over => return,
+            Some(attempt) if attempt.tags != tags => Some(OUTRUN.to_owned()),
+            _ => None,
+        };
+        let outcome = match reason {
+            Some(reason) => Err(Refused { reason, again: false }),
+            None => {
+                let known = self.failures.get(name);
+                file.deploy(probes, &tags, |reason| known.is_some_and(|known| known == reason)).await
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                self.attempts.remove(name);
+                self.deployed.insert(name.to_owned(), probes.to_vec());
+                self.succeed(name);
+            }
+            Err(Refused { reason, again }) => {
+                let attempt = Attempt { probes: probes.to_vec(), tags, is_over: !again };
+                self.attempts.insert(name.to_owned(), attempt);
+                self.fail(name, reason);
             }
         }
-    }
-
-    /// The record of a change that a file makes, as if a request had asked for it.
-    fn record(&self, method: &str, file: &str, probe: &str) -> Record {
-        let (path, what) = (self.directory.join(file), format!("{method} /v1/probes/{probe}"));
-        Record::of_file(self.audit.clone(), &owner(file), &path, what, probe)
     }
 
     /// Removes the probes that files have deployed and that no file has any more; none, while a file can't be read.
@@ -149,7 +154,8 @@ impl Folder {
         for probe in self.engine.list() {
             let from = probe.stored.pushed_by.as_deref().and_then(|sender| sender.strip_prefix(OWNER));
             let Some(file) = from.filter(|_| !contents.may_have(&probe.name)) else { continue };
-            let mut record = self.record("DELETE", file, &probe.name);
+            let (path, what) = (self.directory.join(file), format!("DELETE /v1/probes/{}", probe.name));
+            let mut record = Record::of_file(self.audit.clone(), &owner(file), &path, what, &probe.name);
             if let Err(error) = record.announce() {
                 tracing::warn!(probe = probe.name, file, %error, "not removed: {UNRECORDED}");
                 record.end(Problem::unrecorded(&error).status());
@@ -184,11 +190,8 @@ impl Folder {
     }
 }
 
-/// Why a change is not made with `--audit-required`.
-const UNRECORDED: &str = "the change can't be recorded in the file of --audit-log";
+/// Why a content is not tried again.
+const OUTRUN: &str =
+    "somebody else has changed a probe of the file since the first attempt; change the file to deploy it";
 /// The beginning of the sender of probes that files have deployed.
 const OWNER: &str = "file:";
-
-fn owner(file: &str) -> Principal {
-    Principal { who: Who::File(file.to_owned()), role: Some(Role::Admin) }
-}

@@ -3,3 +3,4 @@
 pub mod changes;
 pub mod contents;
 pub mod deploy;
+pub mod whole;

@@ -25,8 +25,6 @@ pub struct ProbeFacts {
     pub samples: BTreeMap<Direction, u64>,
     pub running: bool,
     pub windows: Statistics,
-    /// The number of windows that were lost to collectors that are named.
-    pub lost_windows: u64,
     pub sums: Vec<SumStatus>,
     pub cost: Option<CostStatus>,
     pub events: Vec<EventStatus>,
@@ -109,18 +107,19 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     let [retained, bytes] = [(); 2].map(|()| Family::<OfProbe, Amount<u64>>::default());
     let [lost, damaged] = [(); 2].map(|()| Family::<OfProbe, Total<u64>>::default());
     let unreadable = Family::<OfProbe, Amount<u64>>::default();
-    for ProbeFacts { name, windows, lost_windows, .. } in probes {
+    for ProbeFacts { name, windows, .. } in probes {
         let label = OfProbe { probe: name.clone() };
         retained.get_or_create(&label).set(windows.retained as u64);
         bytes.get_or_create(&label).set(windows.bytes);
-        lost.get_or_create(&label).inc_by(*lost_windows);
+        lost.get_or_create(&label).inc_by(windows.lost);
         damaged.get_or_create(&label).inc_by(windows.damaged);
         unreadable.get_or_create(&label).set(windows.unreadable as u64);
     }
     registry.register("twinprobe_windows_retained", "Windows that are retained", retained);
     let size = "Size of the retained windows";
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
-    let help = "Windows removed before the collectors that are named had acknowledged them";
+    let help =
+        "Windows that went before the collectors that are named had acknowledged them, or that were damaged";
     registry.register("twinprobe_windows_lost", help, lost);
     let help = "Windows whose file can't be read now or is of a later version";
     registry.register("twinprobe_windows_unreadable", help, unreadable);
@@ -236,7 +235,6 @@ mod tests {
             samples: [(Direction::Egress, 100)].into(),
             running: true,
             windows,
-            lost_windows: 1,
             sums,
             cost: Some(cost),
             events: vec![event],
@@ -290,7 +288,7 @@ mod tests {
                 "twinprobe_probes{state=\"failed\"} 1",
                 "twinprobe_windows_retained{probe=\"flows\"} 3",
                 "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
-                "twinprobe_windows_lost_total{probe=\"flows\"} 1",
+                "twinprobe_windows_lost_total{probe=\"flows\"} 2",
                 "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
                 "twinprobe_probe_ns_per_packet{probe=\"flows\",direction=\"ingress\"} 42",
                 "twinprobe_probe_instructions{probe=\"flows\",direction=\"ingress\"} 12",

@@ -20,6 +20,7 @@ pub enum OutputFormat {
     Xml,
     #[value(name = "openmetrics")]
     OpenMetrics,
+    Prometheus,
 }
 
 impl OutputFormat {
@@ -29,6 +30,7 @@ impl OutputFormat {
             Self::Table | Self::Wide | Self::Json | Self::Yaml => Format::Json,
             Self::Xml => Format::Xml,
             Self::OpenMetrics => Format::OpenMetrics,
+            Self::Prometheus => Format::Prometheus,
         }
         .media_type()
     }
@@ -45,7 +47,7 @@ impl OutputFormat {
             Self::Wide => Some(View::Wide),
             Self::Json => Some(View::Json),
             Self::Yaml => Some(View::Yaml),
-            Self::Xml | Self::OpenMetrics => None,
+            Self::Xml | Self::OpenMetrics | Self::Prometheus => None,
         }
     }
 
@@ -62,7 +64,9 @@ impl OutputFormat {
                 Ok(Cow::Owned(rows::render(tables, self.screen(), &Choice::default()).into_bytes()))
             }
             Self::Yaml => Ok(Cow::Owned(yaml(&document.read()?).into_bytes())),
-            Self::Json | Self::Xml | Self::OpenMetrics => Ok(Cow::Borrowed(&document.body)),
+            Self::Json | Self::Xml | Self::OpenMetrics | Self::Prometheus => {
+                Ok(Cow::Borrowed(&document.body))
+            }
         }
     }
 }

@@ -141,7 +141,14 @@ fn records(rows: &[Vec<String>]) -> String {
 
 impl Row<'_> {
     pub fn text(&mut self, title: &str, text: &str) {
-        self.cell(title, Cell { text: printable(text), number: None }, text.is_empty());
+        // Keys tell rows apart, and are never cut.
+        let text = if title == "key" || title.starts_with("key.") || title.starts_with("key[") {
+            escaped(text, usize::MAX)
+        } else {
+            printable(text)
+        };
+        let is_empty = text.is_empty();
+        self.cell(title, Cell { text, number: None }, is_empty);
     }
 
     /// A number as it is.
@@ -174,14 +181,22 @@ impl Row<'_> {
 
 /// Cuts text to a cell's size, and escapes characters that a terminal would obey: some text comes from packets.
 pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().min(CELL));
-    for (i, c) in text.chars().enumerate() {
-        if i == CELL {
+    escaped(text, CELL)
+}
+
+/// Escapes control characters, spaces at the ends, which nobody sees, and what looks like such an escape: different texts
+/// are different cells.
+fn escaped(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(most));
+    for (i, (at, c)) in text.char_indices().enumerate() {
+        if i == most {
             out.push_str("...");
             break;
         }
-        if c.is_control() {
-            out.extend(c.escape_default());
+        let is_end = at == 0 || at + c.len_utf8() == text.len();
+        let looks_escaped = c == '\\' && text[at..].starts_with("\\u{");
+        if c.is_control() || is_end && c.is_whitespace() || looks_escaped {
+            out.extend(c.escape_unicode());
         } else {
             out.push(c);
         }
@@ -258,6 +273,21 @@ note   é\\u{1b}[2J
     #[test]
     fn cells_have_a_limit() {
         assert_eq!(printable(&"x".repeat(100)).len(), CELL + 3);
+        for (text, cell) in [
+            ("a\nb", r"a\u{a}b"),
+            (r"a\nb", r"a\nb"),
+            (r"\u{a}", r"\u{5c}u{a}"),
+            ("a ", r"a\u{20}"),
+            (" ", r"\u{20}"),
+            ("a b", "a b"),
+        ] {
+            assert_eq!(printable(text), cell);
+        }
+        let mut table = Table::default();
+        for end in ["a", "b"] {
+            table.row().text("key.name", &("x".repeat(100) + end));
+        }
+        assert!(table.rows[0][0].text != table.rows[1][0].text, "keys are not cut");
         assert_eq!(Table::default().render(screen(0)), "");
     }
 

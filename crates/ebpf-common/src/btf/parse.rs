@@ -76,7 +76,11 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         4 => Kind::Struct { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
         5 => Kind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
         6 => {
-            let variants = reader.list(count, |r| r.variant(flag))?;
+            let mut variants = reader.list(count, |r| r.variant(flag))?;
+            // Their values have 32 bits here: clang before 15 cuts those of larger types, so that names belong to other values.
+            if size_or_type > 4 {
+                variants.clear();
+            }
             Kind::Enum { size: size_or_type, signed: flag, variants }
         }
         7 => Kind::Forward,

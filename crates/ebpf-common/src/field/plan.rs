@@ -5,6 +5,8 @@
 
 use crate::layout::{Layout, Member, Render, Shape};
 
+use std::collections::HashMap;
+
 use super::bits::Bits;
 
 /// The rendering of a value of `size` bytes. `L` is a member's name as a format writes it.
@@ -210,6 +212,13 @@ fn enumeration(layout: &Layout, width: usize) -> Scalar {
     let mut variants: Vec<_> = variants.iter().map(|v| (v.value & mask, v.name.clone())).collect();
     // The sort is stable, so that the first of several names for one value is shown.
     variants.sort_by_key(|(value, _)| *value);
+    // An object may have anything as a name, and a name twice.
+    let mut first: HashMap<String, u64> = HashMap::new();
+    for (value, name) in &mut variants {
+        if !is_name(name) || *first.entry(name.clone()).or_insert(*value) != *value {
+            *name = format!("{name}#{value}");
+        }
+    }
     Scalar::Enum { signed: *signed, variants }
 }
 
@@ -223,6 +232,12 @@ const fn is_int(size: usize) -> bool {
 
 const fn is_text(element: &Layout) -> bool {
     matches!(element.shape, Shape::Char) && element.render.is_none() && element.size == 1
+}
+
+/// Tells whether a text can be taken for nothing but a name: not for a number, for a name with a number, or for an escape.
+pub fn is_name(text: &str) -> bool {
+    let special = |c: char| c == '#' || c == '\\' || c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    !text.contains(special) && text.contains(|c: char| !c.is_ascii_digit() && c != '-')
 }
 
 #[cfg(test)]

@@ -2,22 +2,59 @@
 
 use twinprobe_ebpf_common::Context;
 
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+
+use super::key::KeyPlan;
 use super::sink::ValueSink;
 use super::text;
 use twinprobe_ebpf_common::field::bits::{load, load_bits, load_small, sign_extend};
-use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar};
+use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar, is_name};
 
 /// A walk of plans over bytes, which passes the values to a sink.
 pub struct Decoder<'a> {
     context: &'a Context,
     /// Memory for the text of renderings, kept from row to row.
     scratch: String,
+    /// True while a key is decoded, all bits of which are shown.
+    is_key: bool,
+    /// The interfaces whose names are not enough to tell them from other keys; worked out when the first one is met.
+    alike: OnceCell<HashSet<u32>>,
 }
 
 impl<'a> Decoder<'a> {
     /// Makes a decoder for values of the machine that `context` describes.
     pub const fn new(context: &'a Context) -> Self {
-        Self { context, scratch: String::new() }
+        Self { context, scratch: String::new(), is_key: false, alike: OnceCell::new() }
+    }
+
+    /// Decodes a key so that keys that differ are shown differently.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are fewer bytes than the layout has.
+    pub fn key<S: ValueSink>(&mut self, key: &KeyPlan<S::Label>, bytes: &[u8], sink: &mut S) {
+        self.is_key = true;
+        match &key.plan {
+            plan if !key.padding.is_set(bytes) => self.value(plan, bytes, sink),
+            Plan::Struct(fields) => {
+                sink.begin_struct();
+                self.members(fields, bytes, sink);
+                sink.begin_member(fields.len(), &key.label);
+                self.plain(sink, |out| text::hex(out, &key.padding.bytes(bytes)));
+                sink.end_member(&key.label);
+                sink.end_struct();
+            }
+            _ => self.plain(sink, |out| text::hex(out, bytes)),
+        }
+        self.is_key = false;
+    }
+
+    /// Decodes one part of a key.
+    pub fn key_part<S: ValueSink>(&mut self, part: &Field<S::Label>, key: &[u8], sink: &mut S) {
+        self.is_key = true;
+        self.field(part, &key[part.offset..][..part.size], sink);
+        self.is_key = false;
     }
 
     /// Decodes `bytes`, which have the size of the layout that the plan was made from.
@@ -35,6 +72,9 @@ impl<'a> Decoder<'a> {
                 sink.unsigned((load(&bytes[..*size]) << (128 - 8 * size)).swap_bytes() as u64);
             }
             Plan::Scalar { kind, size } => self.scalar(kind, load(&bytes[..*size]), 8 * *size as u32, sink),
+            Plan::Float { size } if self.is_key && !is_ordinary(&bytes[..*size]) => {
+                self.plain(sink, |out| extraordinary(out, &bytes[..*size]));
+            }
             Plan::Float { size: 4 } => {
                 let value = f32::from_bits(load_small(&bytes[..4]) as u32);
                 sink.float(value.into(), format_args!("{value:?}"));
@@ -44,9 +84,7 @@ impl<'a> Decoder<'a> {
                 sink.float(value, format_args!("{value:?}"));
             }
             Plan::Text { size } => {
-                let text = &bytes[..*size];
-                let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-                sink.text(&String::from_utf8_lossy(&text[..len]));
+                self.text(&bytes[..*size], sink);
             }
             Plan::Blob { size } => self.plain(sink, |out| text::hex(out, &bytes[..*size])),
             Plan::Ipv4 => {
@@ -58,11 +96,7 @@ impl<'a> Decoder<'a> {
             Plan::Mac => self.plain(sink, |out| text::mac(out, &bytes[..6])),
             Plan::Struct(fields) => {
                 sink.begin_struct();
-                for (index, field) in fields.iter().enumerate() {
-                    sink.begin_member(index, &field.label);
-                    self.field(field, &bytes[field.offset..][..field.size], sink);
-                    sink.end_member(&field.label);
-                }
+                self.members(fields, bytes, sink);
                 sink.end_struct();
             }
             Plan::Array { element, stride, len } => {
@@ -73,6 +107,31 @@ impl<'a> Decoder<'a> {
                     sink.end_item();
                 }
                 sink.end_array();
+            }
+        }
+    }
+
+    fn members<S: ValueSink>(&mut self, fields: &[Field<S::Label>], bytes: &[u8], sink: &mut S) {
+        for (index, field) in fields.iter().enumerate() {
+            sink.begin_member(index, &field.label);
+            self.field(field, &bytes[field.offset..][..field.size], sink);
+            sink.end_member(&field.label);
+        }
+    }
+
+    /// Decodes text up to the first NUL, or all of it if it is a key with something behind that.
+    fn text<S: ValueSink>(&mut self, bytes: &[u8], sink: &mut S) {
+        let end = match self.is_key {
+            true => bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1),
+            false => bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()),
+        };
+        let text = &bytes[..end];
+        match std::str::from_utf8(text) {
+            Ok(text) if !text.contains(['\0', '\\']) => sink.text(text),
+            _ => {
+                self.scratch.clear();
+                text::escaped(&mut self.scratch, text);
+                sink.text(&self.scratch);
             }
         }
     }
@@ -101,7 +160,7 @@ impl<'a> Decoder<'a> {
     fn scalar<S: ValueSink>(&mut self, kind: &Scalar, value: u128, width: u32, sink: &mut S) {
         let (small, signed) = (value as u64, sign_extend(value, width) as i64);
         match kind {
-            Scalar::Bool => sink.boolean(value != 0),
+            Scalar::Bool if !self.is_key || value <= 1 => sink.boolean(value != 0),
             Scalar::Enum { signed: is_signed, variants } => {
                 let index = variants.partition_point(|(variant, _)| *variant < small);
                 match variants.get(index) {
@@ -115,7 +174,7 @@ impl<'a> Decoder<'a> {
                 let time = self.context.boot_time_ns.checked_add(value.cast_signed());
                 match time {
                     Some(time) if text::time(&mut self.scratch, time) => sink.plain(self.scratch.as_bytes()),
-                    _ => sink.unsigned(small),
+                    _ => self.unsigned(value, width, sink),
                 }
             }
             Scalar::Time => {
@@ -128,25 +187,76 @@ impl<'a> Decoder<'a> {
             }
             Scalar::Ifindex => {
                 let index = u32::try_from(value).ok();
-                match index.and_then(|index| self.context.interfaces.get(&index)) {
-                    Some(name) => sink.text(name),
-                    None => sink.unsigned(small),
+                let name = index.and_then(|index| Some((index, self.context.interfaces.get(&index)?)));
+                match name {
+                    Some((index, name)) if self.is_key && self.is_alike(index) => {
+                        sink.text(&format!("{name}#{index}"));
+                    }
+                    Some((_, name)) => sink.text(name),
+                    None => self.unsigned(value, width, sink),
                 }
             }
-            Scalar::Unsigned | Scalar::Swapped if width <= 64 => sink.unsigned(small),
             Scalar::Signed if width <= 64 => sink.signed(signed),
-            Scalar::Hex | Scalar::Unsigned | Scalar::Signed | Scalar::Swapped => {
-                let bytes = value.to_be_bytes();
-                let used = &bytes[bytes.len() - width.div_ceil(8) as usize..];
-                self.plain(sink, |out| text::hex(out, used));
+            Scalar::Bool | Scalar::Unsigned | Scalar::Signed | Scalar::Swapped => {
+                self.unsigned(value, width, sink);
             }
+            Scalar::Hex => self.number_in_hex(value, width, sink),
         }
+    }
+
+    /// Passes a number of any width to the sink.
+    fn unsigned<S: ValueSink>(&mut self, value: u128, width: u32, sink: &mut S) {
+        if width <= 64 { sink.unsigned(value as u64) } else { self.number_in_hex(value, width, sink) }
+    }
+
+    fn number_in_hex<S: ValueSink>(&mut self, value: u128, width: u32, sink: &mut S) {
+        let bytes = value.to_be_bytes();
+        let used = &bytes[bytes.len() - width.div_ceil(8) as usize..];
+        self.plain(sink, |out| text::hex(out, used));
+    }
+
+    /// Tells whether the name of an interface is that of another one, too, or could be taken for a number or an escape.
+    fn is_alike(&self, index: u32) -> bool {
+        let alike = self.alike.get_or_init(|| {
+            let mut counts: HashMap<&str, u32> = HashMap::new();
+            self.context.interfaces.values().for_each(|name| *counts.entry(name).or_default() += 1);
+            let alike = self.context.interfaces.iter();
+            alike
+                .filter(|(_, name)| counts[&***name] > 1 || !is_name(name))
+                .map(|(index, _)| *index)
+                .collect()
+        });
+        alike.contains(&index)
     }
 
     fn plain<S: ValueSink>(&mut self, sink: &mut S, render: impl FnOnce(&mut String)) {
         self.scratch.clear();
         render(&mut self.scratch);
         sink.plain(self.scratch.as_bytes());
+    }
+}
+
+fn widened(float: &[u8]) -> f64 {
+    let bits = load_small(float);
+    if float.len() == 4 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits) }
+}
+
+/// Tells whether a float is a number that all readers of JSON tell from all others.
+fn is_ordinary(float: &[u8]) -> bool {
+    let value = widened(float);
+    value.is_finite() && !(value == 0.0 && value.is_sign_negative())
+}
+
+/// Appends the name of a number that JSON does not have, of a NaN with its bits.
+fn extraordinary(out: &mut String, float: &[u8]) {
+    match widened(float) {
+        f64::INFINITY => out.push_str("Infinity"),
+        f64::NEG_INFINITY => out.push_str("-Infinity"),
+        value if value.is_nan() => {
+            out.push_str("NaN:");
+            text::hex(out, &load_small(float).to_be_bytes()[8 - float.len()..]);
+        }
+        _ => out.push_str("-0.0"),
     }
 }
 
@@ -175,6 +285,49 @@ mod tests {
         let variants = vec![EnumVariant { name: "OPEN".into(), value: 1 }];
         let state = Layout { size: 1, shape: Shape::Enum { signed: true, variants }, render: None };
         assert_eq!((shown(&state, &[1]), shown(&state, &[0xff])), ("\"OPEN\"".into(), "-1".into()));
+    }
+
+    fn key(layout: &Layout, bytes: &[u8]) -> String {
+        let names = [(2, "eth0"), (3, "eth0"), (4, "5"), (5, "lan"), (6, "a#7")];
+        let interfaces = names.map(|(index, name)| (index, name.to_owned())).into();
+        let (context, mut json) = (Context { boot_time_ns: 1, interfaces }, Json::default());
+        Decoder::new(&context).key(&KeyPlan::new(layout, Json::label), bytes, &mut json);
+        String::from_utf8(json.buffer().clone()).expect("UTF-8")
+    }
+
+    #[test]
+    fn keys_show_what_values_leave_out() {
+        let shaped = |size, shape| Layout { size, shape, render: None };
+        let text = |len| Shape::Array { element: Box::new(shaped(1, Shape::Char)), len };
+        assert_eq!(key(&shaped(4, text(4)), b"a\0b\0"), r#""a\\x00b""#);
+        assert_eq!(shown(&shaped(4, text(4)), b"a\0b\0"), r#""a""#);
+        assert_eq!(key(&shaped(4, text(4)), b"a\xff\0\0"), r#""a\\xff""#);
+        assert_eq!(
+            (key(&shaped(1, Shape::Bool), &[1]), key(&shaped(1, Shape::Bool), &[2])),
+            ("true".into(), "2".into())
+        );
+        for (float, expected) in [
+            (0.5_f32, "0.5"),
+            (-0.0, "\"-0.0\""),
+            (f32::NEG_INFINITY, "\"-Infinity\""),
+            (f32::from_bits(0x7fc0_0001), "\"NaN:0x7fc00001\""),
+        ] {
+            assert_eq!(key(&shaped(4, Shape::Float), &float.to_le_bytes()), expected);
+        }
+        let index = Layout { render: Some(Render::Ifindex), ..Layout::unsigned(4) };
+        let names = [2, 3, 4, 5, 6, 7].map(|number: u8| key(&index, &[number, 0, 0, 0]));
+        assert_eq!(names, ["\"eth0#2\"", "\"eth0#3\"", "\"5#4\"", "\"lan\"", "\"a#7#6\"", "7"]);
+        let member = twinprobe_ebpf_common::Member {
+            name: "a".into(),
+            bit_offset: 0,
+            bitfield: None,
+            layout: Layout::unsigned(1),
+        };
+        let padded = shaped(4, Shape::Struct(vec![member]));
+        assert_eq!(key(&padded, &[7, 0, 0, 0]), r#"{"a":7}"#);
+        assert_eq!(key(&padded, &[7, 0, 9, 0]), r#"{"a":7,"padding":"0x000900"}"#);
+        let list = shaped(8, Shape::Array { element: Box::new(padded), len: 2 });
+        assert_eq!(key(&list, &[7, 0, 0, 0, 8, 0, 0, 1]), "\"0x0700000008000001\"");
     }
 
     #[test]

@@ -3,5 +3,6 @@
 
 pub mod decoder;
 pub mod fit;
+pub mod key;
 pub mod sink;
 pub mod text;

@@ -68,6 +68,35 @@ pub fn hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// Appends text in which bytes that are no UTF-8, and NULs, stand as `\xff`. A backslash that would look as if it began such
+/// an escape is escaped, too, so that different bytes are different texts.
+pub fn escaped(out: &mut String, bytes: &[u8]) {
+    let mut rest = bytes;
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\0' => escape(out, 0),
+                '\\' if looks_escaped(rest) => escape(out, b'\\'),
+                c => out.push(c),
+            }
+            rest = &rest[c.len_utf8()..];
+        }
+        chunk.invalid().iter().for_each(|&byte| escape(out, byte));
+        rest = &rest[chunk.invalid().len()..];
+    }
+}
+
+/// Tells whether bytes begin like an escape.
+fn looks_escaped(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+}
+
+/// Appends a byte as `\xff`.
+pub fn escape(out: &mut String, byte: u8) {
+    out.push_str("\\x");
+    out.extend([byte >> 4, byte & 15].map(|half| char::from(digit(half))));
+}
+
 const fn digit(value: u8) -> u8 {
     value + b'0' + if value > 9 { b'a' - b'0' - 10 } else { 0 }
 }
@@ -121,6 +150,23 @@ mod tests {
     fn rfc3339(unix_ns: i128) -> Option<String> {
         let mut out = String::new();
         time(&mut out, unix_ns).then_some(out)
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_escaped() {
+        for (bytes, text) in [
+            (&b"caf\xc3\xa9"[..], "caf\u{e9}"),
+            (b"a\xffb", "a\\xffb"),
+            (b"a\\xffb", "a\\x5cxffb"),
+            (b"C:\\x\\\xff", "C:\\x\\\\xff"),
+            (b"a\0b", "a\\x00b"),
+            (b"\xed\xa0\x80", "\\xed\\xa0\\x80"),
+            ("\u{fffd}".as_bytes(), "\u{fffd}"),
+        ] {
+            let mut out = String::new();
+            escaped(&mut out, bytes);
+            assert_eq!(out, text);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use twinprobe_ebpf_common::{Context, Format, Head};
 use super::encoder::DocumentEncoder;
 use super::json::Json;
 use super::openmetrics::collector::Collector;
+use super::plain::PlainDocument;
 use super::tree::Tree;
 use super::xml::Xml;
 
@@ -21,6 +22,7 @@ pub fn document_encoder(
         Format::Json => Box::new(Tree::<Json>::new(head, context, out)),
         Format::Xml => Box::new(Tree::<Xml>::new(head, context, out)),
         Format::OpenMetrics => Box::new(Collector::new(head, context)),
+        Format::Prometheus => Box::new(PlainDocument::new(Collector::new(head, context))),
     }
 }
 

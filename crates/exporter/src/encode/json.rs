@@ -226,6 +226,9 @@ impl DocumentSink for Json {
         if metric.dropped > 0 {
             self.number("dropped_entries", metric.dropped);
         }
+        if metric.is_histogram() {
+            self.push(",\"histogram\":true");
+        }
         self.push(",\"entries\":[");
     }
 

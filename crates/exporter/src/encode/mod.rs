@@ -6,6 +6,7 @@ pub mod event;
 pub mod fragment;
 pub mod json;
 pub mod openmetrics;
+pub mod plain;
 pub mod sink;
 pub mod tree;
 pub mod xml;

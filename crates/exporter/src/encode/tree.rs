@@ -9,6 +9,7 @@ use super::encoder::DocumentEncoder;
 use super::sink::DocumentSink;
 use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;
+use crate::decode::key::KeyPlan;
 use crate::metric::Metric;
 use twinprobe_ebpf_common::field::plan::Plan;
 
@@ -27,7 +28,7 @@ pub struct Tree<S: DocumentSink> {
 /// The plans by which the format `S` decodes the rows of a map.
 struct Tables<S: DocumentSink> {
     /// The plan of the keys; `None` if the map has no keys.
-    key: Option<Plan<S::Label>>,
+    key: Option<KeyPlan<S::Label>>,
     value: Plan<S::Label>,
     /// The same for the inner maps of a map of maps.
     inner: Option<Arc<Self>>,
@@ -36,7 +37,7 @@ struct Tables<S: DocumentSink> {
 impl<S: DocumentSink> Tables<S> {
     /// `folded` is the layout of the values that are shown in place of those of each CPU.
     fn new(layout: &TableLayout, folded: Option<&Folded>) -> Self {
-        let key = layout.kind.has_keys().then(|| Plan::new(&layout.key, S::label));
+        let key = layout.kind.has_keys().then(|| KeyPlan::new(&layout.key, S::label));
         let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner, folded)));
         let folded = folded.filter(|_| layout.kind.is_percpu());
         let value = folded.map_or(&layout.value, |folded| &folded.value);
@@ -159,7 +160,7 @@ impl<S: DocumentSink> Current<S> {
         self.rows += 1;
         if let Some(plan) = &tables.key {
             sink.begin_key();
-            decoder.value(plan, key, sink);
+            decoder.key(plan, key, sink);
             sink.end_key();
         }
         sink.begin_value();

@@ -11,6 +11,7 @@ use twinprobe_ebpf_common::{Head, Origin};
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
+use crate::decode::text::escape;
 use crate::metric::{Fill, Metric};
 
 /// Appends a document in XML to its buffer.
@@ -68,11 +69,23 @@ fn element<'n, 'a>(
     element
 }
 
-/// Replaces the characters that XML 1.0 can't write, not even escaped: most control characters.
+/// Escapes the characters that XML 1.0 can't write, not even as references (most control characters), and carriage returns,
+/// which parsers turn into line feeds. They are written as the bytes of texts that are no UTF-8 are.
 fn legal(text: &str) -> Cow<'_, str> {
-    let illegal =
-        |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}');
-    if text.contains(illegal) { text.replace(illegal, "\u{fffd}").into() } else { text.into() }
+    let illegal = |c: char| matches!(c, '\0'..='\x08' | '\x0b'..='\x1f' | '\u{fffe}' | '\u{ffff}');
+    if !text.contains(illegal) {
+        return text.into();
+    }
+    let mut legal = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            c if illegal(c) => {
+                c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| escape(&mut legal, byte));
+            }
+            c => legal.push(c),
+        }
+    }
+    legal.into()
 }
 
 impl ValueSink for Xml {
@@ -204,7 +217,9 @@ impl DocumentSink for Xml {
         let sample = sample.as_deref().map(|sample| ("sample", sample));
         let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
         let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
-        self.begin("metric", attributes.into_iter().chain(agg).chain(sample).chain(dropped));
+        let histogram = metric.is_histogram().then_some(("histogram", "true"));
+        let attributes = attributes.into_iter().chain(agg).chain(sample).chain(dropped).chain(histogram);
+        self.begin("metric", attributes);
     }
 
     fn end_metric(&mut self, metric: &Metric, rows: u64) {
@@ -277,6 +292,6 @@ mod tests {
         let mut xml = Xml::default();
         xml.text("<a>&\0\t");
         xml.float(f64::NEG_INFINITY, format_args!("-inf"));
-        assert_eq!(String::from_utf8(xml.buffer().clone()).expect("UTF-8"), "&lt;a&gt;&amp;\u{fffd}\t-INF");
+        assert_eq!(String::from_utf8(xml.buffer().clone()).expect("UTF-8"), "&lt;a&gt;&amp;\\x00\t-INF");
     }
 }

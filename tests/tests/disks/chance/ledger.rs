@@ -63,6 +63,8 @@ pub struct Ledger {
     cursors: BTreeMap<&'static str, u64>,
     /// The number of lost windows that `acknowledged` hides; `None` if it is not known.
     lost: Option<u64>,
+    /// True if a probe of the name has named no collectors: what went meanwhile is not lost.
+    is_free: bool,
 }
 
 impl Ledger {
@@ -80,6 +82,7 @@ impl Ledger {
             perhaps_acknowledged: 0,
             cursors: BTreeMap::new(),
             lost: None,
+            is_free: false,
         }
     }
 
@@ -99,6 +102,7 @@ impl Ledger {
             // The windows that a lease has left stay, and the successor goes on with their numbers.
             (self.total, self.open, self.may_begin_anew) = (Some(0), (0, 0), false);
         }
+        self.is_free |= kind.collectors.is_empty();
         self.cursors.clear();
         self.instance = Some(Instance { id, kind });
         Ok(())
@@ -342,7 +346,8 @@ impl Ledger {
         let (name, seqs) = (self.name, list.seqs());
         let last = seqs.last().copied().unwrap_or(self.newest.max(self.acknowledged));
         let missing = (last - self.acknowledged.min(last)).saturating_sub(seqs.len() as u64);
-        let is_exact = self.instance.as_ref().is_some_and(|instance| instance.kind.retain.is_some());
+        let is_exact =
+            !self.is_free && self.instance.as_ref().is_some_and(|instance| instance.kind.retain.is_some());
         if self.perhaps_acknowledged > self.acknowledged || !is_exact {
             // Windows that were acknowledged after all, or taken by a client, are missing and not lost.
             let hidden = self.lost.unwrap_or(list.lost);

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
 use twinprobe_ebpf_common::Format;
-use twinprobe_exporter::PageEncoder;
+use twinprobe_exporter::{PageEncoder, Plain};
 
 use crate::api::documents::export::Current;
+use crate::api::documents::negotiate::accepted;
 use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::api::error::Problem;
 use crate::api::state::Api;
@@ -22,13 +23,21 @@ use crate::engine::error::Broken;
 use crate::engine::window::kept::Keeper;
 use crate::engine::window::scrape::Scraped;
 
-/// Answers with OpenMetrics whatever `Accept` says: a client that did not list the type still prefers it to an error.
-pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
+/// The formats of a page, the default first.
+const FORMATS: [Format; 2] = [Format::OpenMetrics, Format::Prometheus];
+
+/// Answers with the format that `Accept` prefers.
+pub async fn scrape(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
+    // An impossible format is refused before a window is closed.
+    let format = accepted(&headers, &FORMATS)?.first().copied().unwrap_or(Format::OpenMetrics);
     let probes = api.engine.read_all().await;
     // The daemon's own metrics come after the readings, so that they count the windows that these closed.
     let own = api.engine.own_metrics().await?;
-    let content_type = format!("{}; charset=utf-8", Format::OpenMetrics.media_type());
-    let body = Body::from_stream(ScrapeBody::new(probes, &own, api.engine).into_stream());
+    let content_type = match format {
+        Format::OpenMetrics => format!("{}; charset=utf-8", format.media_type()),
+        other => other.media_type().to_owned(),
+    };
+    let body = Body::from_stream(ScrapeBody::new(format, probes, &own, api.engine).into_stream());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
@@ -36,6 +45,8 @@ pub async fn scrape(State(api): State<Api>) -> Result<Response, Problem> {
 /// dropped before that delivers none of them.
 struct ScrapeBody {
     encoder: PageEncoder,
+    /// The conversion of what the encoder writes, if the page is not OpenMetrics.
+    plain: Option<Plain>,
     keeper: Keeper,
     probes: Vec<Scraped>,
     /// The probe and the metric's place in its document, by the encoder's number of the table.
@@ -50,7 +61,7 @@ struct ScrapeBody {
 }
 
 impl ScrapeBody {
-    fn new(probes: Vec<Scraped>, own: &str, engine: Arc<Engine>) -> Self {
+    fn new(format: Format, probes: Vec<Scraped>, own: &str, engine: Arc<Engine>) -> Self {
         let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
         for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
             encoder.add_probe(&delivery.head(), delivery.skipped_before);
@@ -60,8 +71,11 @@ impl ScrapeBody {
             }
         }
         encoder.begin(own, &mut out);
+        let mut plain = (format == Format::Prometheus).then(Plain::default);
+        plain.iter_mut().for_each(|plain| plain.convert(0, &mut out));
         Self {
             encoder,
+            plain,
             keeper: Keeper::new(engine),
             probes,
             tables,
@@ -87,7 +101,9 @@ impl ScrapeBody {
             return None;
         }
         while self.out.len() < CHUNK && !self.complete {
+            let start = self.out.len();
             self.write().await;
+            self.plain.iter_mut().for_each(|plain| plain.convert(start, &mut self.out));
         }
         Some(self.sent.take(&mut self.out))
     }

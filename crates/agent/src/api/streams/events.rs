@@ -62,8 +62,7 @@ fn by_accept(accept: &str) -> Option<Framing> {
         return Some(Framing::Ndjson);
     }
     let ranges = negotiate::parse(accept);
-    let anything = negotiate::quality(&ranges, "*/*").unwrap_or(0.0);
-    let quality = |media_type| negotiate::quality(&ranges, media_type).unwrap_or(anything);
+    let quality = |media_type| negotiate::quality(&ranges, media_type);
     match (quality(NDJSON), quality(SSE)) {
         (lines, sse) if lines > 0.0 && lines >= sse => Some(Framing::Ndjson),
         (_, sse) if sse > 0.0 => Some(Framing::Sse),

@@ -24,6 +24,7 @@ use crate::engine::deploy::trials::Trials;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
+use crate::engine::probe::clashes::clashes;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::limits::ledger::Ledger;
@@ -280,6 +281,11 @@ fn load_all(
         return Err(merge(refused).into());
     }
     let metrics = readers(config, &directions)?;
+    let clashes = clashes(config, &metrics);
+    // What an earlier version has accepted goes on.
+    if first && !clashes.is_empty() {
+        return Err(Rejection::from(clashes).into());
+    }
     Ok(LoadedProbe { first, directions, clocks, metrics, parsed, objects, warnings, cost, share })
 }
 

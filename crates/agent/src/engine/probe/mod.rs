@@ -1,5 +1,6 @@
 //! One probe: its configuration, its running programs, and its metrics.
 
+pub mod clashes;
 pub mod completeness;
 pub mod group;
 pub mod lease;

@@ -101,6 +101,9 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
     let why = match missing {
         Missing::Never => "has not been closed",
         Missing::Acknowledged => "has been acknowledged",
+        Missing::Outlived => {
+            "is not retained any more: there were more, or larger ones, than retain, retain_bytes and --retain-bytes allow"
+        }
         Missing::Lost => {
             "was lost: more were to be retained than the configuration or the daemon allows, or it was damaged"
         }

@@ -88,7 +88,6 @@ fn facts(probe: &Probe) -> ProbeFacts {
         samples: directions.into_iter().filter_map(sample).collect(),
         running: probe.events.is_some(),
         windows: probe.windows.statistics(),
-        lost_windows: probe.windows.lost_to_collectors(),
         sums,
         cost: probe.cost_status(),
         events: probe.events.as_ref().map(ProbeEvents::status).unwrap_or_default(),

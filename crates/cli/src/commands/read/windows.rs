@@ -37,7 +37,7 @@ pub struct Windows {
     collector: Option<String>,
     /// Format of the output; a list is a table, json or yaml
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "ack")]
-    #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document")])]
+    #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document"), ("prometheus", "document")])]
     output: OutputFormat,
 }
 

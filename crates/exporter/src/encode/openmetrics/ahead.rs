@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use twinprobe_ebpf_common::RawTable;
 
-use super::family::Family;
+use super::names::family::Family;
 use super::series::{Count, Series};
 
 /// The size in bytes of the samples that wait for their turn.

@@ -2,6 +2,7 @@
 
 use twinprobe_ebpf_common::RawTable;
 
+use super::names::units::Scale;
 use super::series::Series;
 use super::text::{bound, integer};
 use twinprobe_ebpf_common::field::leaf::Leaf;
@@ -37,12 +38,13 @@ impl Histogram {
     }
 
     /// Appends the buckets, whose counts are cumulative.
-    pub fn write(&self, name: &str, series: &Series, out: &mut Vec<u8>) {
+    pub fn write(&self, name: &str, series: &Series, scale: Scale, out: &mut Vec<u8>) {
         for (cpu, slots) in self.cpus.iter().enumerate() {
             let mut count = 0_u128;
             for (index, slot) in slots.iter().enumerate().take(self.last + 1) {
                 count = count.saturating_add(*slot);
-                bucket(name, series, cpu, out, count, |out| bound(out, 2_f64.powi(index as i32 + 1) - 1.0));
+                let le = scale.of_bound(2_f64.powi(index as i32 + 1) - 1.0);
+                bucket(name, series, cpu, out, count, |out| bound(out, le));
             }
             bucket(name, series, cpu, out, count, |out| out.extend_from_slice(b"+Inf"));
         }
@@ -97,7 +99,7 @@ mod tests {
             let (mut histogram, mut out) = (Histogram::default(), Vec::new());
             let leaf = &series.samples.values[0].leaf;
             parts.iter().for_each(|rows| histogram.add(&series, leaf, rows));
-            histogram.write("m", &series, &mut out);
+            histogram.write("m", &series, Scale::Decimal(0), &mut out);
             String::from_utf8(out)
                 .expect("UTF-8")
                 .replace("m_bucket{probe=\"p\",direction=\"ingress\",le=", "")

@@ -1,4 +1,4 @@
-//! OpenMetrics 1.0: numbers become samples, keys become labels.
+//! OpenMetrics 1.0, and the text format of Prometheus that is made from it (see `plain.rs`): numbers become samples, keys become labels.
 //!
 //! - A value that is a number is one family, named after its metric; each number of a struct has a family of its own,
 //!   named `metric_member`. Booleans are 0 and 1, enums their number, times and flags the number they are stored as.
@@ -6,29 +6,31 @@
 //! - Labels are `probe`, `direction`, those of the probe's configuration, the parts of the key (`key` if it has no
 //!   parts), `cpu` where values are not aggregated, and `index`, `index1`, ... for arrays. A part of the key that has
 //!   one of these names is prefixed with `key_`.
+//! - Names that say nanoseconds, milliseconds, kilobytes and the like say seconds and bytes, and numbers are converted:
+//!   [`names::units`]. Times are seconds since 1970, in families called `NAME_timestamp_seconds`.
 //! - A metric that is reset with each window is a gauge. Numbers without a sign whose windows add up by `sum` are counters,
 //!   and get the ending `_total` if they lack it; by another rule they are gauges. A live number is a counter if its name
 //!   ends in `_total`, else a gauge. Only windows of versions that did not store the rule are `unknown`.
 //! - The one part of a key that is an interface is called `interface`. `key_label` names a key without parts. Of more
 //!   entries than `max_series` the largest are written, and the sums of all others as one whose key is `other`.
 //! - An array tagged `histogram` is written as a histogram: slot `i` counts the values whose highest bit is `i`, hence
-//!   up to `le = 2^(i+1) - 1`. Its buckets come without `_count` and `_sum`: the sum is not known, and the
+//!   up to `le = 2^(i+1) - 1`, in base units. Its buckets come without `_count` and `_sum`: the sum is not known, and the
 //!   specification wants both or none.
 //! - A map of maps is written as the entries of its inner maps, whose labels are the parts of the outer key, then those
 //!   of the inner key, named `inner` or `inner_part`.
 //! - Families of the same name, of several probes or of both directions, are merged. The merged family is `unknown` if
-//!   the types differ, and has the first help that is not empty. Two tables of one probe and direction can't share a
-//!   name: the second one is left out and counted, and so are families with the name of one of the daemon's own.
-//! - Rows whose labels are equal (of keys that differ in padding, say) can't be told apart: all but the first
-//!   are left out and counted. Labels are remembered only if rows can have equal ones: [`rows::distinct`] decides by the type
-//!   of the key, and for large tables by a walk that looks whether padding is ever used.
+//!   the types differ, and has the first help that is not empty. Two tables of one probe that need one name are refused when the
+//!   probe is put ([`names::collisions`]). Of probes that earlier versions have stored, and of families with the name of one of
+//!   the daemon's own, the second one is left out and counted.
+//! - Keys that differ have labels that differ, whatever their bytes: what a value leaves out of its text (bytes behind a NUL,
+//!   payloads of NaNs) is escaped, and padding that is not zero is the label `padding`. See `decode/key.rs`.
 
 pub mod ahead;
 pub mod collector;
-pub mod family;
 pub mod fill;
 pub mod histogram;
 pub mod info;
+pub mod names;
 pub mod page_encoder;
 pub mod rows;
 pub mod samples;

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Temporality};
+use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
 
 use super::ahead::{self, Ahead, Beside};
-use super::family::{Family, families, reserved};
 use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
-use super::rows::distinct::{Repeats, Seen};
+use super::names::family::{Family, families, reserved};
+use super::rows::distinct::Seen;
 use super::rows::largest::{Largest, Ranking};
 use super::series::{Count, Series};
 use super::text::{escaped, integer};
@@ -35,23 +35,12 @@ struct Table {
     account: usize,
     /// The counts of the table's rows; `None` until they have been counted.
     count: Option<Count>,
-    /// The rows that may have the same labels.
-    repeats: Repeats,
     /// The rows that are shown, once they are known, of a table that may have more.
     largest: Option<Largest>,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
     /// The families that the table has a part in and that have not been written.
     left: usize,
-}
-
-impl Table {
-    /// Returns the set of the labels that a walk meets; `None` if they need not be remembered.
-    fn seen(&self) -> Option<Seen> {
-        let same_again = self.series.metric.temporality != Temporality::Live;
-        let none_before = self.count.is_some_and(|count| count.duplicates == 0);
-        (self.repeats == Repeats::Any && !(same_again && none_before)).then(Seen::default)
-    }
 }
 
 /// One walk over the rows of a table.
@@ -62,10 +51,8 @@ struct Walk {
     /// The part of the rows that is written; `None` if they are only counted.
     member: Option<Member>,
     count: Count,
-    /// The labels that the walk has met; `None` if they need not be remembered.
+    /// The keys that the walk has met; `None` if they need not be remembered.
     seen: Option<Seen>,
-    /// True if a row has bits that no label shows; `None` unless the walk looks for them.
-    hides: Option<bool>,
     /// The largest rows so far; `None` unless the walk looks for them.
     ranking: Option<Ranking>,
     /// The rows that came last, prepared, and the next one to be written; `None` if all are.
@@ -86,9 +73,8 @@ struct Member {
 }
 
 /// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
-/// asked for again for the families that they have a part in (for several at once if they are small), and large ones once
-/// before, if their keys have padding. Of tables that show only their largest rows these are kept, and the tables are asked for
-/// once:
+/// asked for again for the families that they have a part in (for several at once if they are small). Of tables that show
+/// only their largest rows these are kept, and the tables are asked for once:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
@@ -152,9 +138,8 @@ impl PageEncoder {
     pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
         let series = Series::new(&self.probe, &self.labels, direction, metric, context);
         let account = self.accounts.len().saturating_sub(1);
-        let repeats = Repeats::of(&series);
         let (count, largest) = (None, None);
-        self.tables.push(Table { series, account, count, repeats, largest, abandoned: false, left: 0 });
+        self.tables.push(Table { series, account, count, largest, abandoned: false, left: 0 });
         self.tables.len() - 1
     }
 
@@ -188,16 +173,10 @@ impl PageEncoder {
         while let Some(family) = self.families.get(*at) {
             let next = family.members.get(*member).copied();
             if let Some((table, _)) = next
-                && let Table { repeats: Repeats::Unknown(_), abandoned: false, .. } = self.tables[table]
-            {
-                self.walk = Some(Walk { table, hides: Some(false), ..Walk::default() });
-                return Some(table);
-            }
-            if let Some((table, _)) = next
                 && let of @ Table { largest: None, abandoned: false, .. } = &self.tables[table]
                 && of.series.is_limited()
             {
-                let (ranking, seen) = (Some(Ranking::default()), of.seen());
+                let (ranking, seen) = (Some(Ranking::default()), Seen::for_walk(&of.series));
                 self.walk = Some(Walk { table, ranking, seen, ..Walk::default() });
                 return Some(table);
             }
@@ -225,7 +204,7 @@ impl PageEncoder {
             let histogram = family.kind.is_histogram().then(Histogram::default);
             let Table { series, left, count, .. } = &self.tables[table];
             let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
-            let seen = self.tables[table].seen();
+            let seen = Seen::for_walk(series);
             let member = Some(Member { family: *at, value, histogram });
             self.walk = Some(Walk { table, member, seen, beside, ..Walk::default() });
             return Some(table);
@@ -250,19 +229,14 @@ impl PageEncoder {
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         while self.more(out) {}
         let Some(walk) = &mut self.walk else { return };
-        let Table { series, repeats, .. } = &self.tables[walk.table];
-        if let Some(hides) = &mut walk.hides {
-            *hides = *hides || repeats.hides(series, rows);
-            return;
-        }
+        let series = &self.tables[walk.table].series;
         walk.count.entries += rows.len(&series.original.layout);
         let mut rows = series.prepare(Cow::Borrowed(rows));
         walk.count.rows += series.len(&rows);
-        let (distinct, duplicates) = match &mut walk.seen {
-            Some(seen) => seen.distinct(series, rows),
-            None => repeats.distinct(series, rows),
-        };
-        (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
+        if let Some(seen) = &mut walk.seen {
+            let (distinct, duplicates) = seen.distinct(series, rows);
+            (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
+        }
         if let Some(ranking) = &mut walk.ranking {
             return ranking.add(series, &rows);
         }
@@ -291,21 +265,17 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(Walk { table, member, mut count, hides, ranking, beside, .. }) = self.walk.take() else {
-            return;
-        };
+        let Some(Walk { table, member, mut count, ranking, beside, .. }) = self.walk.take() else { return };
         self.ahead.keep(beside);
         let table = &mut self.tables[table];
-        if let Some(hides) = hides {
-            return table.repeats.settle(hides);
-        }
         if let Some(ranking) = ranking {
             let largest = ranking.finish(&table.series);
             count.surplus = largest.others();
             table.largest = Some(largest);
         }
-        if let Some(Member { family, histogram: Some(histogram), .. }) = member {
-            histogram.write(&self.families[family].name, &table.series, out);
+        if let Some(Member { family, value, histogram: Some(histogram) }) = member {
+            let scale = table.series.samples.values[value].scale;
+            histogram.write(&self.families[family].name, &table.series, scale, out);
         }
         table.count.get_or_insert(count);
     }

@@ -1,9 +1,11 @@
 //! The labels and samples of a metric: the parts of its keys that become labels, and the parts of its values that
 //! become samples.
 
-use twinprobe_ebpf_common::{Layout, MapFamily, MergeRule, MergeRules, Render};
+use twinprobe_ebpf_common::{Layout, MapFamily, MergeRule, MergeRules};
 
+use super::names::units::{Scale, as_timestamp, in_base_units};
 use super::text::{label_name, metric_name, push_name};
+use crate::decode::key::Padding;
 use crate::encode::fragment::Fragment;
 use crate::metric::Metric;
 use twinprobe_ebpf_common::field::bits::Bits;
@@ -27,6 +29,8 @@ pub struct Samples {
     pub keys: Vec<Field<String>>,
     /// The starts of these labels, ready to be written.
     pub starts: Vec<Fragment>,
+    /// The bits of the key that none of the labels shows, and the start of the label that does where they are set.
+    pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// gone once they were read.
     pub values: Vec<Value>,
@@ -43,12 +47,14 @@ pub struct Samples {
 /// The samples that the values of one metric have in one family.
 #[derive(Debug)]
 pub struct Value {
-    /// The name of the family.
+    /// The name of the family, in base units.
     pub family: String,
+    /// The factor of the numbers to the base unit.
+    pub scale: Scale,
+    /// The path of the field in the value, as rules of `merge` name it; empty for a value without fields.
+    pub field: String,
     /// True if the numbers can be those of a counter: neither negative nor mere names.
     pub counts: bool,
-    /// The path of the number in the value, as rules of `merge` name it.
-    pub field: String,
     /// The rule by which windows add up, if they do and if it is known.
     pub merge: Option<MergeRule>,
     /// The rule by which rows add up that have no samples of their own.
@@ -86,8 +92,17 @@ impl Samples {
     pub fn new<'a>(metric: &Metric, value: &Layout, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
         let (keys, starts, values) = Default::default();
-        let mut samples =
-            Self { keys, starts, values, unfit: 0, is_histogram: false, max_rows: usize::MAX, by: 0 };
+        let padding = (Padding::of_parts::<String>(0, &[]), String::new());
+        let mut samples = Self {
+            keys,
+            starts,
+            padding,
+            values,
+            unfit: 0,
+            is_histogram: false,
+            max_rows: usize::MAX,
+            by: 0,
+        };
         let plan = Plan::new(value, str::to_owned);
         let (path, field, arrays) = (metric_name(&metric.name), String::new(), Vec::new());
         let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
@@ -97,10 +112,7 @@ impl Samples {
             samples.values.clear();
             return samples;
         }
-        samples.is_histogram = value.render == Some(Render::Histogram)
-            && layout.kind.family() == MapFamily::Array
-            && layout.key.size == 4
-            && matches!(plan, Plan::Scalar { kind: Scalar::Unsigned | Scalar::Swapped, .. });
+        samples.is_histogram = metric.is_histogram();
         if !samples.is_histogram {
             let limit = metric.series.max_series.map(usize::try_from);
             samples.max_rows = limit.and_then(Result::ok).unwrap_or(usize::MAX);
@@ -119,10 +131,12 @@ impl Samples {
             if metric.series.key_label.is_none() {
                 name_interface(keys);
             }
-            for key in keys {
+            let padding = Padding::of_parts(size, keys);
+            for key in &mut *keys {
                 key.label = format!(",{}=\"", unique(&key.label, &mut taken));
                 samples.starts.push(Fragment::new(key.label.as_bytes()));
             }
+            samples.padding = (padding, format!(",{}=\"", unique("padding", &mut taken)));
         }
         samples
     }
@@ -202,12 +216,17 @@ impl Walk<'_> {
                 let leaf = Leaf { kind: LeafKind::of(kind), tag: (), offset, size, bits };
                 let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), !self.arrays.is_empty());
                 let counts = meaning == Meaning::Quantity && matches!(kind, Scalar::Unsigned);
-                self.leaf(leaf, counts, meaning);
+                let time = match kind {
+                    Scalar::Ktime => Some(Scale::SinceBoot),
+                    Scalar::Time => Some(Scale::NANO),
+                    _ => None,
+                };
+                self.leaf(leaf, counts, meaning, time);
             }
             Plan::Float { .. } => {
                 let leaf = Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None };
                 let meaning = Meaning::of(None, &self.field, leaf.width(), !self.arrays.is_empty());
-                self.leaf(leaf, false, meaning);
+                self.leaf(leaf, false, meaning, None);
             }
             Plan::Struct(fields) => {
                 for field in fields {
@@ -234,15 +253,19 @@ impl Walk<'_> {
         }
     }
 
-    fn leaf(&mut self, leaf: Leaf<()>, counts: bool, meaning: Meaning) {
+    fn leaf(&mut self, leaf: Leaf<()>, counts: bool, meaning: Meaning, time: Option<Scale>) {
         if self.path.len() > MAX_NAME_LEN {
             return self.unfit();
         }
-        let (family, arrays) = (self.path.clone(), self.arrays.clone());
+        let (family, scale) = match time {
+            Some(scale) => (as_timestamp(&self.path), scale),
+            None => in_base_units(&self.path),
+        };
+        let (field, arrays) = (self.field.clone(), self.arrays.clone());
         let rules = self.metric.series.merge.as_ref();
         let join = rules.unwrap_or(&MergeRules::default()).join(&self.field, meaning);
-        let (merge, field) = (rules.map(|_| join.rule), self.field.clone());
-        self.samples.values.push(Value { family, counts, field, merge, join, leaf, arrays });
+        let merge = rules.map(|_| join.rule);
+        self.samples.values.push(Value { family, scale, field, counts, merge, join, leaf, arrays });
     }
 
     fn unfit(&mut self) {

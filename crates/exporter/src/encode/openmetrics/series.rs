@@ -9,9 +9,10 @@ use twinprobe_ebpf_common::{Context, Direction, RawTable};
 use super::info::label;
 use super::rows::flat::{flat, flatten};
 use super::samples::{Dimension, Samples, Value};
-use super::text::{Labels, escaped, integer, number};
+use super::text::{Labels, escaped, integer};
 use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;
+use crate::decode::text::hex;
 use crate::encode::encoder::CHUNK;
 use crate::metric::Metric;
 
@@ -37,7 +38,7 @@ pub struct Series {
 pub struct Count {
     /// All rows, including duplicates.
     pub rows: usize,
-    /// The rows whose labels an earlier row had.
+    /// The rows whose key an earlier row had.
     pub duplicates: usize,
     /// The rows that are more than the metric may have: they have one sample together.
     pub surplus: usize,
@@ -137,8 +138,14 @@ impl Series {
     pub fn key_labels(&self, key: &[u8], decoder: &mut Decoder<'_>, out: &mut Vec<u8>) {
         for (field, start) in self.samples.keys.iter().zip(&self.samples.starts) {
             start.push_to(out);
-            decoder.field(field, &key[field.offset..][..field.size], &mut Labels(out));
+            decoder.key_part(field, key, &mut Labels(out));
             out.push(b'"');
+        }
+        let (padding, start) = &self.samples.padding;
+        if padding.is_set(key) {
+            let mut digits = String::new();
+            hex(&mut digits, &padding.bytes(key));
+            [start.as_str(), &digits, "\""].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
         }
     }
 
@@ -160,7 +167,7 @@ impl Series {
             if is_single {
                 out.extend_from_slice(&start);
                 self.key_labels(self.key(rows, row), &mut decoder, out);
-                end(value, self.value(rows, row), 0, out);
+                end(value, self.value(rows, row), 0, &self.context, out);
             } else {
                 labels.clear();
                 self.key_labels(self.key(rows, row), &mut decoder, &mut labels);
@@ -205,7 +212,7 @@ fn samples(
         let mut sample = |labels: &[u8], base: usize| {
             out.extend_from_slice(start);
             out.extend_from_slice(labels);
-            end(value, bytes, base, out);
+            end(value, bytes, base, &series.context, out);
         };
         each_item(&value.arrays, 0, labels, &mut sample);
         labels.truncate(key);
@@ -213,9 +220,9 @@ fn samples(
 }
 
 /// Ends the labels of a sample and writes its number.
-fn end(value: &Value, bytes: &[u8], base: usize, out: &mut Vec<u8>) {
+fn end(value: &Value, bytes: &[u8], base: usize, context: &Context, out: &mut Vec<u8>) {
     out.extend_from_slice(b"} ");
-    number(out, value.leaf.kind, value.leaf.size, value.leaf.load(bytes, base));
+    value.scale.push(out, (value.leaf.kind, value.leaf.size), value.leaf.load(bytes, base), context);
     out.push(b'\n');
 }
 

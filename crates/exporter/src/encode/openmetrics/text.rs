@@ -70,15 +70,16 @@ pub fn integer(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends the bound of a bucket, in the canonical form of the specification: `7.0`, `1.048575e+06`.
+/// Appends the bound of a bucket, in the canonical form of the specification: `7.0`, `1.048575e+06`, `3e-09`.
 pub fn bound(out: &mut Vec<u8>, bound: f64) {
     // Writing to a Vec does not fail.
-    let _ = if bound < 1e6 {
+    let _ = if (1e-4..1e6).contains(&bound) {
         write!(out, "{bound:?}")
     } else {
         let text = format!("{bound:e}");
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        write!(out, "{mantissa}e+{exponent:0>2}")
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+        write!(out, "{mantissa}e{sign}{exponent:0>2}")
     };
 }
 
@@ -148,7 +149,9 @@ mod tests {
             bound(&mut out, number);
             String::from_utf8(out).expect("ASCII")
         };
-        let bounds = [1.0, 524_287.0, 1_048_575.0, 18_446_744_073_709_551_616.0];
-        assert_eq!(bounds.map(text), ["1.0", "524287.0", "1.048575e+06", "1.8446744073709552e+19"]);
+        let bounds = [1.0, 524_287.0, 1_048_575.0, 18_446_744_073_709_551_616.0, 1.023e-6, 0.004_194_303];
+        let expected =
+            ["1.0", "524287.0", "1.048575e+06", "1.8446744073709552e+19", "1.023e-06", "0.004194303"];
+        assert_eq!(bounds.map(text), expected);
     }
 }

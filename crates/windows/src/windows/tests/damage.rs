@@ -94,7 +94,7 @@ fn a_large_body_that_is_gone_or_damaged_costs_its_window() {
 fn a_damaged_state_is_reported_and_the_windows_say_what_they_can() {
     let directory = directory();
     let windows = open(directory.path());
-    windows.set_limits(Limits { retain: 3, ..Limits::default() });
+    windows.set_limits(Limits { retain: 3, collectors: vec!["a".to_owned()], ..Limits::default() });
     (4..=9).for_each(|seq| drop(commit(&windows, seq, 1)));
     windows.set_taken(8);
     windows.acknowledge(7, None).unwrap();

@@ -16,6 +16,8 @@ pub struct Model {
     /// The newest window, once it is acknowledged.
     pub acked: Option<u64>,
     pub lost: BTreeSet<u64>,
+    /// What went while no collector was named.
+    pub outlived: BTreeSet<u64>,
     pub damaged: u64,
     pub reported: u64,
     pub acknowledged: u64,
@@ -98,7 +100,8 @@ impl Model {
         }
         let kept = self.retained.remove(&oldest).unwrap();
         if !(kept.taken && self.limits.taken_counts) {
-            self.lost.insert(oldest);
+            let gone = if self.limits.collectors.is_empty() { &mut self.outlived } else { &mut self.lost };
+            gone.insert(oldest);
         }
         true
     }
@@ -121,6 +124,7 @@ impl Model {
             _ if self.retained.contains_key(&seq) => Ok(seq),
             _ if seq < self.first || seq > self.last || seq == 0 => Err(Missing::Never),
             _ if self.lost.contains(&seq) => Err(Missing::Lost),
+            _ if self.outlived.contains(&seq) => Err(Missing::Outlived),
             _ => Err(Missing::Acknowledged),
         }
     }

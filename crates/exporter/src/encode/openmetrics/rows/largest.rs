@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::{MergeRule, RawTable};
 use crate::decode::decoder::Decoder;
 use crate::encode::openmetrics::samples::Value;
 use crate::encode::openmetrics::series::{Series, each_item};
-use crate::encode::openmetrics::text::{integer, number};
+use crate::encode::openmetrics::text::integer;
 
 /// The name of a key that stands for all others.
 const OTHER: &str = "other";
@@ -131,7 +131,7 @@ impl Others {
                 out.extend_from_slice(&start);
                 out.extend_from_slice(labels);
                 out.extend_from_slice(b"} ");
-                number(out, of.leaf.kind, of.leaf.size, *total);
+                of.scale.push(out, (of.leaf.kind, of.leaf.size), *total, &series.context);
                 out.push(b'\n');
             });
         }

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use twinprobe_ebpf_common::{MergeRule, Temporality};
 
-use super::samples::Value;
-use super::series::Series;
+use crate::encode::openmetrics::samples::Value;
+use crate::encode::openmetrics::series::Series;
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Family {
     }
 
     /// The names that no other family may have.
-    fn claims(&self) -> impl Iterator<Item = String> {
+    pub fn claims(&self) -> impl Iterator<Item = String> {
         claims(self.base(), self.kind.name())
     }
 }
@@ -84,7 +84,7 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
 
 /// Returns the type of the samples of one value. A sum of numbers that are never negative is a counter; of live numbers
 /// only the name tells whether they count.
-fn kind(series: &Series, value: &Value) -> Kind {
+pub fn kind(series: &Series, value: &Value) -> Kind {
     let (temporality, samples) = (series.metric.temporality, &series.samples);
     let counter = value.counts && is_total(&value.family);
     match (temporality, value.merge) {
@@ -103,7 +103,7 @@ fn is_total(name: &str) -> bool {
 }
 
 /// Returns the name of the samples of this type: that of a counter ends in [`TOTAL`].
-fn sample_name(kind: Kind, value: &Value) -> String {
+pub fn sample_name(kind: Kind, value: &Value) -> String {
     let ending = if kind == Kind::Counter && !is_total(&value.family) { TOTAL } else { "" };
     format!("{}{ending}", value.family)
 }

@@ -1,0 +1,29 @@
+//! The refusal of metrics that can't all be shown: two of them would be one family of OpenMetrics.
+
+use twinprobe_config::ProbeConfig;
+use twinprobe_ebpf_common::finding::Finding;
+use twinprobe_exporter::{Collision, collisions};
+
+use crate::engine::probe::metric::MetricState;
+
+/// Returns what is wrong with the names of a probe's metrics.
+pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
+    let shown: Vec<&MetricState> = metrics.iter().filter(|metric| metric.is_shown()).collect();
+    let described: Vec<_> = shown.iter().map(|state| (state.direction, &state.metric)).collect();
+    let finding = |Collision { name, of }: Collision| {
+        let [(one, one_field), (other, other_field)] = of;
+        let (one, state) = (number(shown[one], &one_field), shown[other]);
+        let other = number(state, &other_field);
+        let message = format!(
+            "in OpenMetrics {other} and {one} need the same name, {name}; rename one of the metrics, or the field"
+        );
+        state.request.finding("name", message)
+    };
+    collisions(&config.labels, &described).into_iter().map(finding).collect()
+}
+
+/// Returns the words for a metric, or for a field of its value, and where the configuration has it.
+fn number(state: &MetricState, field: &str) -> String {
+    let metric = format!("{} ({})", state.request.name, state.request.field);
+    if field.is_empty() { metric } else { format!("the field {field} of {metric}") }
+}

@@ -1,0 +1,183 @@
+//! The probes of a file as one change: all of them are deployed, or none.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use twinprobe_cli::ProbeFile;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_serve::{AuditLog, Principal, Record, Role, Who};
+
+use crate::api::error::Problem;
+use crate::engine::conditions::{Conditions, tag};
+use crate::engine::deploy::cause::Deployed;
+use crate::engine::engine::{Engine, permitted};
+use crate::engine::error::{EngineError, describe};
+
+/// Why a change is not made with `--audit-required`.
+pub const UNRECORDED: &str = "the change can't be recorded in the file of --audit-log";
+
+/// The tags of the probes of a file; `None` of those that there are not.
+pub type Tags = BTreeMap<String, Option<String>>;
+
+/// Why the probes of a file are not deployed.
+#[derive(Debug)]
+pub struct Refused {
+    pub reason: String,
+    /// False if trying again would change probes and change them back.
+    pub again: bool,
+}
+
+/// A file, and where its changes are made and recorded.
+pub struct File<'a> {
+    pub engine: &'a Arc<Engine>,
+    pub audit: Option<&'a Arc<AuditLog>>,
+    pub directory: &'a Path,
+    pub name: &'a str,
+}
+
+/// A record of a change with its outcome.
+type Recorded = (Record, StatusCode);
+
+impl File<'_> {
+    /// Returns the tags that the probes of the file have now.
+    pub fn tags(&self, probes: &[ProbeFile]) -> Tags {
+        let tag = |probe: &ProbeFile| {
+            let present = self.engine.get(&probe.name).ok();
+            (probe.name.clone(), present.map(|probe| tag(probe.stored.revision, &probe.stored.created)))
+        };
+        probes.iter().map(tag).collect()
+    }
+
+    /// Deploys all probes, none of which may have changed since it had its tag, or none. `is_known` tells whether a reason
+    /// has been recorded already.
+    pub async fn deploy(
+        &self,
+        probes: &[ProbeFile],
+        tags: &Tags,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Result<(), Refused> {
+        // A probe alone is deployed or not. Of several, each is loaded before the first one is attached.
+        let mut refused = Vec::new();
+        if probes.len() > 1 {
+            for probe in probes {
+                refused.extend(self.examine(probe).await.err().map(|error| (probe, error)));
+            }
+        }
+        if !refused.is_empty() {
+            let reasons = refused.iter().map(|(probe, error)| format!("{}: {}", probe.name, located(error)));
+            let reason = reasons.collect::<Vec<_>>().join("; ");
+            for (probe, error) in refused.into_iter().filter(|_| !is_known(&reason)) {
+                self.record("PUT", probe).end(Problem::from(error).status());
+            }
+            return Err(Refused { reason, again: true });
+        }
+        let (mut records, mut done) = (Vec::new(), Vec::new());
+        for probe in probes {
+            let before = self.engine.get(&probe.name).ok().map(|probe| probe.stored.revision);
+            let (record, outcome) = self.put(probe, tags[&probe.name].clone()).await;
+            records.push(record);
+            match outcome {
+                Ok(Deployed::Unchanged) => {}
+                Ok(Deployed::Created | Deployed::Replaced) => done.push((probe, before)),
+                Err(reason) => {
+                    let reason = format!("{}: {reason}", probe.name);
+                    let again = done.is_empty();
+                    for (probe, before) in done.into_iter().rev() {
+                        records.push(self.undo(probe, before).await);
+                    }
+                    end(records, again && is_known(&reason));
+                    return Err(Refused { reason, again });
+                }
+            }
+        }
+        end(records, false);
+        Ok(())
+    }
+
+    /// Compiles and loads a probe that does not run as the file has it, and attaches nothing.
+    async fn examine(&self, probe: &ProbeFile) -> Result<(), EngineError> {
+        let by = owner(self.name);
+        let config = permitted(&probe.name, &probe.config, &by)?;
+        if self.engine.get(&probe.name).is_ok_and(|present| present.runs(&config)) {
+            return Ok(());
+        }
+        self.engine.validate(&probe.name, &probe.config, &by).await.map(drop)
+    }
+
+    async fn put(&self, probe: &ProbeFile, tag: Option<String>) -> (Recorded, Result<Deployed, String>) {
+        let name = &probe.name;
+        let mut record = self.record("PUT", probe);
+        record.notes.set(name, &probe.config);
+        if let Err(error) = record.announce() {
+            let status = Problem::unrecorded(&error).status();
+            return ((record, status), Err(format!("{UNRECORDED}: {error}")));
+        }
+        let if_none_match = tag.is_none().then(|| "*".to_owned());
+        let when = Conditions { if_match: tag, if_none_match };
+        match self.engine.put(name, probe.config.clone(), &owner(self.name), None, &when).await {
+            Ok((Deployed::Created, _)) => ((record, StatusCode::CREATED), Ok(Deployed::Created)),
+            Ok((deployed, _)) => ((record, StatusCode::OK), Ok(deployed)),
+            Err(error) => {
+                let reason = located(&error);
+                ((record, Problem::from(error).status()), Err(reason))
+            }
+        }
+    }
+
+    /// Removes a probe that the file has created, or deploys the revision `before` again.
+    async fn undo(&self, probe: &ProbeFile, before: Option<u64>) -> Recorded {
+        let (name, always) = (&probe.name, Conditions::default());
+        let outcome = match before {
+            None => self.engine.delete(name, &always).await.map(|()| StatusCode::NO_CONTENT),
+            Some(_) => {
+                let why = format!("{} is not deployed as a whole", self.name);
+                let back =
+                    self.engine.roll_back(name, before, &owner(self.name), Some(why), &always, |_| {}).await;
+                back.map(|_| StatusCode::OK)
+            }
+        };
+        let record = self.record(if before.is_none() { "DELETE" } else { "POST" }, probe);
+        let status = outcome.unwrap_or_else(|error| {
+            tracing::error!(
+                probe = name,
+                file = self.name,
+                error = describe(&error),
+                "the change of a probe stays"
+            );
+            Problem::from(error).status()
+        });
+        (record, status)
+    }
+
+    /// The record of a change that the file makes, as if a request had asked for it.
+    fn record(&self, method: &str, probe: &ProbeFile) -> Record {
+        let ending = if method == "POST" { "/rollback" } else { "" };
+        let what = format!("{method} /v1/probes/{}{ending}", probe.name);
+        let path = self.directory.join(self.name);
+        Record::of_file(self.audit.cloned(), &owner(self.name), &path, what, &probe.name)
+    }
+}
+
+/// Returns the reason for a refusal, with the field and the line of each mistake.
+fn located(error: &EngineError) -> String {
+    let EngineError::Rejected(Rejection { findings, .. }) = error else { return describe(error) };
+    let finding = |Finding { field, line, message, .. }: &Finding| {
+        let at = field.iter().cloned().chain(line.map(|line| format!("line {line}")));
+        at.chain([message.clone()]).collect::<Vec<_>>().join(": ")
+    };
+    findings.iter().map(finding).collect::<Vec<_>>().join("; ")
+}
+
+/// Writes records, unless an earlier attempt has written the same.
+fn end(records: Vec<Recorded>, is_known: bool) {
+    for (record, status) in records {
+        if is_known { record.forget() } else { record.end(status) }
+    }
+}
+
+/// The sender of what a file deploys.
+pub fn owner(file: &str) -> Principal {
+    Principal { who: Who::File(file.to_owned()), role: Some(Role::Admin) }
+}

@@ -1,0 +1,120 @@
+//! Keys, which are the identity of an entry: two that differ in any bit are shown differently. What a value has no use for is
+//! shown of a key: padding that is not zero, bytes behind a NUL, the payload of a NaN.
+
+use twinprobe_ebpf_common::Layout;
+
+use twinprobe_ebpf_common::field::bits::Bits;
+use twinprobe_ebpf_common::field::plan::{Field, Plan};
+
+/// The name of what a key has beside its members.
+const PADDING: &str = "padding";
+
+/// The rendering of a key.
+#[derive(Clone, Debug)]
+pub struct KeyPlan<L> {
+    pub plan: Plan<L>,
+    pub padding: Padding,
+    /// The name of the padding, which no member has.
+    pub label: L,
+}
+
+impl<L> KeyPlan<L> {
+    /// Compiles the layout of a key.
+    pub fn new(layout: &Layout, label: fn(&str) -> L) -> Self {
+        let names = Plan::new(layout, str::to_owned);
+        let mut name = PADDING.to_owned();
+        while let Plan::Struct(fields) = &names
+            && fields.iter().any(|field| field.label == name)
+        {
+            name.insert(0, '_');
+        }
+        let padding = Padding::new(layout.size, |shown| cover(&names, 0, None, shown));
+        Self { plan: Plan::new(layout, label), padding, label: label(&name) }
+    }
+}
+
+/// The bits of a key that none of its parts shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Padding(Vec<u8>);
+
+impl Padding {
+    fn new(size: usize, cover: impl FnOnce(&mut [u8])) -> Self {
+        let mut shown = vec![0; size];
+        cover(&mut shown);
+        let hidden: Vec<u8> = shown.into_iter().map(|bits: u8| !bits).collect();
+        Self(if hidden.iter().all(|bits| *bits == 0) { Vec::new() } else { hidden })
+    }
+
+    /// The bits of a key of this size that is shown by these parts.
+    pub fn of_parts<L>(size: usize, parts: &[Field<L>]) -> Self {
+        Self::new(size, |shown| {
+            parts.iter().for_each(|part| cover(&part.plan, 8 * part.offset, part.bits, shown));
+        })
+    }
+
+    /// Tells whether one of the bits is set.
+    pub fn is_set(&self, key: &[u8]) -> bool {
+        // Most keys have none: the loop is left to the compiler, which uses vector instructions.
+        key.iter().zip(&self.0).fold(0, |all, (key, bits)| all | key & bits) != 0
+    }
+
+    /// Returns the bytes that have such bits, without their other bits.
+    pub fn bytes(&self, key: &[u8]) -> Vec<u8> {
+        key.iter().zip(&self.0).filter(|(_, bits)| **bits != 0).map(|(key, bits)| key & bits).collect()
+    }
+}
+
+/// Sets the bits that a part shows, from its first bit on.
+fn cover<L>(plan: &Plan<L>, from: usize, bits: Option<Bits>, shown: &mut [u8]) {
+    let (first, width) = match (plan, bits) {
+        (Plan::Struct(fields), _) => {
+            return fields
+                .iter()
+                .for_each(|field| cover(&field.plan, from + 8 * field.offset, field.bits, shown));
+        }
+        (Plan::Array { element, stride, len }, _) => {
+            return (0..*len).for_each(|index| cover(element, from + 8 * index * stride, None, shown));
+        }
+        (_, Some(bits)) => (from + bits.shift as usize, bits.width as usize),
+        (Plan::Scalar { size, .. } | Plan::Float { size } | Plan::Text { size } | Plan::Blob { size }, _) => {
+            (from, 8 * size)
+        }
+        (Plan::Ipv4, _) => (from, 32),
+        (Plan::Ipv6 | Plan::Ip, _) => (from, 128),
+        (Plan::Mac, _) => (from, 48),
+    };
+    for bit in first..first + width {
+        if let Some(byte) = shown.get_mut(bit / 8) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Member, Shape};
+
+    use super::*;
+
+    fn member(bit_offset: usize, bitfield: Option<u8>, layout: Layout) -> Member {
+        Member { name: "padding".into(), bit_offset, bitfield, layout }
+    }
+
+    #[test]
+    fn bits_that_no_member_has_are_padding() {
+        let members = vec![member(0, None, Layout::unsigned(1)), member(19, Some(4), Layout::unsigned(2))];
+        let layout = Layout { size: 4, shape: Shape::Struct(members), render: None };
+        let KeyPlan { padding, label, .. } = KeyPlan::new(&layout, str::to_owned);
+        assert_eq!((&padding, &*label), (&Padding(vec![0, 0xff, 0x87, 0xff]), "_padding"));
+        assert!(padding.is_set(&[0, 0, 1, 0]) && !padding.is_set(&[0xff, 0, 0x78, 0]));
+        assert_eq!(padding.bytes(&[7, 1, 0x7f, 3]), [1, 7, 3]);
+        assert_eq!(KeyPlan::new(&Layout::unsigned(4), str::to_owned).padding, Padding(vec![]));
+    }
+
+    #[test]
+    fn members_of_a_union_cover_each_other() {
+        let members = vec![member(0, None, Layout::unsigned(1)), member(0, None, Layout::opaque(4))];
+        let layout = Layout { size: 4, shape: Shape::Union(members), render: None };
+        assert!(!KeyPlan::new(&layout, str::to_owned).padding.is_set(&[0xff; 4]));
+    }
+}
