@@ -4,6 +4,7 @@
 mod cost;
 mod expected;
 mod listed;
+mod losses;
 mod live;
 mod output;
 mod replay;
