@@ -27,7 +27,7 @@
 
 /* Times take half the room as numbers of 1024 ns, and differences are right for half an hour. */
 #define TICK 10
-#define GAPS 3
+#define GAPS 8
 
 /* Segments are those that carry data, SYN or FIN. */
 struct segments {
@@ -58,8 +58,8 @@ struct gap {
 };
 
 /*
- * What one side of a connection has sent. Only gaps are in the second line of the processor's cache, since memory that is not in
- * the cache costs the most.
+ * What one side of a connection has sent. Without gaps it is one line of the processor's cache, since memory that is not in the
+ * cache costs the most.
  */
 struct stream {
 	__u32 hash;		/* of the flow and the interface; 0 at a free place */
@@ -72,7 +72,7 @@ struct stream {
 	__u32 sent;		/* when the last new data came; 0 once something was sent again */
 	__u32 round_trip;	/* the shortest from here to this side and back; 0: not known */
 	__u32 unused[7];
-	struct gap gaps[GAPS + 1];	/* the last one is never used */
+	struct gap gaps[GAPS];
 };
 
 struct bucket {

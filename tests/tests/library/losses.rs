@@ -72,17 +72,23 @@ fn what_a_short_way_loses_was_sent_again() -> Result<()> {
     let daemon = Daemon::start(near)?;
     let lost = json!({ "verdict": "enforce", "source": loses(), "metrics": [window("lost", "lost")] });
     daemon.put("/v1/probes/lost", &json!({ "interface": "mon0", "ingress": lost })).expect(201);
-    daemon.put("/v1/probes/tcp", &configuration("retransmissions", "tc")?).expect(201);
+    daemon.put("/v1/probes/retransmissions", &configuration("retransmissions", "tc")?).expect(201);
     transfer(far, near)?;
     let document = daemon.get("/v1/probes/lost/metrics").expect(200).json();
     let dropped = document["ingress"]["lost"]["entries"][0]["value"].as_u64().context("drops")?;
-    let segments = &daemon.get("/v1/probes/tcp/metrics").expect(200).json()["ingress"]["tcp"]["entries"][0]["value"];
+    let segments = &daemon.get("/v1/probes/retransmissions/metrics").expect(200).json()["ingress"]["tcp"]["entries"]
+        [0]["value"];
     let field = |name: &str| segments[name].as_u64().with_context(|| format!("{name} in {segments}"));
     let (again, overtaken) = (field("retransmitted_segments_total")?, field("out_of_order_segments_total")?);
     let sent_again = sent_again(far)?;
     // What was dropped is sent again, and may be dropped again, which is not seen here.
     ensure!(dropped > 50, "{dropped} dropped");
-    ensure!((sent_again - dropped.min(sent_again)..=sent_again).contains(&(again + overtaken)), "{sent_again}: {segments}");
+    ensure!(
+        (sent_again - dropped.min(sent_again)..=sent_again).contains(&(again + overtaken)),
+        "{sent_again}: {segments}"
+    );
+    // Where it was slow to answer, the sender sends again what had come.
+    ensure!(field("lost_before_segments_total")? * 10 >= field("gaps_total")? * 9, "{segments}");
     ensure!(overtaken * 20 <= again, "{dropped} were dropped, {sent_again} sent again: {segments}");
     Ok(())
 }

@@ -4,8 +4,8 @@
 mod cost;
 mod expected;
 mod listed;
-mod losses;
 mod live;
+mod losses;
 mod output;
 mod replay;
 mod tshark;
