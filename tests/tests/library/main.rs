@@ -8,4 +8,5 @@ mod live;
 mod losses;
 mod output;
 mod replay;
+mod scans;
 mod tshark;
