@@ -16,17 +16,23 @@
 #define ECHO_REQUEST 8
 #define ECHO_REQUEST_6 128
 
-#define BYTES 32
-#define BITS (BYTES * 8)
-
 /*
- * Linear counting: each port and each address sets one of 256 bits, that of its hash. b set bits stand for about
- * -256 ln(1 - b / 256) different ones.
+ * HyperLogLog with 1024 registers of 4 bits: each port and each address belongs to one of them by its hash, which keeps the
+ * most zeros that any of these hashes begins with, and one. Few are told by the registers without any: linear counting.
  */
+#define REGISTERS 1024
+#define INDEX_BITS 10
+#define HIGHEST 15
+/* Below this many, linear counting is the better one. */
+#define FEW (REGISTERS * 5 / 2)
+/* 0.7213 / (1 + 1.079 / 1024) * 1024 * 1024, which is divided by the sum of all 2^-register; 15 bits behind the point. */
+#define SCALE 24757591939ULL
+
 struct set {
 	__u32 different;	/* estimated */
-	__u32 used;		/* bits that are set */
-	__u8 bits[BYTES] TP_AS(hex);
+	__u32 used;		/* registers with something in them */
+	__u32 less;		/* what the sum of all 2^-register is below 1024; 15 bits behind the point */
+	__u8 registers[REGISTERS / 2] TP_AS(hex);
 };
 
 struct source {
@@ -36,18 +42,46 @@ struct source {
 };
 
 TP_LRU_HASH(sources, tp_ip, struct source, SOURCES);
+/* What a source begins with, which is too large for the stack. */
+TP_ARRAY(blank, struct source, 1);
+
+static __always_inline struct source *source_of(const tp_ip *address)
+{
+	struct source *source = bpf_map_lookup_elem(&sources, address), *nothing;
+
+	if (source)
+		return source;
+	nothing = tp_at_index(blank, 0);
+	if (!nothing)
+		return 0;
+	bpf_map_update_elem(&sources, address, nothing, BPF_NOEXIST);
+	source = bpf_map_lookup_elem(&sources, address);
+	if (!source)
+		tp_lose(sources);
+	return source;
+}
 
 static __always_inline void enter(struct set *set, __u64 hash)
 {
-	__u8 *byte = &set->bits[hash >> 3 & (BYTES - 1)];
-	__u8 bit = 1 << (hash & 7);
+	__u8 *byte = &set->registers[hash >> 1 & (REGISTERS / 2 - 1)];
+	__u32 shift = (hash & 1) * 4, known = *byte >> shift & 15, now, sum;
+	__u64 rest = hash >> INDEX_BITS, many;
 
-	if (*byte & bit)
+	/* The lowest bit that is set is the number of zeros before it; the highest of them is kept. */
+	now = tp_log2(rest & -rest) + 1;
+	if (!rest || now > HIGHEST)
+		now = HIGHEST;
+	if (now <= known)
 		return;
-	*byte |= bit;
-	set->used++;
-	/* 256 ln(2) (8 - log2(256 - b)): logarithms are times 65536, and 11357 is 256 ln(2) times 64. */
-	set->different = (((8 << 16) - tp_log2_fixed(BITS - set->used)) * 11357ULL + (1 << 21)) >> 22;
+	*byte += (now - known) << shift;
+	set->used += !known;
+	set->less += (1U << (HIGHEST - known)) - (1U << (HIGHEST - now));
+	sum = (REGISTERS << HIGHEST) - set->less;
+	many = SCALE / (sum ? sum : 1);
+	/* 1024 ln(2) (10 - log2(1024 - used)): logarithms are times 65536, and 45426 is 1024 ln(2) times 64. */
+	if (set->used < REGISTERS && many <= FEW)
+		many = (((INDEX_BITS << 16) - tp_log2_fixed(REGISTERS - set->used)) * 45426ULL + (1 << 21)) >> 22;
+	set->different = many;
 }
 
 /* Packets that answer begin nothing: those of TCP have ACK or RST, those of UDP come from the lower port. */
@@ -77,7 +111,7 @@ TP_PROBE(watch_sources, packet)
 	if (!begins(packet))
 		return TP_PASS;
 	address = tp_source(packet);
-	source = tp_get(sources, &address);
+	source = source_of(&address);
 	if (!source)
 		return TP_PASS;
 	tp_add(&source->tries, 1);

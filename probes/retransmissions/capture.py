@@ -131,6 +131,19 @@ client.acknowledge(0.02)
 client.send(0.001, "PA", data("f", 500))
 server.acknowledge(0.001)
 
+# Short and long ways: round trips of 0.1 and of 200 ms from here to the client, which a handshake tells. What was lost comes again one and a half
+# round trips later, what was overtaken after a third of one.
+for port, round_trip in [(40008, 0.0001), (40009, 0.2)]:
+    client, server = connection(Side("198.51.100.7", port, 1000, entered), Side("192.0.2.80", 443, 77, left))
+    client.send(0.01, "S")
+    server.acknowledge(0.00002, flags="SA")
+    client.acknowledge(round_trip)
+    for late in [1.5, 0.3, 1.5]:
+        client.send(0.01, "A", data("h"))
+        client.send(0.00001, "A", data("h"), ahead=1000)
+        client.send(round_trip * late, "A", data("h"), back=2000)
+        server.acknowledge(0.00001)
+
 # Sent again together with new data.
 client, server = connection(Side("198.51.100.7", 40007, 1000, entered), Side("192.0.2.80", 443, 77, left))
 client.send(0.01, "A", data("g", 600))

@@ -5,7 +5,8 @@
  *	STREAMS=n	streams (a connection has two) that are followed at most, a power of two; of two streams, the one that
  *			was silent longer makes room (default 4096)
  *	FLOWS=n		flows with retransmissions that are shown at most (default 4096)
- *	REORDERING=n	milliseconds after which what fills a gap was sent again, not overtaken (default 3)
+ *	REORDERING=n	milliseconds after which what fills a gap was sent again, not overtaken, where the round trip is not known
+ *			(default 3)
  */
 #include <twinprobe.h>
 
@@ -26,7 +27,7 @@
 
 /* Times take half the room as numbers of 1024 ns, and differences are right for half an hour. */
 #define TICK 10
-#define GAPS 3
+#define GAPS 8
 
 /* Segments are those that carry data, SYN or FIN. */
 struct segments {
@@ -53,9 +54,13 @@ struct trouble {
 struct gap {
 	__u32 start, end;	/* equal: there is none */
 	__u32 time;		/* when something behind it came */
+	__u32 stamp;		/* the sender's clock in that, 0 if it had none */
 };
 
-/* What one side of a connection has sent. 64 bytes, since memory that is not in the processor's cache costs the most. */
+/*
+ * What one side of a connection has sent. Without gaps it is one line of the processor's cache, since memory that is not in the
+ * cache costs the most.
+ */
 struct stream {
 	__u32 hash;		/* of the flow and the interface; 0 at a free place */
 	__u32 last;		/* the time of the last segment */
@@ -64,6 +69,9 @@ struct stream {
 	__u32 window;		/* 0: the other side must wait */
 	__u32 segments;		/* since the flow was last shown */
 	__u32 latest;		/* the gap that was noted last */
+	__u32 sent;		/* when the last new data came; 0 once something was sent again */
+	__u32 round_trip;	/* the shortest from here to this side and back; 0: not known */
+	__u32 unused[7];
 	struct gap gaps[GAPS];
 };
 
@@ -110,14 +118,8 @@ static __always_inline __u64 hash_of(const struct tp_packet *packet, const struc
 	return tp_hash(flow, sizeof(*flow), tp_ifindex(packet)) | 1;
 }
 
-/* What the other side has said last. */
-struct receiver {
-	__u32 known;
-	__u32 acknowledged;
-	__u32 window;
-};
-
-static __always_inline struct receiver receiver_of(const struct tp_packet *packet, const struct tp_flow *flow)
+/* What the other side has sent, or NULL. */
+static __always_inline struct stream *other_side(const struct tp_packet *packet, const struct tp_flow *flow)
 {
 	struct tp_flow back = {
 		.source = flow->destination,
@@ -128,21 +130,46 @@ static __always_inline struct receiver receiver_of(const struct tp_packet *packe
 	};
 	__u64 hash = hash_of(packet, &back);
 	struct bucket *bucket = bucket_of(hash);
-	struct receiver receiver = {};
-	struct stream *stream;
 
-	if (!bucket)
-		return receiver;
-	stream = find(packet, bucket, hash);
-	if (stream) {
-		receiver.known = 1;
-		receiver.acknowledged = stream->acknowledged;
-		receiver.window = stream->window;
-	}
-	return receiver;
+	return bucket ? find(packet, bucket, hash) : 0;
 }
 
-static __always_inline void note_gap(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end, __u32 time)
+/*
+ * The time from the last data of the other side to the first packet that acknowledges all of it. Acknowledgements may wait, so
+ * that the shortest time counts. After the first one, one packet in 16 is enough.
+ */
+static __always_inline void measure(const struct tp_packet *packet, const struct tp_flow *flow, struct stream *stream,
+				    __u32 acknowledged, __u32 now)
+{
+	struct stream *other;
+	__u32 time;
+
+	if (stream->round_trip && (now & 15 || acknowledged == stream->acknowledged))
+		return;
+	other = other_side(packet, flow);
+	if (!other || !other->sent || other->next != acknowledged)
+		return;
+	time = now - other->sent;
+	if (!time)
+		time = 1;
+	if (!stream->round_trip || time < stream->round_trip)
+		stream->round_trip = time;
+	/* Only the first one that acknowledges it. */
+	other->sent = 0;
+}
+
+/* The clock of the sender (RFC 7323), or 0: the options of nearly all data begin with two that do nothing, and with it. */
+static __always_inline __u32 stamp_of(const struct tp_packet *packet, const struct tcphdr *tcp)
+{
+	const __be32 *options = (const void *)(tcp + 1);
+
+	if (tcp->doff < 8 || (void *)(options + 3) > packet->end || options[0] != bpf_htonl(0x0101080a))
+		return 0;
+	return bpf_ntohl(options[1]);
+}
+
+static __always_inline void note_gap(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end, __u32 time,
+				     __u32 stamp)
 {
 	__u32 i = stream->latest + 1;
 
@@ -154,12 +181,21 @@ static __always_inline void note_gap(const struct tp_packet *packet, struct stre
 	stream->gaps[i].start = start;
 	stream->gaps[i].end = end;
 	stream->gaps[i].time = time;
+	stream->gaps[i].stamp = stamp;
 }
 
-/* Takes what has come now out of the gaps. Returns 0 if it had come before, else 1 plus the time since it should have come. */
-static __always_inline __u32 fill(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end, __u32 now)
+/* When what has come now should have come. */
+struct due {
+	__u32 is_late;		/* 0: it had come before */
+	__u32 time;
+	__u32 stamp;
+};
+
+/* Takes what has come now out of the gaps. */
+static __always_inline struct due fill(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end)
 {
-	__u32 i, late = 0, rest = 0, rest_end = 0, rest_time = 0;
+	__u32 i, rest = 0, rest_end = 0;
+	struct due due = {}, rest_due = {};
 
 #pragma unroll
 	for (i = 0; i < GAPS; i++) {
@@ -167,22 +203,39 @@ static __always_inline __u32 fill(const struct tp_packet *packet, struct stream 
 
 		if (gap->start == gap->end || behind(end, gap->start) <= 0 || behind(start, gap->end) >= 0)
 			continue;
-		if (behind(start, gap->start) >= 0)
-			late = 1 + (now - gap->time);
+		if (behind(start, gap->start) >= 0) {
+			due.is_late = 1;
+			due.time = gap->time;
+			due.stamp = gap->stamp;
+		}
 		if (behind(start, gap->start) <= 0) {
 			gap->start = behind(end, gap->end) < 0 ? end : gap->end;
 		} else {
 			if (behind(end, gap->end) < 0) {
 				rest = end;
 				rest_end = gap->end;
-				rest_time = gap->time;
+				rest_due.time = gap->time;
+				rest_due.stamp = gap->stamp;
 			}
 			gap->end = start;
 		}
 	}
 	if (rest != rest_end)
-		note_gap(packet, stream, rest, rest_end, rest_time);
-	return late;
+		note_gap(packet, stream, rest, rest_end, rest_due.time, rest_due.stamp);
+	return due;
+}
+
+/*
+ * Tells whether what fills a gap was sent before what came in front of it. The sender's clock tells; if it had not moved
+ * on, what was sent again comes a round trip later, since the sender has to hear of the gap.
+ */
+static __always_inline int is_overtaken(const struct stream *stream, const struct due *due, __u32 stamp, __u32 now)
+{
+	__u32 limit = stream->round_trip ? stream->round_trip : REORDERING * 1000000U >> TICK;
+
+	if (stamp && due->stamp && stamp != due->stamp)
+		return behind(stamp, due->stamp) < 0;
+	return now - due->time < limit;
 }
 
 /* Entries are made only for flows that have something to show. */
@@ -199,9 +252,9 @@ static __always_inline struct trouble *show(const struct tp_flow *flow, struct s
 
 TP_PROBE(follow_segments, packet)
 {
-	__u32 sequence, end, next, length, bytes, now, late, frames = tp_segments(packet);
-	struct receiver receiver = {};
-	struct stream *stream;
+	__u32 sequence, end, next, length, bytes, now, stamp, frames = tp_segments(packet);
+	struct stream *stream, *receiver = 0;
+	struct due due;
 	struct segments *all;
 	struct trouble *trouble;
 	struct bucket *bucket;
@@ -236,6 +289,7 @@ TP_PROBE(follow_segments, packet)
 	}
 	stream->last = now;
 	if (packet->tcp_flags & FLAG_ACK) {
+		measure(packet, &flow, stream, bpf_ntohl(tcp->ack_seq), now);
 		stream->acknowledged = bpf_ntohl(tcp->ack_seq);
 		stream->window = tcp->window;
 	}
@@ -249,15 +303,16 @@ TP_PROBE(follow_segments, packet)
 	if (ahead == 0 || (ahead == -1 && behind(end, next) > 0)) {
 		/* The usual case. Or a byte was sent as a probe, and comes again with all that had to wait. */
 		stream->next = end;
+		stream->sent = now ? now : 1;
 		all->segments_total += frames;
 		all->bytes_total += bytes;
 		stream->segments += frames;
 		return TP_PASS;
 	}
 	if (ahead < 0)
-		receiver = receiver_of(packet, &flow);
+		receiver = other_side(packet, &flow);
 	if (ahead == -1 && bytes == 1 && length == 1 &&
-	    (!receiver.known || behind(receiver.acknowledged, next) >= 0 || !receiver.window)) {
+	    (!receiver || behind(receiver->acknowledged, next) >= 0 || !receiver->window)) {
 		all->probes_total++;
 		return TP_PASS;
 	}
@@ -267,15 +322,17 @@ TP_PROBE(follow_segments, packet)
 	trouble = show(&flow, stream);
 	if (behind(end, next) > 0)
 		stream->next = end;
+	stream->sent = 0;
+	stamp = stamp_of(packet, tcp);
 	if (ahead > 0) {
-		note_gap(packet, stream, next, sequence, now);
+		note_gap(packet, stream, next, sequence, now, stamp);
 		all->gaps_total++;
 		if (trouble)
 			tp_add(&trouble->gaps_total, 1);
 		return TP_PASS;
 	}
-	late = fill(packet, stream, sequence, end, now);
-	if (late && late - 1 <= REORDERING * 1000000U >> TICK) {
+	due = fill(packet, stream, sequence, end);
+	if (due.is_late && is_overtaken(stream, &due, stamp, now)) {
 		all->out_of_order_segments_total += frames;
 		if (trouble)
 			tp_add(&trouble->out_of_order_segments_total, frames);
@@ -286,14 +343,14 @@ TP_PROBE(follow_segments, packet)
 		bytes = next - sequence;
 	all->retransmitted_segments_total += frames;
 	all->retransmitted_bytes_total += bytes;
-	if (late)
+	if (due.is_late)
 		all->lost_before_segments_total += frames;
-	if (receiver.known && behind(receiver.acknowledged, end) >= 0)
+	if (receiver && behind(receiver->acknowledged, end) >= 0)
 		all->needless_segments_total += frames;
 	if (trouble) {
 		tp_add(&trouble->retransmitted_segments_total, frames);
 		tp_add(&trouble->retransmitted_bytes_total, bytes);
-		if (late)
+		if (due.is_late)
 			tp_add(&trouble->lost_before_segments_total, frames);
 	}
 	return TP_PASS;

@@ -404,6 +404,26 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_counter_that_a_pointer_chooses // xdp tc
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64[16]);
+} table SEC(".maps");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u32 key = 0;
+	__u64 *counters = bpf_map_lookup_elem(&table, &key), address = (__u64)ctx;
+
+	asm volatile("" : "+r"(address));
+	if (counters)
+		counters[address >> 8 & 15]++; // refused
+	return 0;
+}
+#endif
+
 #ifdef CASE_part_of_a_pointer // xdp tc
 PROGRAM int probe(CONTEXT *ctx)
 {

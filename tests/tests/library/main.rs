@@ -5,9 +5,11 @@ mod cost;
 mod expected;
 mod listed;
 mod live;
+mod losses;
 mod output;
 mod promtool;
 mod replay;
+mod scans;
 #[path = "../deploy/tools.rs"]
 #[allow(dead_code, reason = "tests of deploy/ need more of it")]
 mod tools;

@@ -255,7 +255,8 @@ impl Flow<'_> {
             self.note(at, Act::WritesContext);
         }
         let is_seen = base.harmless || base.packet || base.context.is_possible();
-        if is_seen && value.tells_address() {
+        // Which place was written to tells an address as well.
+        if is_seen && (value.tells_address() || base.address) {
             self.note(at, Act::StoresAddress);
         }
         state.store(base.stack, base.is_only_stack(), to, value);

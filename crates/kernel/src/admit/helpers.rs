@@ -221,8 +221,10 @@ const COPIED: [(Id, usize, Bytes); 20] = [
 
 /// The numbers that helper functions show to clients or the network, or give back: the function, its first such argument
 /// and its last.
-const SHOWN: [(Id, usize, usize); 16] = [
+const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_trace_printk, 3, 5),
+    (Id::BPF_FUNC_perf_event_output, 5, 5),
+    (Id::BPF_FUNC_ringbuf_output, 3, 3),
     (Id::BPF_FUNC_csum_diff, 5, 5),
     (Id::BPF_FUNC_redirect, 1, 2),
     (Id::BPF_FUNC_redirect_map, 2, 3),

@@ -19,8 +19,8 @@ use crate::admit::maps::MapFacts;
 use crate::admit::work::known::{Known, Registers};
 use crate::admit::work::weight::weight;
 
-/// The most work for one packet: it takes a quarter of a second at most.
-pub const MAX_WORK: u64 = 1 << 28;
+/// The most work for one packet: it takes some tenths of a second.
+pub const MAX_WORK: u64 = 700_000_000;
 /// The most rounds of one `bpf_loop`, and of the loops with `may_goto` in one run of a function (`BPF_MAX_LOOPS` of the
 /// kernel).
 const ENDLESS: u64 = 1 << 23;

@@ -125,8 +125,11 @@ impl Flow<'_> {
         is_hash
             && match map {
                 Known::Only(map) if map < FOUND => walks & 1 << map != 0 || walks_found && may_be_found(map),
-                Known::Only(_) | Known::Never => walks_found,
-                Known::Any => walks_found || (0..FOUND).any(|map| walks & 1 << map != 0 && may_be_found(map)),
+                Known::Never => walks_found,
+                // It was found in a map of maps.
+                Known::Only(_) | Known::Any => {
+                    walks_found || (0..FOUND).any(|map| walks & 1 << map != 0 && may_be_found(map))
+                }
             }
     }
 

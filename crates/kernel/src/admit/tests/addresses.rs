@@ -129,6 +129,10 @@ fn an_address_is_not_stored() {
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
     let [first, second] = load_function(3, 0);
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
+    // Which counter of a value is counted up.
+    let index = [mov(3, 6), raw(0x57, 3, 0, 0, 8), mov(4, 9), compute(0x07, 4, 3)];
+    refused(&[&index[..], &[store_number(8, 4, 0, 1)]].concat(), &Act::StoresAddress);
+    refused(&[&index[..], &[mov_imm(3, 1), raw(0xdb, 4, 3, 0, 0)]].concat(), &Act::StoresAddress);
     // The distance between different things, and a length that an address was added to.
     refused(&[mov(3, 7), subtract(3, 9), store(8, 9, 0, 3)], &Act::StoresAddress);
     let moved = [mov(3, 9), raw(0x57, 3, 0, 0, 7), mov(4, 7), compute(0x07, 4, 3), subtract(4, 7)];
