@@ -1,7 +1,7 @@
 //! Expedited grace periods: attaching at TCX need not wait for each interface, and the machine's switch for that is as it
 //! was afterwards, also if the daemon dies meanwhile.
 
-use std::fs;
+use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -27,6 +27,16 @@ fn is_off() -> Result<()> {
         ensure!(switch()? == "0", "it is on");
         Ok(())
     })
+}
+
+/// Turns the switch on as an operator does, while no daemon is in a change: what is turned on in a change ends with it, and
+/// a daemon has changes of its own after an answer, to look for interfaces.
+fn turn_on() -> Result<()> {
+    let note = File::open(NOTE)?;
+    note.lock()?;
+    is_off()?;
+    fs::write(SWITCH, "1")?;
+    Ok(note.unlock()?)
 }
 
 fn config() -> serde_json::Value {
@@ -112,7 +122,7 @@ fn the_next_daemon_turns_the_switch_back() -> Result<()> {
     is_off()?;
 
     // What the operator has turned on stays on.
-    fs::write(SWITCH, "1")?;
+    turn_on()?;
     let dead_again = die(&topology)?;
     drop((beside, other));
     let last = Daemon::start_with(topology.generator(), &never)?;
