@@ -376,8 +376,14 @@ impl Source for Windows {
 
     fn set_aside(&self, window: &StoredWindow, reason: &str) {
         let turn = self.turn();
-        // A window that is not in the index was acknowledged or dropped while it was read.
-        let Some(change) = self.index.lock().damage(window.id) else { return };
+        let index = self.index.lock();
+        // With its probe, a window goes while it is read.
+        if index.removed {
+            return;
+        }
+        // A window that is not in the index was acknowledged or dropped meanwhile.
+        let Some(change) = index.damage(window.id) else { return };
+        drop(index);
         tracing::error!(probe = self.name, seq = window.seq(), reason, "a window is damaged and set aside");
         let _ = self.change(turn, change, Durable::Now);
     }

@@ -303,7 +303,7 @@ fn variants(name: &str) -> Vec<(&'static str, Value)> {
             with("tc", json!({ "FORM": "3", "TC": "1" })),
         ],
         "witness.bpf.c" => vec![with("tc", json!({}))],
-        "header.bpf.c" | "losses.bpf.c" => each(json!({})),
+        "header.bpf.c" | "losses.bpf.c" | "meanings.bpf.c" => each(json!({})),
         "replay.bpf.c" => vec![with("xdp", json!({})), with("tc", json!({ "TC": "1" }))],
         "shared.bpf.c" => each(json!({ "FIELD": "in", "VERDICT": "0" })),
         "stack.bpf.c" => vec![with("xdp", json!({ "BYTES": "1" })), with("tc", json!({ "TC": "1" }))],

@@ -8,8 +8,9 @@ use axum::response::{IntoResponse, Response};
 use twinprobe_client::ParseError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
-use crate::engine::error::EngineError;
+use crate::engine::error::{CloseError, EngineError};
 use twinprobe_serve::Refusal;
+use twinprobe_windows::WindowError;
 
 /// `application/problem+json`.
 #[derive(Clone, Debug)]
@@ -139,6 +140,10 @@ impl From<EngineError> for Problem {
                 let detail =
                     format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with(finding)
+            }
+            // The probe was removed, or somebody has acknowledged the window, while it was read.
+            EngineError::Close(CloseError::Window(WindowError::Gone)) => {
+                Self::new(StatusCode::NOT_FOUND, with_causes(&error))
             }
             EngineError::Close(_)
             | EngineError::Spool(_)
