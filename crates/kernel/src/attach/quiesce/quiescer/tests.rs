@@ -10,10 +10,21 @@ fn found(method: QuiesceMethod) -> Trial {
 
 /// Makes a method that waits until a result is sent to it.
 fn stuck(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, Trial) {
+    let (sender, _, trial) = told(method);
+    (sender, trial)
+}
+
+/// Makes such a method that also tells of each run that it begins.
+fn told(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, mpsc::Receiver<()>, Trial) {
     let (sender, released) = mpsc::channel();
+    let (begins, begun) = mpsc::channel();
     let released = std::sync::Mutex::new(released);
-    let way = move |_| released.lock().unwrap().recv().unwrap_or(Ok(()));
-    (sender, (method, Ok(Arc::new(way))))
+    let way = move |_| {
+        // The test may not want to know.
+        let _ = begins.send(());
+        released.lock().unwrap().recv().unwrap_or(Ok(()))
+    };
+    (sender, begun, (method, Ok(Arc::new(way))))
 }
 
 fn available(quiescer: &Quiescer) -> Vec<bool> {
@@ -160,10 +171,12 @@ fn the_cpu_of_one_who_asks_is_left() {
 #[test]
 fn a_grace_period_begins_after_the_call() {
     use QuiesceMethod::{Auto, Sweep};
-    let (release, held_up) = stuck(Sweep);
+    let (release, begun, held_up) = told(Sweep);
     let quiescer = Quiescer::with(Auto, vec![held_up]).unwrap();
     let short = || quiescer.workers.wait(Instant::now() + Duration::from_millis(20));
     assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    // On a busy machine only now.
+    begun.recv().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| quiescer.quiesce());
         release.send(Ok(())).unwrap();
