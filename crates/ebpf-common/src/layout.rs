@@ -85,7 +85,7 @@ pub enum Render {
     String,
     /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
-    /// Nanoseconds since 1970, shown as a time of day; zero is no time. Sums keep the times of [`Self::Ktime`] like this.
+    /// Nanoseconds since 1970, shown as a time of day; zero is "never". Sums keep the times of [`Self::Ktime`] like this.
     Time,
     /// The index of an interface, shown as its name.
     Ifindex,

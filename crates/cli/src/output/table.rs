@@ -184,7 +184,7 @@ pub fn printable(text: &str) -> String {
     escaped(text, CELL)
 }
 
-/// Escapes control characters, spaces at the ends, which nobody sees, and what looks like such an escape: different texts
+/// Escapes control characters, spaces at the ends, which are not seen, and what looks like such an escape: different texts
 /// are different cells.
 fn escaped(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len().min(most));

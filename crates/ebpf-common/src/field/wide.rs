@@ -201,7 +201,7 @@ fn set_clock(table: &mut RawTable, from: &TableLayout, to: &TableLayout, boot_ti
         for slot in table.values.chunks_exact_mut(to.slot_stride().max(1)) {
             leaves.for_each(|leaf, base| {
                 let time = leaf.load(slot, base);
-                // Zero is no time, and what was before the boot was not later than it.
+                // Zero stands for "never", and what was before the boot was not later than it.
                 if time != 0 {
                     let moved = time.cast_signed().saturating_add(by).max(1);
                     leaf.store(slot, base, moved.cast_unsigned());

@@ -62,7 +62,7 @@ fn times_are_compared_by_the_wall_clock_although_the_machine_was_booted_in_betwe
     let rules = MergeRules { fields: [("last".to_owned(), MergeRule::Sum)].into(), ..MergeRules::default() };
     assert_eq!(add(&layout, &rules, windows).values, wide(&[1500, 2020]), "times can't be added");
     let never = add(&layout, &MergeRules::default(), [raw(&[7], &wide(&[0, 0])), raw(&[7], &wide(&[5, 0]))]);
-    assert_eq!(never.values, wide(&[2005, 0]), "zero is no time");
+    assert_eq!(never.values, wide(&[2005, 0]), "zero stands for no time");
 }
 
 #[test]

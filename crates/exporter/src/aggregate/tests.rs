@@ -83,7 +83,7 @@ fn averages_are_truncated_towards_zero_and_never_overflow() {
 fn big_endian_numbers_are_swapped_both_ways() {
     let port = Layout { render: Some(Render::Be16), ..int(2, false) };
     assert_eq!(fold(Aggregation::Avg, &port, &[&[0, 255], &[1, 1]]), [1, 0]);
-    assert_eq!(fold(Aggregation::Sum, &port, &[&[0, 80], &[0, 80]]), [0, 80], "it is no count");
+    assert_eq!(fold(Aggregation::Sum, &port, &[&[0, 80], &[0, 80]]), [0, 80], "a port is not a count");
     assert_eq!(fold(Aggregation::Max, &port, &[&[0, 255], &[1, 0]]), [1, 0]);
 }
 

@@ -68,7 +68,7 @@ pub fn hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Appends text in which bytes that are no UTF-8, and NULs, stand as `\xff`. A backslash that would look as if it began such
+/// Appends text in which bytes that are not UTF-8, and NULs, stand as `\xff`. A backslash that would look as if it began such
 /// an escape is escaped, too, so that different bytes are different texts.
 pub fn escaped(out: &mut String, bytes: &[u8]) {
     let mut rest = bytes;

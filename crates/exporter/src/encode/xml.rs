@@ -70,7 +70,7 @@ fn element<'n, 'a>(
 }
 
 /// Escapes the characters that XML 1.0 can't write, not even as references (most control characters), and carriage returns,
-/// which parsers turn into line feeds. They are written as the bytes of texts that are no UTF-8 are.
+/// which parsers turn into line feeds. They are written as the bytes of texts that are not UTF-8.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal = |c: char| matches!(c, '\0'..='\x08' | '\x0b'..='\x1f' | '\u{fffe}' | '\u{ffff}');
     if !text.contains(illegal) {

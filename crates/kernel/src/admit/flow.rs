@@ -26,7 +26,7 @@ const MAX_FRAMES: usize = 8;
 /// The most instructions that are followed, and registers that are remembered: some seconds, and some 100 MB.
 const MAX_EFFORT: usize = 4_000_000;
 
-/// What a program may do.
+/// The acts of a program, and the slots that it reads unwritten.
 #[derive(Debug, Default)]
 pub struct Conduct {
     pub acts: BTreeMap<Index, Act>,

@@ -1,4 +1,4 @@
-//! What instructions may do that no monitor does.
+//! The acts of instructions that no monitor needs.
 
 use crate::admit::instruction::Unknown;
 
