@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use twinprobe_store::{Connection, FILE, OptionalExtension as _, params};
 
-use crate::Directories;
+use crate::{Directories, binary};
 
 /// The tables with rows that have the name of a probe.
 const NAMED: [&str; 4] = ["probes", "expired", "revisions", "unreadable"];
@@ -171,6 +172,18 @@ impl Store {
 /// The file of the store.
 pub fn file(directories: &Directories) -> PathBuf {
     directories.state().join(FILE)
+}
+
+/// Returns the verdict of `twinprobe doctor` on the store, and what it has found.
+pub fn examined(directories: &Directories) -> Result<(String, String)> {
+    let mut command = Command::new(binary()?);
+    let output = command.args(["doctor", "-o", "json", "--state-dir"]).arg(directories.state()).output()?;
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    let checks: Value = serde_json::from_slice(&output.stdout).with_context(said)?;
+    let check = checks.as_array().into_iter().flatten().find(|check| check["name"] == "store");
+    let check = check.with_context(|| format!("no check of the store in {checks}"))?;
+    let field = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
+    Ok((field("verdict"), field("found")))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -260,7 +260,11 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tracing::info!("all probes are detached");
         tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
-    engine.store.database.close();
+    tokio::task::spawn_blocking(move || {
+        engine.windows.settle();
+        engine.store.database.close();
+    })
+    .await?;
     Ok(())
 }
 

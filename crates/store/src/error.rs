@@ -96,6 +96,12 @@ pub fn disk_full() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None)
 }
 
+/// The error of rows that can't be as they were written.
+pub fn damaged(reason: &str) -> rusqlite::Error {
+    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    rusqlite::Error::SqliteFailure(corrupt, Some(reason.to_owned()))
+}
+
 /// Tells whether the connection must be given up after an error: what the engine thinks of the files may be wrong.
 pub fn is_lasting(error: &rusqlite::Error) -> bool {
     matches!(

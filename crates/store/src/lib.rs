@@ -15,4 +15,4 @@ pub use rusqlite::{Connection, Error, OptionalExtension, Result, Row, params};
 
 pub use self::commit::{Change, Durable, Ticket};
 pub use self::database::{Database, FILE};
-pub use self::error::{OpenError, disk_full};
+pub use self::error::{OpenError, damaged, disk_full};

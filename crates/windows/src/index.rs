@@ -203,6 +203,24 @@ impl Index {
         Some(draft.finish())
     }
 
+    /// Plans that the state is written with the number of the last window, which a row alone says otherwise.
+    pub fn save(&self) -> Change {
+        Change { saves: true, ..self.draft().change }
+    }
+
+    /// Counts the windows as damaged that the state knows and the store has not. The last window of all is always in the
+    /// store, or it is known what has become of it.
+    pub fn lose_vanished(&mut self, probe: &str) {
+        let newest = self.newest().map_or(0, |window| window.seq()).max(self.state.acknowledged);
+        for seq in newest + 1..=self.state.last {
+            if !self.state.lost.contains(seq) && !self.state.outlived.contains(seq) {
+                tracing::error!(probe, seq, "a window is damaged: its row is not there");
+                self.state.lost.add(seq, u64::MAX);
+                self.state.damaged += 1;
+            }
+        }
+    }
+
     /// Plans that a window is taken. `None` if it is already, or has gone.
     pub fn take(&self, seq: u64) -> Option<Change> {
         let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;

@@ -70,6 +70,7 @@ pub fn restore(
         index.state.last = if is_retained { index.state.last.max(seq) } else { index.state.last };
         index.keep(Arc::clone(window), if is_retained { Form::Closed } else { Form::Damaged });
     }
+    index.lose_vanished(&name);
     (index, damaged)
 }
 

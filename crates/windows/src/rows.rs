@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::window::Entry;
-use twinprobe_store::{Connection, Database, OptionalExtension as _, Result, Row, params};
+use twinprobe_store::{self as store, Connection, Database, OptionalExtension as _, Result, Row, params};
 
 use crate::body::head::ClosedBy;
 use crate::body::stored::{Source, StoredWindow};
@@ -83,8 +83,13 @@ pub fn load(database: &Database) -> io::Result<Vec<Series>> {
              FROM windows ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
+        let mut before = i64::MIN;
         while let Some(row) = rows.next()? {
             let (of, window, form) = window(row)?;
+            // A wrong number of a page leads to other rows than those that belong here. An export reads what there is.
+            if std::mem::replace(&mut before, window.id) >= window.id && !database.is_read_only() {
+                return Err(store::damaged("the rows of windows are out of order"));
+            }
             match all.get_mut(&of) {
                 Some(series) => series.windows.push((window, form)),
                 None => tracing::error!(id = window.id, "a window of the store belongs to no probe"),

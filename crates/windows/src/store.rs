@@ -120,6 +120,12 @@ impl WindowStore {
         Ok(())
     }
 
+    /// Writes what only the rows of windows say otherwise, at the end of the daemon: where a row is missing at the next
+    /// start, its window counts as damaged.
+    pub fn settle(&self) {
+        self.all().iter().for_each(|windows| windows.save());
+    }
+
     /// Tells whether [`Self::enforce`] may have something to do.
     pub fn exceeds_budget(&self) -> bool {
         let probes = Arc::clone(&self.probes.lock());

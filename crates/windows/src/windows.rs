@@ -211,6 +211,15 @@ impl Windows {
         self.change(turn, change, Durable::Now).map_err(|error| AckError::NotWritten(error.kind()))
     }
 
+    /// Writes the state, if the store has anything of the probe.
+    pub fn save(&self) {
+        let turn = self.turn();
+        if *turn {
+            let change = self.index.lock().save();
+            let _ = self.change(turn, change, Durable::Soon);
+        }
+    }
+
     /// The last window that a collector has acknowledged.
     pub fn acknowledged(&self, collector: &str) -> Result<u64, AckError> {
         self.index.lock().acknowledged(collector)

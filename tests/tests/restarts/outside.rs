@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use twinprobe_tests::windows::{Windows, config};
+use twinprobe_tests::store::examined;
 use twinprobe_tests::{Daemon, Directories, Store, Topology, binary};
 
 fn twinprobe(arguments: &[&str], state_dir: &Path) -> Result<Output> {
@@ -17,16 +18,6 @@ fn twinprobe(arguments: &[&str], state_dir: &Path) -> Result<Output> {
 
 fn text(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
-}
-
-/// Returns what `twinprobe doctor` says of the store.
-fn examined(directories: &Directories) -> Result<(String, String)> {
-    let output = twinprobe(&["doctor", "-o", "json"], &directories.state())?;
-    let checks: Value = serde_json::from_slice(&output.stdout).with_context(|| text(&output.stderr))?;
-    let check = checks.as_array().into_iter().flatten().find(|check| check["name"] == "store");
-    let check = check.with_context(|| format!("no check of the store in {checks}"))?;
-    let field = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
-    Ok((field("verdict"), field("found")))
 }
 
 /// Exports to a new directory. Returns it with the output.

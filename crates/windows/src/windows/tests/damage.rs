@@ -75,6 +75,25 @@ fn a_row_that_is_not_what_was_written_is_set_aside_at_the_next_start() {
 }
 
 #[test]
+fn a_row_that_has_vanished_counts_as_damaged_after_an_end_in_order() {
+    let directory = directory();
+    let windows = open(directory.path());
+    (1..=4).for_each(|seq| drop(commit(&windows, seq, 2)));
+    windows.save();
+    drop(windows);
+    tamper(directory.path(), "DELETE FROM windows WHERE seq > 2");
+    let windows = open(directory.path());
+    let statistics = windows.statistics();
+    assert_eq!((numbers(&windows), windows.last_seq()), (vec![1, 2], 4));
+    assert_eq!((statistics.lost, statistics.damaged), (2, 2));
+    assert_eq!((windows.get(4).unwrap_err(), windows.unreported_lost(5)), (Missing::Lost, 2));
+    drop(commit(&windows, 5, 2));
+    drop(windows);
+    let windows = open(directory.path());
+    assert_eq!((numbers(&windows), windows.statistics().damaged), (vec![1, 2, 5], 2));
+}
+
+#[test]
 fn a_large_body_that_is_gone_or_damaged_costs_its_window() {
     let directory = directory();
     let windows = open(directory.path());
