@@ -17,8 +17,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::compile::CompiledObject;
 use crate::headers;
+use crate::object::CompiledObject;
 use crate::unit::Unit;
 
 /// The number of objects that are kept, and the length in bytes above which an object is not kept: 4 MiB together.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// Returns every file below `directory` with this ending.
-fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+pub fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();

@@ -4,6 +4,7 @@ mod architecture;
 mod bystanders;
 mod capabilities;
 mod capture;
+mod circles;
 mod cpuset;
 mod demo;
 mod fixture;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::compile::{CompiledObject, Compiler};
+use crate::compile::Compiler;
+use crate::object::CompiledObject;
 use crate::unit::{Calls, Dialect, Unit};
 
 static NO_CALLS: Calls = Calls::new();
