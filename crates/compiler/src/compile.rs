@@ -21,7 +21,7 @@ use crate::known::{Key, Known, LIST_HEADERS, take_headers};
 use crate::limits::Limits;
 use crate::object::CompiledObject;
 use crate::strip::without_debug_information;
-use crate::unit::Unit;
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";

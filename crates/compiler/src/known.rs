@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::headers;
 use crate::object::CompiledObject;
-use crate::unit::Unit;
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The number of objects that are kept, and the length in bytes above which an object is not kept: 4 MiB together.
 const OBJECTS: NonZeroUsize = NonZeroUsize::new(32).unwrap();

@@ -18,11 +18,9 @@ mod runner;
 mod sandbox;
 mod strip;
 mod toolchain;
-mod unit;
 
 pub use self::bcc::scan::declared;
 pub use self::compile::Compiler;
 pub use self::limits::Limits;
 pub use self::object::CompiledObject;
 pub use self::toolchain::{CompilerOptions, Toolchain};
-pub use self::unit::{Calls, Dialect, Unit};

@@ -49,7 +49,7 @@ const EDGES: [(&str, &[&str], &[&str]); 12] = [
     ("kernel", &["ebpf-common"], &["axum", "clap"]),
     ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
-    ("config", &["ebpf-common", "client", "compiler", "kernel"], &["aya", "tokio", "axum"]),
+    ("config", &["ebpf-common", "client"], &["aya", "tokio", "axum"]),
     ("serve", &["ebpf-common", "client", "kernel"], &["aya"]),
     ("cli", &["ebpf-common", "client", "compiler", "config", "kernel", "serve"], &["aya", "axum", "libc"]),
     (

@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use crate::compile::Compiler;
 use crate::object::CompiledObject;
-use crate::unit::{Calls, Dialect, Unit};
+use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 
 static NO_CALLS: Calls = Calls::new();
 
