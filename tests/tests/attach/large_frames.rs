@@ -5,11 +5,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::packets::send_frames;
+use twinprobe_tests::reboot::forget;
 use twinprobe_tests::replays::{pcap, replay};
 use twinprobe_tests::sample::{counter_config, total, window, with_frags};
 use twinprobe_tests::store::Store;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Topology};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Topology, probes};
 
 const LENGTH: usize = 8000;
 
@@ -300,4 +301,54 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
         bystanders.finish()?;
     }
     Ok(())
+}
+
+/// Probes that an earlier version ran beside each other, and that are to be deployed anew: the second kind waits, and says why.
+#[test]
+fn a_start_attaches_the_first_kind_and_tells_of_the_second() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let plain = counter_config("mon0", "XDP_PASS");
+    for name in ["first", "second"] {
+        daemon.put(&format!("/v1/probes/{name}"), &plain).expect(201);
+    }
+    let directories = daemon.kill()?;
+    Store::open(&directories)?.edit("second", |record| {
+        record["config"] = with_frags(record["config"].take());
+    })?;
+    forget(&directories, topology.monitor(), None)?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    wait_for("both probes are deployed", PATIENCE, || {
+        let [first, second] = ["first", "second"]
+            .map(|name| daemon.json(&format!("/v1/probes/{name}"))["interfaces"][0].clone());
+        ensure!(first["state"] == "attached", "{first}");
+        ensure!(text(&second, "reason").contains("(probes: first)"), "{second}");
+        Ok(())
+    })?;
+    send_frames(topology.generator(), "gen0", &frame(60), 10)?;
+    assert_eq!(total(&daemon.json("/v1/probes/first/metrics"), "ingress", "packets"), 10);
+    daemon.delete("/v1/probes/first").expect(204);
+    wait_for("the second probe is attached", PATIENCE, || {
+        let status = daemon.json("/v1/probes/second");
+        ensure!(status["interfaces"][0]["state"] == "attached", "{status}");
+        Ok(())
+    })
+}
+
+/// Probes of the library are for several buffers, unless they are told to stand beside programs for a single one.
+#[test]
+fn the_library_goes_with_both_kinds() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let bystanders = Bystanders::deploy(&daemon, &topology)?;
+    for name in ["packet-counter", "top-talkers"] {
+        let mut config = probes::configuration(name, "mon0")?;
+        let path = format!("/v1/probes/{name}");
+        let refused = daemon.put(&path, &config).expect(409).json();
+        let detail = text(&refused, "detail");
+        assert!(detail.contains("define TWINPROBE_SINGLE_BUFFER"), "{refused}");
+        config["ingress"]["defines"] = json!({ "TWINPROBE_SINGLE_BUFFER": "1" });
+        daemon.put(&path, &config).expect(201);
+    }
+    bystanders.finish()
 }
