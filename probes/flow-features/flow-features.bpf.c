@@ -17,8 +17,8 @@
  *   TC             a TC program instead of an XDP program
  *   FLOWS=n        IPv4 flows at most (default 65536)
  *   FLOWS_IPV6=n   IPv6 flows at most (default 4096)
- *   NO_FRAGS       for XDP on kernels before 5.18: IN_BYTES of a multi-buffer
- *                  frame is the length of its first buffer
+ *   NO_FRAGS       an XDP program for packets of a single buffer, as for
+ *                  kernels before 5.18 and beside other such programs
  */
 /* What the daemon says of the hook. */
 #if defined(TWINPROBE_TC) && !defined(TC)
@@ -568,7 +568,11 @@ int flow_features(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 #else
+#ifdef NO_FRAGS
 SEC("xdp")
+#else
+SEC("xdp.frags")
+#endif
 int flow_features(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

@@ -161,7 +161,11 @@ int packet_counter(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 #else
+#ifdef NO_FRAGS
 SEC("xdp")
+#else
+SEC("xdp.frags")
+#endif
 int packet_counter(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

@@ -44,11 +44,16 @@ pub struct Stand {
     pub tc: &'static [&'static str],
     /// True if the daemon is in another namespace than these interfaces.
     pub abroad: bool,
+    /// True if the probe at XDP is for packets of several buffers, as all others at the hook have to be then.
+    pub frags: bool,
 }
 
 impl Stand {
     /// The hooks of the probe under test, in front of it.
-    pub const BESIDE: Self = Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false };
+    pub const BESIDE: Self =
+        Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false, frags: false };
+    /// The same beside probes for packets of several buffers, as those of the library are.
+    pub const FRAGS: Self = Self { frags: true, ..Self::BESIDE };
     /// The hooks of mon1, for tests that take mon0 or its hooks away.
     pub const ELSEWHERE: Self = Self { xdp: MON1, tc: &[MON1], ..Self::BESIDE };
 
@@ -66,6 +71,7 @@ impl Stand {
             "xdp" => (&[self.xdp][..], "xdp_md", "XDP_PASS", "BPF_MAP_TYPE_ARRAY", &[][..]),
             _ => (self.tc, "__sk_buff", "0", "BPF_MAP_TYPE_HASH", &COLLECTORS[..]),
         };
+        let section = if hook == "xdp" && self.frags { "xdp.frags" } else { hook };
         let mut config = json!({
             "interfaces": interfaces,
             "priority": -1000,
@@ -74,7 +80,7 @@ impl Stand {
                 "hook": hook,
                 "source": SOURCE,
                 "defines": {
-                    "SECTION": format!("\"{hook}\""), "CONTEXT": context, "PASS": pass, "TYPE": map
+                    "SECTION": format!("\"{section}\""), "CONTEXT": context, "PASS": pass, "TYPE": map
                 },
                 "metrics": [
                     window("by_window", "by_window"),

@@ -38,6 +38,18 @@ pub fn xdp_counter(verdict: &str) -> String {
     )
 }
 
+/// Returns the configuration of an XDP probe, whose section is in its source or the macro `SECTION`, for packets of several
+/// buffers.
+pub fn with_frags(mut config: Value) -> Value {
+    let ingress = &mut config["ingress"];
+    if let Some(section) = ingress.pointer_mut("/defines/SECTION") {
+        *section = json!("\"xdp.frags\"");
+    }
+    let source = ingress["source"].as_str().map(|text| text.replace("SEC(\"xdp\")", "SEC(\"xdp.frags\")"));
+    ingress["source"] = json!(source);
+    config
+}
+
 /// Returns a metric with windows: `snapshot` and `init`.
 pub fn window(name: &str, map: &str) -> Value {
     json!({ "name": name, "map": map, "help": "a test's", "snapshot": true, "init": true })

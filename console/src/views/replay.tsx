@@ -31,7 +31,7 @@ function Drop({ label, file, onFile }: { label: string; file: File | null; onFil
 }
 
 const WORDS: Record<string, string> = {
-  packets: "seen by a program", too_short: "shorter than an Ethernet header", too_long: "too long for a replay", wrong_length: "longer in the file than they are",
+  packets: "seen by a program", too_short: "shorter than an Ethernet header", too_long: "too long for a replay", no_interface: "too long without an interface, which the daemon can't make", wrong_length: "longer in the file than they are",
   other_direction: "of a direction without a program", not_sampled: "left out by the sample", cut_off: "captures end within a packet",
   truncated: "captured only at their beginning", out_of_order: "earlier than a packet before", events: "events written",
 };

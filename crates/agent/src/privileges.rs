@@ -16,7 +16,7 @@ const KEPT: [(CapabilitySet, &str, &str); 8] = [
     (CapabilitySet::SETUID, "SETUID", "runs the compiler as another user"),
     (CapabilitySet::SETGID, "SETGID", "runs the compiler in another group"),
     (CapabilitySet::KILL, "KILL", "ends compilations, which run as another user"),
-    (CapabilitySet::SYS_ADMIN, "SYS_ADMIN", "enters the namespaces of probes with `netns`, and mounts bpffs"),
+    (CapabilitySet::SYS_ADMIN, "SYS_ADMIN", "enters namespaces, makes them for replays, and mounts bpffs"),
     (CapabilitySet::SYS_PTRACE, "SYS_PTRACE", "finds namespaces at /proc/PID/ns/net"),
 ];
 

@@ -19,8 +19,9 @@
  *	char LICENSE[] SEC("license") = "Dual BSD/GPL";
  *
  * The daemon says for which hook it compiles: it defines TWINPROBE_XDP or TWINPROBE_TC, and TWINPROBE_INGRESS or
- * TWINPROBE_EGRESS. It defines TWINPROBE_SINGLE_BUFFER where the kernel's XDP knows no packets of several buffers (before
- * Linux 5.18). Without the daemon, a source is compiled for XDP and ingress unless these macros say otherwise.
+ * TWINPROBE_EGRESS. At XDP, TP_PROBE is a program for packets of several buffers: SEC("xdp.frags"). With TWINPROBE_SINGLE_BUFFER
+ * it is one for packets of a single buffer: SEC("xdp"). The daemon defines that where the kernel knows no others (before Linux
+ * 5.18); define it yourself for a probe beside such programs. Without the daemon, a source is compiled for XDP and ingress unless these macros say otherwise.
  *
  * Macros to be defined before the #include, with their defaults:
  *	TP_TAGS 2		VLAN tags that are parsed, at most

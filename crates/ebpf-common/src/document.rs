@@ -30,6 +30,9 @@ pub struct Replayed {
     pub too_short: u64,
     /// The packets that are longer than those that the kernel runs a program on without an interface.
     pub too_long: u64,
+    /// The packets that a program for packets of a single buffer sees whole through an interface only, which the daemon could
+    /// not make.
+    pub no_interface: u64,
     /// The packets of which more was captured than they are long.
     pub wrong_length: u64,
     /// The packets of a direction that the configuration has no program for.
@@ -52,6 +55,7 @@ impl Replayed {
         let others = [
             ("too_short", self.too_short),
             ("too_long", self.too_long),
+            ("no_interface", self.no_interface),
             ("wrong_length", self.wrong_length),
             ("other_direction", self.other_direction),
             ("not_sampled", self.not_sampled),

@@ -4,7 +4,6 @@
 use std::thread;
 
 use serde::Serialize;
-use twinprobe_ebpf_common::hook::ProgramKind;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
 use crate::attach::quiesce::method::MethodReport;
@@ -80,7 +79,7 @@ impl Capabilities {
                 quiesce: quiescer.workers.in_use().name().to_owned(),
                 quiesce_methods: quiescer.workers.reports(),
                 btf: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
-                xdp_frags: programs::load_flags(ProgramKind::Xdp) != 0,
+                xdp_frags: programs::has_frags(),
                 tcx: programs::has_tcx(),
             },
             maps: thread::scope(|scope| {

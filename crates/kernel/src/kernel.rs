@@ -93,6 +93,7 @@ impl Kernel {
             page_size: rustix::param::page_size(),
             monotonic_zero_ns: u64::try_from(clock::monotonic_zero_ns()).unwrap_or(0),
             btf: aya::features().btf(),
+            xdp_frags: self.host.capabilities.kernel.xdp_frags,
         }
     }
 
@@ -129,7 +130,7 @@ impl Kernel {
     /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
     pub fn open_direction(
         &self,
-        plan: Arc<DirectionPlan>,
+        mut plan: Arc<DirectionPlan>,
         object: &ProbeObject,
         deployment: &Deployment,
     ) -> Result<LoadedDirection, String> {
@@ -139,6 +140,10 @@ impl Kernel {
         let name = plan.direction();
         let record = deployment.directions.iter().find(|record| record.direction == name);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
+        // The programs are what they were loaded as, whatever their section means to this version.
+        if let Some(plan) = Arc::get_mut(&mut plan) {
+            plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
+        }
         let pins = Pins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
         twins::adopt(plan, object, &self.host.capabilities, pins.programs(record)?, open)

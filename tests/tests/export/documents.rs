@@ -9,7 +9,7 @@ use serde_json::Value;
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::PATIENCE;
-use twinprobe_tests::{Bystanders, Daemon, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, Stand, Topology, probes, scaled};
 
 /// The number of the paper's sessions.
 const FLOWS: u64 = 256 * 97;
@@ -25,7 +25,7 @@ impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        let bystanders = Bystanders::deploy(&daemon, &topology)?;
+        let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::FRAGS)?;
         daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
         let options = GeneratorOptions { spread: Spread::default(), ..GeneratorOptions::default() };
         let generator = Generator::new(topology.generator(), "gen0", options)?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::{
-    Bystanders, Daemon, Topology, probes,
+    Bystanders, Daemon, Stand, Topology, probes,
     traffic::{Frame, FrameOptions, Generator, GeneratorOptions, Protocol, Spread},
 };
 
@@ -17,7 +17,7 @@ impl Setting {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
         let daemon = Daemon::start(topology.monitor())?;
-        Ok(Self { bystanders: Bystanders::deploy(&daemon, &topology)?, daemon, topology })
+        Ok(Self { bystanders: Bystanders::deploy_at(&daemon, &topology, Stand::FRAGS)?, daemon, topology })
     }
 
     fn send(&self, frame: Frame, spread: Spread, count: u64) -> Result<()> {

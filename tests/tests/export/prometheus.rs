@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use twinprobe_tests::http;
 use twinprobe_tests::maps::HashTable;
 use twinprobe_tests::measure::Resident;
+use twinprobe_tests::sample::with_frags;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Store, Topology, probes, scaled};
+use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Stand, Store, Topology, probes, scaled};
 
 const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
 const TABLE: &str = include_str!("../../bpf/export.bpf.c");
@@ -230,8 +231,8 @@ fn a_scrape_takes_nothing() -> Result<()> {
     const FLOWS: u64 = 64 * 16;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    daemon.put("/v1/probes/counting", &counting(&three())).expect(201);
+    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::FRAGS)?;
+    daemon.put("/v1/probes/counting", &with_frags(counting(&three()))).expect(201);
     daemon.put("/v1/probes/flow-features", &probes::configuration("flow-features", "mon0")?).expect(201);
     let spread = Spread { addresses: 64, ports: 16, ..Spread::default() };
     let options = GeneratorOptions { spread, ..GeneratorOptions::default() };

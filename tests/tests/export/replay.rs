@@ -3,6 +3,8 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::replays::{append, head, pcap, replay};
+use twinprobe_tests::sample::with_frags;
+use twinprobe_tests::unit::as_under_the_unit;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, KernelObjects, Topology, replays};
 
@@ -54,8 +56,8 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
     let of_daemon = || KernelObjects::of_process(daemon.pid());
     let (all, held) = (KernelObjects::now()?, of_daemon()?);
     let pinned = KernelObjects::pinned(daemon.directories().bpffs())?;
-    for (direction, hook) in HOOKS {
-        let config = witness(&[(direction, hook)]);
+    let configs = HOOKS.map(|at| (at, witness(&[at]))).into_iter();
+    for ((direction, hook), config) in configs.chain([(HOOKS[0], with_frags(witness(&HOOKS[..1])))]) {
         let document = replay(&daemon, &config, &[("capture", &capture)]).expect(200).json();
         assert_eq!(document["replayed"], json!({ "packets": 200 }), "{hook}");
         assert_eq!((&document["probe"], &document["interfaces"]), (&json!("witness"), &json!([])));
@@ -83,6 +85,29 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
         Ok(())
     })?;
     all.wait_for_only(daemon.directories().bpffs(), daemon.pid())
+}
+
+/// Without the right to make an interface, packets that a program for packets of a single buffer would see cut are left out
+/// and counted. Those of other programs and other lengths are seen.
+#[test]
+fn packets_that_need_an_interface_are_counted_where_there_can_be_none() -> Result<()> {
+    let topology = Topology::new()?;
+    let temporary = tempfile::tempdir()?;
+    let options = as_under_the_unit(temporary.path(), &[])?;
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let lengths = [60, 3072, 3073, 60, 9000, 60];
+    let frames = lengths.map(|length| frame(0x0800, length, 1));
+    let capture = pcap(frames.iter().enumerate().map(|(i, frame)| (START + i as u64, &frame[..])));
+    let plain = witness(&[("ingress", "xdp")]);
+    for (config, expected, seen_lengths) in [
+        (&plain, json!({ "packets": 4, "no_interface": 2 }), &[60, 3072, 60, 60][..]),
+        (&with_frags(plain.clone()), json!({ "packets": 6 }), &[60, 3072, 3073, 60, 9000, 60]),
+    ] {
+        let document = replay(&daemon, config, &[("capture", &capture)]).expect(200).json();
+        assert_eq!(document["replayed"], expected);
+        assert_eq!(numbers(&seen(&document, "ingress"), &["length"]).concat(), seen_lengths);
+    }
+    Ok(())
 }
 
 #[test]

@@ -267,6 +267,7 @@ fn variants(name: &str) -> Vec<(&'static str, Value)> {
     let xdp = |more: Value| vec![with("xdp", more)];
     match name {
         "bystander.bpf.c" => each(json!({ "TYPE": "BPF_MAP_TYPE_HASH", "PASS": "0" })),
+        "bytes.bpf.c" => xdp(json!({})),
         "counter.bpf.c" => xdp(json!({ "FLOWS": "64" })),
         "counters.bpf.c" => each(json!({ "VERDICT": "0" })),
         "echo.bpf.c" => vec![with("xdp", json!({ "INGRESS": "1" })), with("tc", json!({}))],

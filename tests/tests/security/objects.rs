@@ -22,7 +22,7 @@ use self::change::change;
 
 const SUBJECT: &str = include_str!("../../bpf/subject.bpf.c");
 const WITNESS: &str = include_str!("../../bpf/witness.bpf.c");
-const PASS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp.frags\") int pass(void *ctx) { return 2; }";
+const PASS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int pass(void *ctx) { return 2; }";
 /// The forms of the subject.
 const FORMS: u64 = 4;
 /// The size of what the witness notes of a packet.
@@ -63,8 +63,8 @@ struct Witness {
 }
 
 impl Witness {
-    /// `generic`: the frames that are expected are those behind a program of another loader that does nothing. Behind
-    /// generic XDP that takes packets of several buffers, the kernel itself (6.18) counts a packet without its Ethernet header.
+    /// `generic`: the frames that are expected are those behind a program of another loader, for the same packets, that does
+    /// nothing: generic XDP has packets in other buffers than the network stack.
     fn new(
         monitor: &Namespace,
         at: &str,

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::random::Random;
-use twinprobe_tests::sample::total;
+use twinprobe_tests::sample::{total, with_frags};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Spread};
 use twinprobe_tests::wait::EndOnDrop;
 use twinprobe_tests::windows::{Collector, Windows, config, packets};
-use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Topology, probes, scaled, timed};
+use twinprobe_tests::{
+    Bystanders, Daemon, DaemonOptions, Directories, Stand, Topology, probes, scaled, timed,
+};
 
 fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
@@ -37,7 +39,7 @@ fn sink() -> Value {
     let mut sink = config(&json!({}), &[]);
     sink["ingress"]["metrics"] = json!([{ "name": "live", "map": "live" }]);
     sink["priority"] = json!(1000);
-    sink
+    with_frags(sink)
 }
 
 /// Collectors hang up in the middle of answers, to GETs of windows and to POSTs that close them, and connect again.
@@ -47,7 +49,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     let room = 8_u64 << 30;
     let options = DaemonOptions::default().argument("--retain-bytes").argument(room.to_string());
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    let bystanders = Bystanders::deploy(&daemon, &topology)?;
+    let bystanders = Bystanders::deploy_at(&daemon, &topology, Stand::FRAGS)?;
     let mut window = json!({ "interval": "300ms", "retain": 100_000, "retain_bytes": room });
     daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(201);
     daemon.put("/v1/probes/sink", &sink()).expect(201);

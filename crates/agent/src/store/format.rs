@@ -140,6 +140,14 @@ mod tests {
         StoredProbe { config, lease: Some(lease), ..stored() }
     }
 
+    /// A probe whose record says for which packets its programs were loaded.
+    fn single() -> StoredProbe {
+        let mut single = stored();
+        let directions = single.running.iter_mut().flat_map(|running| &mut running.deployment.directions);
+        directions.for_each(|direction| direction.frags = Some(false));
+        single
+    }
+
     fn stored_revision() -> StoredRevision {
         StoredRevision { created: stored().created, pushed_by: None, message: None, config: document() }
     }
@@ -153,6 +161,7 @@ mod tests {
         }
         assert_eq!(parse(include_bytes!("golden/probe-1-instance.json")), Ok(stored()));
         assert_eq!(parse(include_bytes!("golden/probe-1-lease.json")), Ok(leased()));
+        assert_eq!(parse(include_bytes!("golden/probe-1-frags.json")), Ok(single()));
         for file in [&include_bytes!("golden/revision-0.json")[..], include_bytes!("golden/revision-1.json")]
         {
             assert_eq!(parse_revision(file), Some(stored_revision()));
@@ -179,6 +188,7 @@ mod tests {
         let golden = |file: &[u8]| serde_json::from_slice::<Value>(file).unwrap();
         assert_eq!(written(&stored()), golden(include_bytes!("golden/probe-1-instance.json")));
         assert_eq!(written(&leased()), golden(include_bytes!("golden/probe-1-lease.json")));
+        assert_eq!(written(&single()), golden(include_bytes!("golden/probe-1-frags.json")));
         assert_eq!(written(&stored_revision()), golden(include_bytes!("golden/revision-1.json")));
         let pushed_by = Some("token:ci-bot".to_owned());
         let pushed = StoredProbe { instance: None, pushed_by: pushed_by.clone(), ..stored() };

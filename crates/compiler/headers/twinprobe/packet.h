@@ -14,7 +14,11 @@
 #define TP_CONTEXT struct __sk_buff
 #else
 #define TP_IS_XDP 1
+#ifdef TWINPROBE_SINGLE_BUFFER
 #define TP_SECTION "xdp"
+#else
+#define TP_SECTION "xdp.frags"
+#endif
 #define TP_PASS XDP_PASS
 #define TP_DROP XDP_DROP
 #define TP_CONTEXT struct xdp_md

@@ -155,7 +155,11 @@ char LICENSE[] SEC("license") = "GPL";
                 Unit { hook, frags, dialect: Dialect::Auto, ..unit("ingress.source", source, &defines) };
             let object = compiler.compile(&unit).await.unwrap();
             assert_eq!(object.warnings, [], "{hook:?}");
-            let program = if hook == Hook::Xdp { "xdp" } else { "tc" };
+            let program = match (hook, frags) {
+                (Hook::Xdp, true) => "xdp.frags",
+                (Hook::Xdp, false) => "xdp",
+                (Hook::TcIngress | Hook::TcEgress, _) => "tc",
+            };
             assert!(!section(&object.elf, program).is_empty());
             objects.push(section(&object.elf, program).to_vec());
         }

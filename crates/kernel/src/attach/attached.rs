@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::hook::XdpMode;
 
 use crate::attach::dispatcher::chain::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
@@ -19,7 +20,7 @@ use crate::attach::epoch::EpochWord;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::host::Host;
-use crate::attach::places::{AttachedAt, Interface, NotAttached};
+use crate::attach::places::{self, AttachedAt, Interface, NotAttached};
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};
@@ -36,6 +37,8 @@ use twinprobe_ebpf_common::request::AttachRequest;
 pub struct Attached {
     pub host: Arc<Host>,
     pub owner: DeploymentId,
+    /// The name of the probe.
+    pub probe: Arc<str>,
     /// Shared with the deployment that replaces this one: both always use the same twin.
     pub epoch: Arc<EpochWord>,
     pub directions: Vec<LoadedDirection>,
@@ -67,6 +70,7 @@ impl Attached {
         let mut attached = Self {
             host: Arc::clone(host),
             owner: DeploymentId(record.serial),
+            probe: identity.probe.into(),
             epoch: Arc::new(epoch),
             directions,
             slots: Vec::new(),
@@ -216,14 +220,7 @@ impl Attached {
 
     /// Returns every hook that the probe needs on `interfaces`, each with the index of its direction.
     pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, HookPoint)> {
-        let of = |(direction, loaded): (usize, &LoadedDirection)| {
-            let AttachRequest { hook, position, .. } = loaded.plan.attach;
-            interfaces.iter().map(move |Interface { netns, name, index, .. }| {
-                let (netns, interface) = (netns.clone(), name.clone());
-                (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
-            })
-        };
-        self.directions.iter().enumerate().flat_map(of).collect()
+        places::places(&self.directions, interfaces)
     }
 
     pub fn is_at(&self, place: &HookPoint) -> bool {
@@ -254,12 +251,14 @@ impl Attached {
         let AttachRequest { verdict, sample, xdp_mode, priority, .. } = loaded.plan.attach;
         let addition = Addition {
             owner: self.owner,
+            probe: &self.probe,
             rank: Rank { priority: priority.into(), order: self.record.order },
             slots: &self.slots[direction],
             epoch: &self.epoch,
             verdict,
             sample,
             stands: loaded.stands(),
+            frags: loaded.plan.frags,
             xdp_mode,
         };
         self.host.dispatchers.add(place, &addition, replaces)
@@ -270,6 +269,17 @@ impl Attached {
         if let Err(error) = self.host.dispatchers.remove(place, self.owner) {
             tracing::warn!(error = with_causes(&error), "a probe could not be detached");
         }
+    }
+
+    /// Returns for each direction and interface where XDP is attached in generic mode although the probe could be native with
+    /// another program: the index of the direction, and the reason.
+    pub fn fallbacks(&self) -> Vec<(usize, String)> {
+        let of = |at: &AttachedAt| {
+            let asks = self.directions[at.direction].plan.attach.xdp_mode == XdpMode::Auto;
+            let reason = at.health().fallback.filter(|_| asks)?;
+            Some((at.direction, format!("attached in generic mode, which is slower: {reason}")))
+        };
+        self.places.iter().filter_map(of).collect()
     }
 
     pub fn remove_pins(&self) {

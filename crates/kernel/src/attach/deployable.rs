@@ -70,6 +70,7 @@ impl Deployable {
         Ok(Self(Attached {
             host: Arc::clone(host),
             owner: DeploymentId(serial),
+            probe: identity.probe.into(),
             epoch,
             directions,
             slots,
@@ -107,7 +108,8 @@ impl Deployable {
     }
 
     /// Attaches every direction at every interface, and returns the failures. Where `replaces` is attached, the new
-    /// programs take its place between two packets. Fails if a required interface fails; everything is as it was then.
+    /// programs take its place between two packets. Fails if a required interface fails, or one where `replaces` is held;
+    /// everything is as it was then.
     pub fn attach(
         self,
         interfaces: &[Interface],
@@ -121,8 +123,11 @@ impl Deployable {
         for (direction, place) in places {
             let old = replaces.owner_at(&place);
             if let Err(error) = attached.add(direction, &place, old) {
-                if interfaces.iter().any(|interface| interface.required && interface.name == place.interface)
-                {
+                let is_required =
+                    |interface: &Interface| interface.required && interface.name == place.interface;
+                // What is held would go without a successor.
+                let is_held = matches!(replaces, Replaced::Held(_)) && old.is_some();
+                if is_held || interfaces.iter().any(is_required) {
                     attached.undo(replaces);
                     return Err(error);
                 }

@@ -27,6 +27,8 @@ use crate::sys::object::{self, ObjectKind};
 pub struct Held {
     pub host: Arc<Host>,
     pub owner: DeploymentId,
+    /// The name of the probe.
+    pub probe: Arc<str>,
     pub epoch: EpochWord,
     pub note: Note,
     /// The slots of each direction that is attached.
@@ -64,7 +66,18 @@ impl Held {
         let host = Arc::clone(host);
         let owner = DeploymentId(serial);
         let slots = vec![None; note.directions.len()];
-        let mut held = Self { host, owner, epoch, note, slots, places: Vec::new(), is_unsure: false, pins };
+        let probe_name = Arc::from(probe);
+        let mut held = Self {
+            host,
+            owner,
+            probe: probe_name,
+            epoch,
+            note,
+            slots,
+            places: Vec::new(),
+            is_unsure: false,
+            pins,
+        };
         if let Err(error) = held.claim() {
             // The deployment may run, and this daemon will not look for it again: all unclaimed attachments stay until
             // the next daemon. The pins stay for a daemon that can adopt the deployment, and the place of the epoch
@@ -90,7 +103,7 @@ impl Held {
                 let place = HookPoint { netns, interface, ifindex, hook, position };
                 let Some(slots) = self.slots_at(&place, noted) else { continue };
                 let slots = Arc::clone(self.slots[direction].get_or_insert(Arc::new(slots)));
-                let addition = addition(self.owner, &self.note, noted, &slots, &self.epoch);
+                let addition = self.addition(noted, &slots);
                 if let Some(health) = self.host.dispatchers.hold(&place, &addition) {
                     self.places.push(AttachedAt { direction, place, health });
                 }
@@ -122,7 +135,7 @@ impl Held {
     ) -> Result<(), AttachError> {
         let Some(slots) = &self.slots[direction] else { return Ok(()) };
         let noted = &self.note.directions[direction];
-        let addition = addition(self.owner, &self.note, noted, slots, &self.epoch);
+        let addition = self.addition(noted, slots);
         self.host.dispatchers.add(place, &addition, Some(instead_of)).map(drop)
     }
 
@@ -162,23 +175,20 @@ impl Held {
         }
         self.host.remove_pins(self.owner.0);
     }
-}
 
-fn addition<'a>(
-    owner: DeploymentId,
-    note: &Note,
-    noted: &NotedDirection,
-    slots: &'a Arc<Slots>,
-    epoch: &'a EpochWord,
-) -> Addition<'a> {
-    Addition {
-        owner,
-        rank: Rank { priority: noted.priority, order: note.order },
-        slots,
-        epoch,
-        verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
-        sample: noted.sample,
-        stands: noted.stands,
-        xdp_mode: XdpMode::Auto,
+    fn addition<'a>(&'a self, noted: &NotedDirection, slots: &'a Arc<Slots>) -> Addition<'a> {
+        let is_frags = |hook| self.host.has_frags(hook, noted.frags);
+        Addition {
+            owner: self.owner,
+            probe: &self.probe,
+            rank: Rank { priority: noted.priority, order: self.note.order },
+            slots,
+            epoch: &self.epoch,
+            verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
+            sample: noted.sample,
+            stands: noted.stands,
+            frags: Hook::from_name(&noted.hook).is_some_and(is_frags),
+            xdp_mode: XdpMode::Auto,
+        }
     }
 }

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::hook::Hook;
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWords;
+use crate::attach::hook::hook_point::HookPoint;
+use crate::attach::places::{self, Interface};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
+use crate::load::direction::LoadedDirection;
 use crate::load::pins::Pins;
 
 /// The kernel objects that all probes share: epoch words, grace periods, dispatchers, and the directories of pins.
@@ -34,6 +38,28 @@ impl Host {
     /// Returns a serial that no deployment has had.
     pub fn new_serial(&self) -> u64 {
         self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Tells whether programs at `hook` were loaded for packets of several buffers. `recorded` is what their record says; one
+    /// of an earlier version says nothing.
+    pub fn has_frags(&self, hook: Hook, recorded: Option<bool>) -> bool {
+        recorded.unwrap_or(hook == Hook::Xdp && self.capabilities.kernel.xdp_frags)
+    }
+
+    /// Returns for each direction and interface where the programs of `probe` could not be attached beside those that are
+    /// there, because these are of the other kind: the index of the direction, and the reason.
+    pub fn misfits(
+        &self,
+        probe: &str,
+        directions: &[LoadedDirection],
+        interfaces: &[Interface],
+    ) -> Vec<(usize, String)> {
+        let places = places::places(directions, interfaces);
+        let reason = |(direction, place): &(usize, HookPoint)| {
+            let reason = self.dispatchers.misfit(place, probe, directions[*direction].plan.frags)?;
+            Some((*direction, reason))
+        };
+        places.iter().filter_map(reason).collect()
     }
 
     /// Marks the serials up to `used` as used, so that no deployment gets them again.

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::load::direction::LoadedDirection;
 use crate::net::netns::Netns;
+use crate::plan::request::AttachRequest;
 
 /// An interface that a probe can be attached to.
 #[derive(Clone, Debug)]
@@ -40,4 +42,16 @@ impl AttachedAt {
 pub struct NotAttached {
     pub interface: String,
     pub error: AttachError,
+}
+
+/// Returns every hook that directions need on `interfaces`, each with the index of its direction.
+pub fn places(directions: &[LoadedDirection], interfaces: &[Interface]) -> Vec<(usize, HookPoint)> {
+    let of = |(direction, loaded): (usize, &LoadedDirection)| {
+        let AttachRequest { hook, position, .. } = loaded.plan.attach;
+        interfaces.iter().map(move |Interface { netns, name, index, .. }| {
+            let (netns, interface) = (netns.clone(), name.clone());
+            (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
+        })
+    };
+    directions.iter().enumerate().flat_map(of).collect()
 }

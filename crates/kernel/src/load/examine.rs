@@ -33,6 +33,7 @@ pub fn examine(elf: &[u8], hook: Hook) {
         possible_cpus: 1,
         page_size: rustix::param::page_size(),
         btf: aya::features().btf(),
+        xdp_frags: true,
         monotonic_zero_ns: 0,
     };
     crash::point("examined");

@@ -41,6 +41,10 @@ impl Deployment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionRecord {
     pub direction: String,
+    /// True if the programs take packets of several buffers; `None` in a record of an earlier version, which loaded all
+    /// XDP programs for such packets where the kernel has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frags: Option<bool>,
     pub programs: Vec<ProgIdentity>,
     pub maps: Vec<MapRecord>,
 }
@@ -64,6 +68,7 @@ impl DirectionRecord {
         });
         Ok(Self {
             direction: direction.to_owned(),
+            frags: Some(loaded.plan.frags),
             programs: programs.collect::<io::Result<_>>().map_err(failed)?,
             maps: maps.collect::<io::Result<_>>().map_err(failed)?,
         })
@@ -100,6 +105,9 @@ pub struct NotedDirection {
     /// True if each verdict that the programs can return takes effect as it is.
     #[serde(default)]
     pub stands: bool,
+    /// True if the programs take packets of several buffers; `None` as in a [`DirectionRecord`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frags: Option<bool>,
     /// The program sees one packet in this many; `None` if it sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<NonZeroU32>,
@@ -117,6 +125,7 @@ impl Note {
                 priority: attach.priority.into(),
                 enforce: attach.verdict == Verdict::Enforce,
                 stands: loaded.stands(),
+                frags: Some(loaded.plan.frags),
                 sample: attach.sample,
                 programs: program_ids(&loaded.programs)?,
             })

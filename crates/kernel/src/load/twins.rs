@@ -8,7 +8,6 @@ use std::sync::Arc;
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
-use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::admission;
 use crate::admit::verdicts::Verdicts;
@@ -56,8 +55,7 @@ pub fn load(
     let program = |twin| {
         let instructions = bind::bind(&function, &own.of_twin(twin));
         let load = |function: &Function, instructions: &[bpf_insn]| {
-            let (program, verified) =
-                load_program(object, plan.attach.hook.kind(), &btf, &source, function, instructions)?;
+            let (program, verified) = load_program(object, &plan, &btf, function, instructions)?;
             admission::verified(&plan, object, function, verified)?;
             Ok::<_, Rejection>(program)
         };
@@ -94,27 +92,26 @@ pub fn adopt(
 
 fn load_program(
     object: &ProbeObject,
-    kind: ProgramKind,
+    plan: &DirectionPlan,
     btf: &Option<OwnedFd>,
-    source: &str,
     function: &Function,
     instructions: &[bpf_insn],
 ) -> Result<(OwnedFd, u64), Rejection> {
-    with_program(object, kind, btf, (function, instructions), verifier::load_verified)
-        .map_err(|refusal| refused(object, function, source, refusal))
+    with_program(object, plan, btf, (function, instructions), verifier::load_verified)
+        .map_err(|refusal| refused(object, function, &plan.code, refusal))
 }
 
 /// Calls `load` with what the kernel has to be told to load `function` with the instructions that are bound to its maps.
 pub fn with_program<T>(
     object: &ProbeObject,
-    kind: ProgramKind,
+    plan: &DirectionPlan,
     btf: &Option<OwnedFd>,
     (function, instructions): (&Function, &[bpf_insn]),
     load: impl FnOnce(&ProgLoad<'_>) -> T,
 ) -> T {
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     load(&ProgLoad {
-        flags: programs::load_flags(kind),
+        flags: programs::load_flags(plan.frags),
         license: &object.program.license,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
@@ -127,6 +124,6 @@ pub fn with_program<T>(
             record_size: function.line_info_rec_size as u32,
             count: function.line_info.len() as u32,
         },
-        ..ProgLoad::new(&object.defined.entry, kind, instructions)
+        ..ProgLoad::new(&object.defined.entry, plan.attach.hook.kind(), instructions)
     })
 }

@@ -50,6 +50,11 @@ pub enum ObjectError {
     ManyFunctions(usize),
     #[error("the object is damaged in a way that its parser does not survive")]
     Panic,
+    #[error(
+        "{0} is in SEC(\"xdp.frags\"), and this kernel has no XDP programs for packets of several buffers (Linux 5.18 has them); \
+         write SEC(\"xdp\") (with twinprobe.h: define TWINPROBE_SINGLE_BUFFER, or twinprobe build --single-buffer)"
+    )]
+    NoFrags(String),
     #[error("no entry point: the source needs one program in SEC(\"{section}\"){others}")]
     NoEntry { section: &'static str, others: String },
     #[error(
@@ -78,6 +83,8 @@ impl ObjectError {
 pub struct Definitions {
     /// The function that is called for each packet.
     pub entry: String,
+    /// True if the entry point is an XDP program for packets of several buffers, by its section.
+    pub frags: bool,
     pub maps: BTreeMap<String, MapSpec>,
     /// The initial content of maps of maps: outer map, slot, inner map.
     pub slots: Vec<(String, u32, String)>,
@@ -116,7 +123,10 @@ impl ProbeObject {
             let names: Vec<&str> = undefined.iter().map(|undefined| undefined.symbol.as_str()).collect();
             return Err(ObjectError::Undefined { names: names.join(", "), position });
         }
-        let entry = entry_point(&program, kind)?;
+        let (entry, frags) = entry_point(&program, kind)?;
+        if frags && !facts.xdp_frags {
+            return Err(ObjectError::NoFrags(entry));
+        }
         let no_features = BtfFeatures::default();
         guarded(|| program.fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features)).map(drop))??;
         let btf_blob = program.btf.as_ref().ok_or(elf::ElfError::NoBtf)?.to_bytes();
@@ -124,7 +134,7 @@ impl ProbeObject {
         let mut warnings = Vec::new();
         let maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        Ok(Self { program, btf_blob, defined: Definitions { entry, maps, slots, btf, warnings } })
+        Ok(Self { program, btf_blob, defined: Definitions { entry, frags, maps, slots, btf, warnings } })
     }
 
     /// Returns line and column of the user's source that an instruction of `function` was compiled from.
@@ -194,7 +204,8 @@ pub fn guarded<T>(parse: impl FnOnce() -> T) -> Result<T, ObjectError> {
     catch_unwind(AssertUnwindSafe(parse)).map_err(|_| ObjectError::Panic)
 }
 
-fn entry_point(object: &Object, kind: ProgramKind) -> Result<String, ObjectError> {
+/// Returns the name of the entry point, and whether its section says that it takes packets of several buffers.
+fn entry_point(object: &Object, kind: ProgramKind) -> Result<(String, bool), ObjectError> {
     let section = kind.section();
     let fits = |program: &aya_obj::Program| match program.section {
         ProgramSection::Xdp { attach_type: aya_obj::programs::XdpAttachType::Interface, .. } => {
@@ -210,7 +221,11 @@ fn entry_point(object: &Object, kind: ProgramKind) -> Result<String, ObjectError
     names.sort();
     others.sort();
     match names.len() {
-        1 => Ok(names.remove(0)),
+        1 => {
+            let name = names.remove(0);
+            let frags = matches!(object.programs[&name].section, ProgramSection::Xdp { frags: true, .. });
+            Ok((name, frags))
+        }
         0 if others.is_empty() => Err(ObjectError::NoEntry { section, others: String::new() }),
         0 => {
             let others = format!("; {} belongs to another hook", others.join(", "));

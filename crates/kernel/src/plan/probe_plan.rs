@@ -29,6 +29,8 @@ pub struct DirectionPlan {
     pub lines: Arc<BTreeMap<String, u32>>,
     /// The function that is called for each packet.
     pub entry: String,
+    /// True if the program is loaded for packets of several buffers, which only XDP has: `SEC("xdp.frags")`.
+    pub frags: bool,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
     /// The indices of the metrics that count what found no room in a map, by the name of the map.
@@ -109,6 +111,15 @@ impl Extraction {
 }
 
 impl ProbePlan {
+    /// Has every program loaded for packets of a single buffer, as this kernel has no others.
+    pub fn without_frags(mut self) -> Self {
+        for direction in &mut self.directions {
+            // Nobody else knows a plan before it is loaded.
+            Arc::get_mut(direction).into_iter().for_each(|direction| direction.frags = false);
+        }
+        self
+    }
+
     /// Gives up the twins: one program of each direction sees all packets, and nobody reads its maps meanwhile.
     pub fn without_twins(mut self) -> Self {
         for direction in &mut self.directions {

@@ -18,6 +18,8 @@ pub struct KernelFacts {
     pub monotonic_zero_ns: u64,
     /// The kinds of type information that the kernel takes; `None` if it takes none.
     pub btf: Option<&'static BtfFeatures>,
+    /// True if XDP programs can take packets of several buffers (Linux 5.18).
+    pub xdp_frags: bool,
 }
 
 /// The request for one direction.

@@ -111,6 +111,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         code: plan.code.clone(),
         lines: Arc::clone(&plan.lines),
         entry: plan.entry.clone(),
+        frags: plan.frags,
         maps: plan.maps.iter().map(map).collect(),
         counters: BTreeMap::new(),
         metrics: Vec::new(),
@@ -137,7 +138,7 @@ impl Copy {
             bind::link(resolved.into_owned(), &plan).map_err(|error| failed(with_causes(&error)))?;
         let bound = bind::bind(&function, &maps.of_twin(0));
         let mut log = vec![0; STATISTICS_BYTES];
-        let program = with_program(object, plan.attach.hook.kind(), &btf, (&function, &bound), |program| {
+        let program = with_program(object, &plan, &btf, (&function, &bound), |program| {
             prog::prog_load(program, Some((LOG_STATISTICS, &mut log)))
         })
         .map_err(|error| {

@@ -92,6 +92,9 @@ impl Probe {
         let attached = deployable.attach(&interfaces, replaces);
         let (attached, failed) = attached.inspect_err(|_| windows.forget_baseline(serial))?;
         pending.extend(refused(failed));
+        warnings.extend(attached.fallbacks().into_iter().map(|(direction, reason)| {
+            Finding::new(Stage::Attach, &attached.directions[direction].plan.code, reason)
+        }));
         // The probe's file decides which deployment runs after a crash: before the commit the old one, after it the new
         // one.
         crash::point("switched");

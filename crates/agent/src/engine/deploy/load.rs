@@ -59,8 +59,19 @@ impl Engine {
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
     pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
         let asked = config.clone();
-        tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
-        self.load_as(config, Purpose::Validation).await
+        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
+        let mut loaded = self.load_as(config, Purpose::Validation).await?;
+        let (host, name) = (Arc::clone(&self.kernel.host), config.name.clone());
+        // A change of probes may hold the list of dispatchers for a while.
+        let look = move || {
+            let misfits = host.misfits(&name, &loaded.directions, &wanted.interfaces);
+            let warning = |(direction, reason): (usize, String)| {
+                Finding::new(Stage::Attach, &loaded.directions[direction].plan.code, reason)
+            };
+            loaded.warnings.extend(misfits.into_iter().map(warning));
+            loaded
+        };
+        Ok(tokio::task::spawn_blocking(look).await?)
     }
 
     /// Compiles and loads the programs of a probe that is to see the packets of a capture.
@@ -192,11 +203,16 @@ fn load_all(
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
+        // A probe that ran before kernels were asked for such packets goes on.
+        Purpose::Deployment { first: false, .. } => KernelFacts { xdp_frags: true, ..kernel.facts() },
         Purpose::Deployment { .. } | Purpose::Validation => kernel.facts(),
         // The clock of a replay counts from the Unix epoch.
         Purpose::Replay { .. } => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
     };
     let (mut plan, parsed, findings) = ProbePlan::build(wanted, &common, facts);
+    if !kernel.facts().xdp_frags {
+        plan = plan.without_frags();
+    }
     if matches!(purpose, Purpose::Replay { .. }) {
         plan = plan.without_twins();
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use twinprobe_client::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Rejection, with_causes};
-use twinprobe_kernel::{Attached, Footprint, Held, Identity, ProbePlan, crash};
+use twinprobe_kernel::{Attached, Footprint, Held, Identity, KernelFacts, ProbePlan, crash};
 
 use crate::engine::deploy::cause::Cause;
 use crate::engine::deploy::history::Before;
@@ -152,7 +152,9 @@ impl Engine {
         let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
         let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
         let common = running.deployment.common_maps();
-        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, &common, self.kernel.facts());
+        // What is loaded was accepted; its record says for which packets it was loaded.
+        let facts = KernelFacts { xdp_frags: true, ..self.kernel.facts() };
+        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, &common, facts);
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }

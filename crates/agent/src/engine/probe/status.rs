@@ -103,7 +103,9 @@ impl Shown {
             AttachmentStatus {
                 interface: place.interface.clone(),
                 state: if health.mode.is_some() { "attached" } else { "pending" }.into(),
-                reason: reason_of(&health).or_else(|| self.unlisted.clone()),
+                reason: reason_of(&health)
+                    .or_else(|| health.fallback.clone())
+                    .or_else(|| self.unlisted.clone()),
                 ifindex: Some(place.ifindex),
                 direction: Some(direction(place.hook)),
                 hook: Some(place.hook.kind().section().into()),

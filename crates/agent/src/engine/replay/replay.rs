@@ -214,6 +214,7 @@ impl Run {
             self.replayed.packets += lane.counts.seen;
             self.replayed.too_short += lane.counts.too_short;
             self.replayed.too_long += lane.counts.too_long;
+            self.replayed.no_interface += lane.counts.no_interface;
             self.replayed.not_sampled += lane.counts.not_sampled;
             self.replayed.events += lane.counts.events;
         }

@@ -44,6 +44,8 @@ pub struct Rank {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub owner: DeploymentId,
+    /// The name of the probe, for messages.
+    pub probe: Arc<str>,
     pub rank: Rank,
     pub slots: Arc<Slots>,
     /// The page of the epoch word, and the word's offset in the map's value, in bytes.
@@ -54,6 +56,9 @@ pub struct Entry {
     pub stands: bool,
     /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
     pub sample: Option<NonZeroU32>,
+    /// True if the programs take packets of several buffers. All entries of a dispatcher agree in it: the kernel takes a tail
+    /// call from one kind of program to the same kind only.
+    pub frags: bool,
     pub xdp_mode: XdpMode,
 }
 

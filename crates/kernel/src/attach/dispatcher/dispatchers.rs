@@ -18,12 +18,14 @@ use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 use crate::attach::dispatcher::chain::{DeploymentId, Dispatcher, Entry, MAX_CHAIN, Rank};
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
+use crate::attach::dispatcher::kinds;
 use crate::attach::dispatcher::revision::Revisions;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::attachment::{Attachment, TcMethod};
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::{HookPoint, Key};
+use crate::attach::hook::xdp::{self, XdpRequest};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::crash;
 use crate::load::pins;
@@ -32,6 +34,7 @@ use crate::load::pins;
 #[derive(Clone, Copy, Debug)]
 pub struct Addition<'a> {
     pub owner: DeploymentId,
+    pub probe: &'a Arc<str>,
     pub rank: Rank,
     pub slots: &'a Arc<Slots>,
     pub epoch: &'a EpochWord,
@@ -39,6 +42,8 @@ pub struct Addition<'a> {
     pub sample: Option<NonZeroU32>,
     /// True if each verdict that the programs can return takes effect as it is.
     pub stands: bool,
+    /// True if the programs take packets of several buffers.
+    pub frags: bool,
     pub xdp_mode: XdpMode,
 }
 
@@ -122,6 +127,14 @@ impl Dispatchers {
             by_place.insert(place.key(), (place.clone(), dispatcher));
         }
         result.map(|()| health)
+    }
+
+    /// Returns the reason why a program of this kind could not take the place of those of `probe` at a hook, if it could not.
+    pub fn misfit(&self, place: &HookPoint, probe: &str, frags: bool) -> Option<String> {
+        let by_place = self.by_place.lock();
+        let (_, dispatcher) = by_place.get(&place.key())?;
+        let others = dispatcher.entries.iter().filter(|entry| &*entry.probe != probe);
+        kinds::check(place, others, frags).err().map(|error| error.to_string())
     }
 
     /// Forgets the slots of a deployment that has been replaced at `place`.
@@ -236,8 +249,10 @@ impl Dispatchers {
                 place.interface
             )));
         }
+        kinds::check(place, &entries, addition.frags)?;
         let is_ready = dispatcher.retired.contains(&addition.owner);
-        let Addition { owner, rank, slots, epoch, verdict, stands, sample, xdp_mode } = *addition;
+        let Addition { owner, probe, rank, slots, epoch, verdict, stands, frags, sample, xdp_mode } =
+            *addition;
         // The program of an earlier daemon goes on calling the slots that are pinned, which may be others than those at
         // interfaces that could be listed earlier.
         let left = dispatcher.adopted.then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
@@ -249,7 +264,9 @@ impl Dispatchers {
             crash::point("filled");
         }
         let (page, epoch_offset) = (Arc::clone(epoch.page()), epoch.offset());
-        let entry = Entry { owner, rank, slots, page, epoch_offset, verdict, stands, sample, xdp_mode };
+        let probe = Arc::clone(probe);
+        let entry =
+            Entry { owner, probe, rank, slots, page, epoch_offset, verdict, stands, sample, frags, xdp_mode };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
         let result = match dispatcher.attachment {
@@ -277,14 +294,14 @@ impl Dispatchers {
         &self,
         dispatcher: &mut Dispatcher,
         place: &HookPoint,
-        xdp_mode: XdpMode,
+        mode: XdpMode,
         entries: Vec<Entry>,
     ) -> Result<(), AttachError> {
         let revision = self.revisions.get(place, &entries)?;
-        let attach =
-            || Attachment::attach(place, xdp_mode, self.tc_method, revision.program(), &dispatcher.pins);
+        let xdp = XdpRequest { mode, frags: kinds::is_frags(&entries) };
+        let attach = || Attachment::attach(place, xdp, self.tc_method, revision.program(), &dispatcher.pins);
         let attached = place.netns.run(attach);
-        let attachment = attached.map_err(|error| place.failed(error))??;
+        let (attachment, fallback) = attached.map_err(|error| place.failed(error))??;
         crash::point("linked");
         if let Err(error) = attachment.pin(&dispatcher.pins) {
             let _ = attachment.detach();
@@ -292,6 +309,10 @@ impl Dispatchers {
         }
         dispatcher.attachment = Some(attachment);
         dispatcher.calls(entries, revision);
+        if let Some(reason) = &fallback {
+            tracing::warn!(interface = place.interface, reason, "XDP is attached in generic mode");
+        }
+        dispatcher.health.lock().fallback = fallback;
         dispatcher.is_well();
         Ok(())
     }
@@ -305,9 +326,14 @@ impl Dispatchers {
     ) -> Result<(), AttachError> {
         crash::fault("revising").map_err(|error| place.failed(error))?;
         let revision = self.revisions.get(place, &entries)?;
+        let frags = kinds::is_frags(&entries);
         if let Some(attachment) = &mut dispatcher.attachment {
+            let is_native = attachment.mode() == xdp::NATIVE;
             let replaced = attachment.replace(revision.program(), &dispatcher.pins);
-            replaced.map_err(|error| place.failed(error))?;
+            replaced.map_err(|error| kinds::not_replaced(place, is_native && !frags, error))?;
+            if frags {
+                dispatcher.health.lock().fallback = None;
+            }
             dispatcher.calls(entries, revision);
         } else {
             dispatcher.entries = entries;

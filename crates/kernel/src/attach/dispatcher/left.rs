@@ -187,6 +187,7 @@ mod tests {
     use super::*;
     use crate::attach::dispatcher::chain::Dispatcher;
     use crate::attach::hook::attachment::TcMethod;
+    use crate::attach::hook::xdp::XdpRequest;
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::Socket;
@@ -220,7 +221,8 @@ mod tests {
             let pass = asm::pass_program(0);
             let program = prog::prog_load(&ProgLoad::new("tp_test", hook.kind(), &pass), None);
             let (program, method) = (program.unwrap(), TcMethod::Clsact);
-            let attach = || Attachment::attach(&place, XdpMode::Auto, method, program.as_fd(), &pins);
+            let xdp = XdpRequest { mode: XdpMode::Auto, frags: false };
+            let attach = || Attachment::attach(&place, xdp, method, program.as_fd(), &pins);
             place.netns.run(attach).unwrap().unwrap();
             Self { named, directory, _root: root, place, pins }
         }

@@ -5,6 +5,7 @@ pub mod dispatchers;
 pub mod failure;
 pub mod health;
 pub mod hold;
+pub mod kinds;
 pub mod left;
 pub mod live;
 pub mod mend;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use crate::attach::dispatcher::chain::Entry;
+use crate::attach::dispatcher::kinds;
 use crate::attach::dispatcher::program::{self, Call, DebugInfo};
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::{self, HookPoint};
@@ -35,7 +36,8 @@ struct Key {
     place: Option<hook_point::Key>,
 }
 
-/// Slots, page and offset of the epoch word, whether the verdict counts, whether it stands, and the sample.
+/// Slots, page and offset of the epoch word, whether the verdict counts, whether it stands, and the sample. The slots say
+/// whether the programs take packets of several buffers.
 type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
 /// The programs that dispatchers have.
@@ -129,7 +131,7 @@ fn load(place: &HookPoint, entries: &[Entry]) -> Result<OwnedFd, AttachError> {
     let debug_info = DebugInfo::new(&program.functions);
     let btf = prog::btf_load(&debug_info.btf).map_err(|error| place.failed(error))?;
     verifier::load(&ProgLoad {
-        flags: programs::load_flags(kind),
+        flags: programs::load_flags(kinds::is_frags(entries)),
         btf: Some(btf.as_fd()),
         func_info: debug_info.records(),
         ..ProgLoad::new("tp_dispatcher", kind, &program.instructions)

@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use twinprobe_ebpf_common::hook::{Hook, XdpMode};
+use twinprobe_ebpf_common::hook::Hook;
 
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::attach::hook::xdp::{XdpLink, XdpRequest};
 use crate::attach::hook::{clsact, tcx, xdp};
 use crate::sys::call::found;
 use crate::sys::object::ObjectKind;
@@ -45,19 +46,20 @@ pub enum Attachment {
 
 impl Attachment {
     /// Attaches `program` at `place`. To be called in the interface's namespace. `pins` is the dispatcher's directory
-    /// of pins.
+    /// of pins. Returns also why XDP is not native, if the program can be changed so that it is.
     pub fn attach(
         place: &HookPoint,
-        xdp_mode: XdpMode,
+        xdp: XdpRequest,
         tc_method: TcMethod,
         program: BorrowedFd<'_>,
         pins: &Path,
-    ) -> Result<Self, AttachError> {
+    ) -> Result<(Self, Option<String>), AttachError> {
         let tcx = || tcx::attach(place, program).map(|link| Self::Link(link, tcx::MODE));
         let clsact = || clsact::ClsactFilter::attach(place, program, pins).map(Self::Clsact);
-        match (place.hook, tc_method) {
+        let attached = match (place.hook, tc_method) {
             (Hook::Xdp, _) => {
-                xdp::attach(place, xdp_mode, program).map(|(link, mode)| Self::Link(link, mode))
+                let XdpLink { link, mode, fallback } = xdp::attach(place, xdp, program)?;
+                return Ok((Self::Link(link, mode), fallback));
             }
             (_, TcMethod::Tcx) => tcx(),
             (_, TcMethod::Clsact) => clsact(),
@@ -65,7 +67,8 @@ impl Attachment {
                 Err(AttachError::Unsupported(_)) => clsact(),
                 result => result,
             },
-        }
+        };
+        Ok((attached?, None))
     }
 
     /// Puts `program` in the place of the present one, between two packets.

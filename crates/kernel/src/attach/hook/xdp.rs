@@ -12,28 +12,54 @@ use crate::attach::hook::foreign;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::net::rtnl::socket::Socket;
 use crate::sys::{call, link};
+use crate::trial::programs;
 
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 pub const NATIVE: &str = "native";
 pub const GENERIC: &str = "generic";
 
-/// Attaches `program` by a link, and returns the link with its mode. To be called in the interface's namespace.
+/// An MTU above which drivers may refuse programs for packets of a single buffer, in bytes; and that of the loopback
+/// interface, which has no native XDP.
+const USUAL_MTU: u32 = 1500;
+const LOOPBACK_MTU: u32 = 65_536;
+
+/// The request for an attachment.
+#[derive(Clone, Copy, Debug)]
+pub struct XdpRequest {
+    pub mode: XdpMode,
+    /// True if the program takes packets of several buffers.
+    pub frags: bool,
+}
+
+/// The outcome of an attachment.
+#[derive(Debug)]
+pub struct XdpLink {
+    pub link: OwnedFd,
+    pub mode: &'static str,
+    /// The reason why the native mode was not possible, if the program can be changed so that it is.
+    pub fallback: Option<String>,
+}
+
+/// Attaches `program` by a link. To be called in the interface's namespace.
 pub fn attach(
     place: &HookPoint,
-    mode: XdpMode,
+    request: XdpRequest,
     program: BorrowedFd<'_>,
-) -> Result<(OwnedFd, &'static str), AttachError> {
-    let with =
-        |flags, mode| link::link_create(program, place.ifindex, BPF_XDP, flags).map(|link| (link, mode));
-    let native = || with(XDP_FLAGS_DRV_MODE, NATIVE);
-    let generic = || with(XDP_FLAGS_SKB_MODE, GENERIC);
-    let result = match mode {
+) -> Result<XdpLink, AttachError> {
+    let with = |flags, mode, fallback| {
+        let link = link::link_create(program, place.ifindex, BPF_XDP, flags)?;
+        Ok(XdpLink { link, mode, fallback })
+    };
+    let native = || with(XDP_FLAGS_DRV_MODE, NATIVE, None);
+    let generic = |fallback| with(XDP_FLAGS_SKB_MODE, GENERIC, fallback);
+    let cure = |error: &io::Error| if request.frags { None } else { single_buffer(place, error) };
+    let result = match request.mode {
         XdpMode::Native => native(),
-        XdpMode::Generic => generic(),
+        XdpMode::Generic => generic(None),
         // The kernel allows no generic program beside a native one, so a busy hook is an error.
         XdpMode::Auto => match native() {
-            Err(error) if !is_occupied(&error) => generic(),
+            Err(error) if !is_occupied(&error) => generic(cure(&error)),
             result => result,
         },
     };
@@ -42,13 +68,32 @@ pub fn attach(
         if is_occupied(&error) {
             return AttachError::Occupied(foreign::occupied(interface, place.ifindex));
         }
-        if mode == XdpMode::Native && call::is_unsupported(&error) {
+        if request.mode == XdpMode::Native
+            && let Some(reason) = cure(&error)
+        {
+            return AttachError::Unsupported(format!("{reason}, or use mode generic"));
+        }
+        if request.mode == XdpMode::Native && call::is_unsupported(&error) {
             return AttachError::Unsupported(format!(
                 "native XDP is not supported by the driver of {interface}; use mode generic or auto"
             ));
         }
         place.failed(error)
     })
+}
+
+/// Returns the reason why a driver refuses a program for packets of a single buffer with this error, and the cure; `None` if
+/// the MTU of the interface is no reason. To be called in the interface's namespace.
+pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
+    let mtu = Socket::here().ok()?.device(place.ifindex).ok()??.mtu;
+    if !programs::has_frags() || mtu <= USUAL_MTU || mtu >= LOOPBACK_MTU {
+        return None;
+    }
+    let interface = &place.interface;
+    Some(format!(
+        "the driver of {interface} takes no native program in SEC(\"xdp\") at an MTU of {mtu} ({error}); lower the MTU, write \
+         SEC(\"xdp.frags\") and take lengths from bpf_xdp_get_buff_len"
+    ))
 }
 
 /// Tells whether the interface reports this program. To be called in the interface's namespace.

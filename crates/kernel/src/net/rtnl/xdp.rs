@@ -14,6 +14,7 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 pub struct Device {
     pub index: u32,
     pub name: String,
+    pub mtu: u32,
     /// The modes and ids of the XDP programs.
     pub programs: Vec<(&'static str, u32)>,
     /// The indices of the interfaces below and above: the device that a VLAN is on, and the bridge or bond that a port
@@ -57,6 +58,7 @@ fn device(payload: &[u8]) -> Option<Device> {
     for (kind, value) in attributes(payload.get(LINK_INFO..)?) {
         match kind {
             libc::IFLA_IFNAME => device.name = text(value),
+            libc::IFLA_MTU => device.mtu = u32_at(value, 0).unwrap_or_default(),
             libc::IFLA_LINK => device.lower = u32_at(value, 0),
             libc::IFLA_MASTER => device.master = u32_at(value, 0),
             libc::IFLA_XDP => device.programs.extend(attributes(value).filter_map(|(kind, value)| {
@@ -103,7 +105,7 @@ mod tests {
         let (tpa, tpb, tpm) = (find("tpa"), find("tpb"), find("tpm"));
         assert_eq!(find("tpx"), None);
         let tpa = tpa.unwrap();
-        assert_eq!((tpa.name.as_str(), tpa.programs.len()), ("tpa", 0));
+        assert_eq!((tpa.name.as_str(), tpa.mtu, tpa.programs.len()), ("tpa", 1500, 0));
         assert!(tpm.unwrap().is_upper_of(&tpa));
         let vlan = Device { index: 99, lower: Some(tpa.index), ..Device::default() };
         assert!(vlan.is_upper_of(&tpa));

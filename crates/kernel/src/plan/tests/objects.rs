@@ -8,6 +8,7 @@ use twinprobe_test_attributes::timed;
 
 use super::scene::{FACTS, HEADER, at, compile, compiled, live, private, window};
 use crate::plan::probe_plan::ProbePlan;
+use crate::plan::request::KernelFacts;
 
 const NESTED: &str = r#"
     struct inner { __uint(type, 1); __uint(max_entries, 4); __type(key, u32); __type(value, u64); };
@@ -129,6 +130,28 @@ fn objects_without_one_entry_point_are_refused() {
     }
     let (_, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), HEADER.as_bytes())], &[], FACTS);
     assert!(findings[0].message.contains("no ELF file"), "{findings:?}");
+}
+
+#[test]
+fn the_section_decides_about_packets_of_several_buffers() {
+    let none = KernelFacts { xdp_frags: false, ..FACTS };
+    let build = |section: &str, facts| {
+        let elf = compile(&format!("SEC(\"{section}\") int see(void *ctx) {{ return 2; }}"));
+        let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], facts);
+        (plan.directions.first().map(|plan| plan.frags), findings)
+    };
+    assert_eq!(build("xdp", FACTS), (Some(false), Vec::new()));
+    assert_eq!(build("xdp", none), (Some(false), Vec::new()));
+    assert_eq!(build("xdp.frags", FACTS), (Some(true), Vec::new()));
+    let (plan, findings) = build("xdp.frags", none);
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((plan, finding.stage, finding.field.as_deref()), (None, Stage::Load, Some("ingress.source")));
+    assert!(finding.message.contains("see is in SEC(\"xdp.frags\")"), "{}", finding.message);
+    assert!(finding.message.contains("write SEC(\"xdp\")"), "{}", finding.message);
+
+    let elf = compile("SEC(\"xdp.frags\") int see(void *ctx) { return 2; }");
+    let (plan, ..) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
+    assert!(!plan.without_frags().directions[0].frags);
 }
 
 #[test]

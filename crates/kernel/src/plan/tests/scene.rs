@@ -20,8 +20,13 @@ use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
 static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
 
-pub const FACTS: KernelFacts =
-    KernelFacts { possible_cpus: 3, page_size: 4096, monotonic_zero_ns: 7, btf: Some(&ALL_TYPES) };
+pub const FACTS: KernelFacts = KernelFacts {
+    possible_cpus: 3,
+    page_size: 4096,
+    monotonic_zero_ns: 7,
+    btf: Some(&ALL_TYPES),
+    xdp_frags: true,
+};
 
 pub const HEADER: &str = r#"
 #define SEC(x) __attribute__((section(x), used))
@@ -85,6 +90,7 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
     btf.push(0);
     Definitions {
         entry: "entry".to_owned(),
+        frags: false,
         maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
         slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
         btf: Btf::parse(&btf).unwrap(),

@@ -57,6 +57,7 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
         page_size: rustix::param::page_size(),
         monotonic_zero_ns: 0,
         btf: aya::features().btf(),
+        xdp_frags: true,
     };
     let object = ProbeObject::parse(&compiled(source), hook.kind(), facts).unwrap();
     let (xdp_mode, position) = (XdpMode::Auto, Position::Last);

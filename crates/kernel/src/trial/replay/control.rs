@@ -6,6 +6,7 @@
 //! | 8 | the number of the next record |
 //! | 12 | the number of records |
 //! | 16 | the VLAN tag of all packets: protocol in network order (0: no tag), then the tag's content |
+//! | 24 | whether the program of an interface has seen its packet |
 //! | [`RECORDS`] | the records |
 //! | [`DATA`] | the packets |
 
@@ -29,6 +30,7 @@ pub const ROOM: usize = 128 << 10;
 pub const NEXT: usize = 8;
 pub const COUNT: usize = 12;
 pub const TAG: usize = 16;
+pub const DONE: usize = 24;
 pub const RECORDS: usize = 64;
 /// The size of a record.
 pub const RECORD: usize = 32;
@@ -73,6 +75,16 @@ impl Control {
         self.memory.u32(COUNT).store(records as u32, Ordering::Relaxed);
         self.memory.u32(TAG).store(tag[0].into(), Ordering::Relaxed);
         self.memory.u32(TAG + 4).store(tag[1].into(), Ordering::Relaxed);
+    }
+
+    /// Prepares a packet for the program of an interface.
+    pub fn begin(&self) {
+        self.memory.u32(DONE).store(0, Ordering::SeqCst);
+    }
+
+    /// Tells whether the program of an interface has seen its packet.
+    pub fn is_done(&self) -> bool {
+        self.memory.u32(DONE).load(Ordering::SeqCst) != 0
     }
 
     /// Writes the record `index`.

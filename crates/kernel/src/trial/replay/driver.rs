@@ -40,7 +40,7 @@ pub struct Driver {
 impl Driver {
     /// Loads a driver for `probe`. Fails if the kernel lacks what a driver needs: XDP frames that can be written to by
     /// a helper (Linux 5.18), tail calls in subprograms.
-    pub fn load(hook: Hook, control: BorrowedFd<'_>, probe: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn load(hook: Hook, frags: bool, control: BorrowedFd<'_>, probe: BorrowedFd<'_>) -> io::Result<Self> {
         let slots = map::map_create(&MapCreate {
             map_type: BPF_MAP_TYPE_PROG_ARRAY,
             ..MapCreate::array("tp_replayed", 4, 1)
@@ -51,7 +51,7 @@ impl Driver {
         let program = ProgLoad::new("tp_replay", hook.kind(), &instructions);
         let program = prog::prog_load(
             &ProgLoad {
-                flags: programs::load_flags(hook.kind()),
+                flags: programs::load_flags(frags),
                 btf: Some(btf.as_fd()),
                 func_info: debug.records(),
                 ..program

@@ -14,12 +14,16 @@ use crate::sys::map::BPF_MAP_TYPE_PROG_ARRAY;
 use crate::sys::prog;
 use crate::trial::replay::control::{BATCH, Control, LONGEST, ROOM};
 use crate::trial::replay::driver::Driver;
+use crate::trial::replay::tap::Tap;
 
 /// The shortest packet that the kernel runs a program on: an Ethernet header, in bytes.
 pub const SHORTEST: usize = 14;
 /// The longest packet for which the driver's frame has room in any case, in bytes: a page has room for 256 bytes before
 /// the frame and the kernel's structure behind it.
 const LONGEST_XDP: usize = 3 << 10;
+/// The longest packet that an interface gets, in bytes: about as long as those that a run of a program for several buffers
+/// takes.
+const LONGEST_RECEIVED: usize = 70 << 10;
 /// The size of a ring from which no event is lost when it is emptied only after each run, in bytes.
 const RING: u64 = (BATCH as u64) << 13;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
@@ -41,6 +45,8 @@ pub struct Lane {
     /// The program that hands over packets; `None` on kernels where there can't be one, and each packet has a call of
     /// its own.
     driver: Option<Driver>,
+    /// The interface for packets that no run has room for, once there was such a packet.
+    interface: Interface,
     /// The number of packets of the next run, and the most that a run may have.
     next: usize,
     most: usize,
@@ -49,6 +55,15 @@ pub struct Lane {
     /// The state of the random numbers by which packets are sampled: those of a replay are the same each time.
     random: u64,
     pub counts: Counts,
+}
+
+/// The interface for long packets, which only a program for packets of a single buffer needs.
+#[derive(Debug)]
+enum Interface {
+    NotTried,
+    There(Tap),
+    /// The daemon has no right to make one, or no means.
+    Missing,
 }
 
 /// The packets that wait for the next run.
@@ -76,6 +91,9 @@ pub struct Counts {
     pub too_short: u64,
     /// The packets for which this kernel has no room in a run of a program.
     pub too_long: u64,
+    /// The packets that a program for packets of a single buffer sees whole through an interface only, which could not be
+    /// made.
+    pub no_interface: u64,
     /// The packets that the dispatcher would have left out, because the configuration asks for a sample.
     pub not_sampled: u64,
     /// The events that the program has written to the maps of event metrics.
@@ -88,7 +106,8 @@ impl Lane {
     /// Prepares a program that was loaded with the clock of `control`.
     pub fn new(loaded: LoadedDirection, control: Control) -> Result<Self, KernelError> {
         let attach = loaded.plan.attach;
-        let driver = Driver::load(attach.hook, control.map(), loaded.programs.of_twin(0).as_fd());
+        let driver =
+            Driver::load(attach.hook, loaded.plan.frags, control.map(), loaded.programs.of_twin(0).as_fd());
         let driver = driver.inspect_err(|error| {
             tracing::debug!(%error, "packets are replayed one by one");
         });
@@ -108,6 +127,7 @@ impl Lane {
             loaded,
             control,
             driver: driver.ok(),
+            interface: Interface::NotTried,
             next: 1,
             most: if alone || is_small { 1 } else { BATCH },
             batch: Batch { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
@@ -134,6 +154,10 @@ impl Lane {
         }
         let is_tc = self.hook.kind() == ProgramKind::Tc;
         let longest = if is_tc { LONGEST } else { LONGEST_XDP };
+        if !is_tc && length > longest && !self.loaded.plan.frags {
+            self.flush()?;
+            return self.receive(time_ns, bytes, length);
+        }
         if self.driver.is_none() || !is_tc && length > longest {
             self.flush()?;
             return self.run_alone(time_ns, bytes, length);
@@ -198,6 +222,39 @@ impl Lane {
         self.counts.ran += started.elapsed();
         match run {
             Ok(_) => self.counts.seen += 1,
+            Err(error) if is_about_length(&error) => self.counts.too_long += 1,
+            Err(error) => return Err(error),
+        }
+        self.drain();
+        Ok(())
+    }
+
+    /// Has an interface receive a packet that the program sees whole there only.
+    fn receive(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
+        if length > LONGEST_RECEIVED {
+            self.counts.too_long += 1;
+            return Ok(());
+        }
+        if matches!(self.interface, Interface::NotTried) {
+            let made = Tap::open(self.control.map(), self.program());
+            let made = made.inspect_err(|error| {
+                tracing::warn!(%error, "no interface can be made for long packets of a replay: they are left out");
+            });
+            self.interface = made.map_or(Interface::Missing, Interface::There);
+        }
+        let Interface::There(tap) = &mut self.interface else {
+            self.counts.no_interface += 1;
+            return Ok(());
+        };
+        self.control.set_time(time_ns);
+        let mut packet = bytes.to_vec();
+        packet.resize(length, 0);
+        let started = Instant::now();
+        let sent = tap.send(&self.control, &packet);
+        self.counts.ran += started.elapsed();
+        match sent {
+            Ok(true) => self.counts.seen += 1,
+            Ok(false) => self.counts.too_long += 1,
             Err(error) if is_about_length(&error) => self.counts.too_long += 1,
             Err(error) => return Err(error),
         }

@@ -4,3 +4,4 @@ pub mod clock;
 pub mod control;
 mod driver;
 pub mod lane;
+mod tap;
