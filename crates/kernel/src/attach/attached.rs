@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
-use crate::attach::dispatcher::chain::{DeploymentId, Rank};
+use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::slots::Slots;

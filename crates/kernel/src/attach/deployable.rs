@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::attach::attached::Attached;
-use crate::attach::dispatcher::chain::DeploymentId;
+use crate::attach::rank::DeploymentId;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::hook::error::AttachError;
 use crate::attach::host::Host;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
-use crate::attach::dispatcher::chain::{DeploymentId, Rank};
+use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::slots::Slots;

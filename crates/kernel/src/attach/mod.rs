@@ -12,5 +12,6 @@ pub mod host;
 pub mod places;
 pub mod quiesce;
 pub mod quiesced;
+pub mod rank;
 pub mod reclaim;
 pub mod replaced;

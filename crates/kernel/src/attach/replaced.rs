@@ -1,7 +1,7 @@
 //! The deployment that another one replaces, and the way back to it.
 
 use crate::attach::attached::Attached;
-use crate::attach::dispatcher::chain::DeploymentId;
+use crate::attach::rank::DeploymentId;
 use crate::attach::held::Held;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;

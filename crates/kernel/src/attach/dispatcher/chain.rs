@@ -1,21 +1,19 @@
 //! One dispatcher in the kernel: the probes it calls, its program, and its attachment.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
+use crate::attach::dispatcher::entry::Entry;
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::program::Call;
 use crate::attach::dispatcher::revision::Revision;
-use crate::attach::dispatcher::slots::{self, Slots};
-use crate::attach::epoch::Page;
+use crate::attach::rank::DeploymentId;
+use crate::attach::dispatcher::slots;
 use crate::attach::hook::attachment::Attachment;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::load::pins;
@@ -28,53 +26,6 @@ pub const MAX_CHAIN: usize = 16;
 /// leads to no file.
 pub const NETNS: &str = "netns";
 pub const NETNS_PATH: &str = "path:";
-
-/// Identifies one deployment of a probe in all dispatchers it is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeploymentId(pub u64);
-
-/// The order of probes: by priority, then by age.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
-    pub priority: i32,
-    pub order: u64,
-}
-
-/// One probe that a dispatcher calls.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    pub owner: DeploymentId,
-    /// The name of the probe, for messages.
-    pub probe: Arc<str>,
-    pub rank: Rank,
-    pub slots: Arc<Slots>,
-    /// The page of the epoch word, and the word's offset in the map's value, in bytes.
-    pub page: Arc<Page>,
-    pub epoch_offset: i32,
-    pub verdict: Verdict,
-    /// True if each verdict that the probe's programs can return takes effect as it is.
-    pub stands: bool,
-    /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
-    pub sample: Option<NonZeroU32>,
-    /// True if the programs take packets of several buffers. All entries of a dispatcher agree in it: the kernel takes a tail
-    /// call from one kind of program to the same kind only.
-    pub frags: bool,
-    pub xdp_mode: XdpMode,
-}
-
-impl Entry {
-    pub fn call(&self) -> Call<'_> {
-        Call {
-            slots: self.slots.map(),
-            has_twins: self.slots.programs[0] != self.slots.programs[1],
-            epochs: self.page.map(),
-            epoch_offset: self.epoch_offset,
-            verdict: self.verdict,
-            stands: self.stands,
-            sample: self.sample,
-        }
-    }
-}
 
 /// The dispatcher at one hook point.
 #[derive(Debug)]

@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
-use crate::attach::dispatcher::chain::{DeploymentId, Dispatcher, Entry, MAX_CHAIN, Rank};
+use crate::attach::dispatcher::chain::{Dispatcher, MAX_CHAIN};
+use crate::attach::dispatcher::entry::Entry;
+use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::kinds;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::attach::dispatcher::chain::Entry;
+use crate::attach::dispatcher::entry::Entry;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::hook::xdp;

@@ -2,6 +2,7 @@
 
 pub mod chain;
 pub mod dispatchers;
+pub mod entry;
 pub mod failure;
 pub mod health;
 pub mod hold;

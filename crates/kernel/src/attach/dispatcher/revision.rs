@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::attach::dispatcher::chain::Entry;
+use crate::attach::dispatcher::entry::Entry;
 use crate::attach::dispatcher::kinds;
 use crate::attach::dispatcher::program::{self, Call, DebugInfo};
 use crate::attach::hook::error::AttachError;

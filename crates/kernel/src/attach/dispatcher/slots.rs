@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::attach::dispatcher::chain::DeploymentId;
+use crate::attach::rank::DeploymentId;
 use crate::load::maps::Twins;
 use crate::sys::call::found;
 use crate::sys::map::{self, BPF_MAP_TYPE_PROG_ARRAY, MapCreate};
