@@ -142,6 +142,32 @@ fn the_tests_that_promises_name_are_there() -> Result<()> {
     Ok(())
 }
 
+/// The test that tests/README.md shows is one that runs.
+#[test]
+fn the_test_to_copy_is_in_the_tree() -> Result<()> {
+    let readme = fs::read_to_string(root().join("tests/README.md"))?;
+    let shown = readme.split_once("```rust\n").and_then(|(_, rest)| rest.split_once("```"));
+    let (shown, _) = shown.context("tests/README.md shows a test")?;
+    let test = fs::read_to_string(root().join("tests/tests/maps/first.rs"))?;
+    assert!(
+        shown.contains("#[test]") && test.ends_with(shown),
+        "tests/README.md shows another test:\n{shown}"
+    );
+    Ok(())
+}
+
+/// The pages that a stranger reads first, and their most lines.
+const SHORT: [(&str, usize); 3] = [("README.md", 150), ("ARCHITECTURE.md", 200), ("tests/README.md", 30)];
+
+#[test]
+fn the_first_pages_are_short() -> Result<()> {
+    for (name, most) in SHORT {
+        let lines = fs::read_to_string(root().join(name))?.lines().count();
+        assert!(lines <= most, "{name} has {lines} lines, and {most} are the most");
+    }
+    Ok(())
+}
+
 /// What PyPI serves runs as root: it has to be what was looked at.
 #[test]
 fn what_comes_from_pypi_has_a_digest() -> Result<()> {
