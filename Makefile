@@ -6,7 +6,7 @@
 #   make test    formatting, lints, all tests, the demo, other kernels and the console among them; SCALE=0.1 for a tenth of
 #                the repetitions, default 1; TESTS="..." chooses, by expressions of cargo-nextest
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test
-#   make test-arm64  the same on Linux 6.1 for arm64, with the agent built for arm64; not part of make test
+#   make test-arm64  the same on Linux 6.1 for arm64, with the daemon built for arm64; not part of make test
 #   make test-console  the console in Chromium against the daemon; part of make test
 #   make test-timed  the tests that measure time or cost, on an idle machine; part of make bench
 #   make soak    all tests with the full counts; takes a night, or PART=1/4 a quarter of it

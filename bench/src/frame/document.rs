@@ -1,5 +1,5 @@
 //! The pages below docs/benchmarks/: one for each experiment, and one with the claims of all. A run replaces what it has
-//! measured. People write docs/benchmarks.md, the short page above them; a test compares its figures with these pages.
+//! measured. People write docs/benchmarks.md, the short page above them; a test (`system::benchmarks`) compares its figures with these pages.
 
 use std::fs;
 use std::path::Path;
@@ -66,16 +66,10 @@ fn with_claims(text: &str, link: &str, rows: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::path::PathBuf;
-
     use super::*;
     use crate::experiments::EXPERIMENTS;
     use crate::frame::section::{Claim, METHOD};
     use crate::frame::table::Table;
-
-    /// The most words of the short page, which take five minutes to read.
-    const WORDS: usize = 1_500;
 
     fn section(title: &'static str, ours: &str) -> Section {
         let mut table = Table::new(&["a"]);
@@ -111,61 +105,18 @@ mod tests {
         Ok(())
     }
 
-    fn docs() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
-    }
-
-    fn page(name: &str) -> Result<String> {
-        let file = docs().join("benchmarks").join(name);
-        fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))
-    }
-
     #[test]
     fn each_experiment_has_a_page_with_a_short_method() -> Result<()> {
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks");
         for experiment in EXPERIMENTS {
             let name = experiment.name;
-            let text = page(&format!("{name}.md"))?;
+            let page = pages.join(format!("{name}.md"));
+            let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
             // A title, an empty line, `**question?** method`.
             let first = text.lines().nth(2).unwrap_or_default();
             let method = first.strip_prefix("**").and_then(|first| first.split_once("?** "));
             let (_, method) = method.with_context(|| format!("{name}: no question and method in {first}"))?;
             assert!(method.len() <= METHOD, "{name}: a method of {} bytes, not {METHOD}", method.len());
-        }
-        Ok(())
-    }
-
-    /// Returns the numbers of a text, `1,000` as `1000`.
-    fn numbers(text: &str) -> BTreeSet<String> {
-        let plain = text.replace(',', "");
-        let words = plain.split(|c: char| !c.is_ascii_digit() && c != '.').map(|word| word.trim_matches('.'));
-        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    }
-
-    /// Checks a row of the short page: what it says of a page is there, and of this commit.
-    fn check_row(row: &str, claims: &str) -> Result<String> {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [_, _, ours, peers, _, source] = cells[..] else { anyhow::bail!("not six cells: {row}") };
-        let (_, rest) = source.split_once("](benchmarks/").context("a link")?;
-        let (name, commit) = rest.split_once("), ").with_context(|| format!("a page and a commit: {row}"))?;
-        let text = page(name)?;
-        assert!(text.contains(&format!("Commit {commit}, ")), "{name} is not of commit {commit}: {row}");
-        let link = format!("]({name})");
-        let rows: String = claims.lines().filter(|line| line.contains(&link)).collect();
-        let (here, there) = (numbers(&format!("{ours} {peers}")), numbers(&(text + &rows)));
-        let unknown: Vec<_> = here.difference(&there).collect();
-        assert!(unknown.is_empty(), "{name} does not have {unknown:?}: {row}");
-        Ok(name.to_owned())
-    }
-
-    #[test]
-    fn the_short_page_says_what_the_pages_of_the_experiments_say() -> Result<()> {
-        let (short, claims) = (fs::read_to_string(docs().join("benchmarks.md"))?, page(CLAIMS)?);
-        let words = short.split_whitespace().count();
-        assert!(words <= WORDS, "{words} words, and {WORDS} are the most");
-        let rows = short.lines().filter(|line| line.starts_with('|') && line.contains("](benchmarks/"));
-        let named = rows.map(|row| check_row(row, &claims)).collect::<Result<BTreeSet<_>>>()?;
-        for experiment in EXPERIMENTS {
-            assert!(named.contains(&format!("{}.md", experiment.name)), "no row of {}", experiment.name);
         }
         Ok(())
     }
