@@ -64,7 +64,7 @@ fn main() -> Result<()> {
         let conditions = format!("{quick}{part}Commit {commit}, {} {noise}", machine::describe_machine()?);
         match &output {
             Some(directory) => {
-                Document { directory }.write(experiment.name, &section, &conditions, &commit)?
+                Document { directory }.write(experiment.name, &section, &conditions, &commit)?;
             }
             None => println!("{}", section.markdown(&conditions)),
         }
