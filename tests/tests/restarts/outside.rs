@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use twinprobe_tests::windows::{Windows, config};
 use twinprobe_tests::store::examined;
+use twinprobe_tests::windows::{Windows, config};
 use twinprobe_tests::{Daemon, Directories, Store, Topology, binary};
 
 fn twinprobe(arguments: &[&str], state_dir: &Path) -> Result<Output> {
