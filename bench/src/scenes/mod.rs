@@ -18,3 +18,4 @@ pub mod slices;
 pub mod sources;
 pub mod stores;
 pub mod triples;
+pub mod wall;

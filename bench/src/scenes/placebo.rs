@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use twinprobe_tests::netns::pin_to_cpu;
 
-use super::slices::{now, sleep_until};
+use super::wall::{now, sleep_until};
 use crate::frame::site::LOADED;
 
 /// The process. It ends on drop.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::slices::{Scene, Slice, Subject, Traffic, now, sleep_until, step_aside};
+use super::slices::{Scene, Slice, Subject, Traffic, step_aside};
+use super::wall::{now, sleep_until};
 
 pub const MS: u64 = 1_000_000;
 /// The length of a slice with one window in nanoseconds: long enough for all work that the daemon does for the window,

@@ -32,12 +32,10 @@ use twinprobe_client::Revision;
 use twinprobe_kernel::{crash, private};
 use twinprobe_store::{Change, Connection, Database, Durable, OptionalExtension as _, params};
 
-use crate::store::files::{StoreError, TEMPORARY, failed, hex, sync};
+use crate::store::files::{StoreError, TEMPORARY, failed, hex};
 use crate::store::format::Unread;
-use crate::store::pending::Pending;
 use crate::store::record::{StoredProbe, StoredRevision};
-use crate::store::room::Dropped;
-use crate::store::spool::Spool;
+use crate::store::spool::Spools;
 
 /// The number of configurations of a probe that are kept.
 const REVISIONS: u64 = 32;
@@ -91,9 +89,9 @@ impl Store {
         Ok(Self { database, objects, state_dir: state_dir.to_owned(), _lock: lock })
     }
 
-    /// Makes a file for what is too large for the memory, which leaves `keep_free` bytes of the disk free.
-    pub fn spool(&self, keep_free: u64) -> io::Result<Spool> {
-        Spool::create(&self.state_dir, keep_free)
+    /// The place for files of what is too large for the memory, which leave `keep_free` bytes of the disk free.
+    pub fn spools(&self, keep_free: u64) -> Spools {
+        Spools { directory: self.state_dir.clone(), keep_free }
     }
 
     /// Reads every stored probe, sorted by name.
@@ -127,41 +125,6 @@ impl Store {
     /// Tells whether an object is kept already.
     fn has_object(&self, elf: &[u8]) -> bool {
         self.object_path(&digest(elf)).exists()
-    }
-
-    /// Makes the objects of a probe's state last, which counts only after [`Pending::commit`], together with its revision
-    /// and the sender's `message`. Its objects must have been kept.
-    pub fn prepare(
-        &self,
-        name: &str,
-        probe: &StoredProbe,
-        message: Option<String>,
-    ) -> Result<Pending<'_>, StoreError> {
-        let of = format!("revision {} of probe {name}", probe.revision);
-        let known = self.record(name, probe.revision)?.and_then(|record| format::parse_revision(&record));
-        // A probe that is deployed anew has the revision already, with the time when it was first deployed.
-        let is_it = |known: &StoredRevision| {
-            let says_so = message.is_none() || known.message == message;
-            known.config == probe.config && known.pushed_by == probe.pushed_by && says_so
-        };
-        let encoded = |source| StoreError::Write { what: of.clone(), source };
-        let mut revision = None;
-        if !known.as_ref().is_some_and(is_it) {
-            let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
-            let pushed_by = probe.pushed_by.clone();
-            let content = StoredRevision { created, pushed_by, message, config };
-            revision = Some(format::file(&content).map_err(encoded)?);
-        }
-        let record = format::file(probe).map_err(encoded)?;
-        // After a power failure the objects that a committed state names must be there, also those that an earlier
-        // daemon wrote.
-        let objects = probe.running.iter().flat_map(|running| running.objects.values());
-        let objects = objects.map(|digest| self.object_path(digest));
-        for path in objects.chain([self.objects.clone()]) {
-            sync(&path).map_err(failed("syncing", &path))?;
-        }
-        let (name, number) = (name.to_owned(), probe.revision);
-        Ok(Pending { store: self, name, number, record, revision, dropped: Dropped::default() })
     }
 
     fn record(&self, name: &str, revision: u64) -> Result<Option<Vec<u8>>, StoreError> {

@@ -15,7 +15,8 @@ mod run;
 mod top;
 
 pub use self::args::{Command, LogFormat, Options};
-pub use self::commands::local::doctor::{Check, Doctor};
+pub use self::commands::local::check::Check;
+pub use self::commands::local::doctor::Doctor;
 pub use self::error::CommandError;
 pub use self::files::files::{ProbeFile, read as read_file};
 pub use self::run::run;

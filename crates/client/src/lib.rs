@@ -21,7 +21,8 @@ pub use client::{Client, Document, WindowQuery};
 pub use config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
-pub use config::parse::{ParseError, parse_document, parse_yaml};
+pub use config::error::ParseError;
+pub use config::parse::{parse_document, parse_yaml};
 pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;

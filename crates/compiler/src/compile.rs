@@ -19,24 +19,12 @@ use crate::diagnostics;
 use crate::headers;
 use crate::known::{Key, Known, LIST_HEADERS, take_headers};
 use crate::limits::Limits;
+use crate::object::CompiledObject;
 use crate::strip::without_debug_information;
-use crate::unit::Unit;
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The name that clang gives a source from a pipe.
 const STDIN_NAME: &str = "<stdin>";
-
-/// The result of a compilation.
-#[derive(Clone, Debug)]
-pub struct CompiledObject {
-    /// The object file, with BTF and without debug information.
-    pub elf: Vec<u8>,
-    /// The findings at stage compile; none of them is an error.
-    pub warnings: Vec<Finding>,
-    /// The maps that are to be those of the other direction, by the source's own words.
-    pub shared: Vec<String>,
-    /// True if the source was known, so that clang had nothing to do.
-    pub reused: bool,
-}
 
 /// The clang of this machine.
 #[derive(Clone, Debug)]

@@ -17,9 +17,9 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::compile::CompiledObject;
 use crate::headers;
-use crate::unit::Unit;
+use crate::object::CompiledObject;
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The number of objects that are kept, and the length in bytes above which an object is not kept: 4 MiB together.
 const OBJECTS: NonZeroUsize = NonZeroUsize::new(32).unwrap();

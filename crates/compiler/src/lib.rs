@@ -11,16 +11,16 @@ mod discover;
 mod headers;
 mod known;
 mod limits;
+mod object;
 #[cfg(test)]
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 mod sandbox;
 mod strip;
 mod toolchain;
-mod unit;
 
 pub use self::bcc::scan::declared;
-pub use self::compile::{CompiledObject, Compiler};
+pub use self::compile::Compiler;
 pub use self::limits::Limits;
+pub use self::object::CompiledObject;
 pub use self::toolchain::{CompilerOptions, Toolchain};
-pub use self::unit::{Calls, Dialect, Unit};

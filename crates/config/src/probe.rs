@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use twinprobe_compiler::{Calls, Dialect, Unit};
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
-use twinprobe_kernel::{AttachRequest, MetricRequest};
+use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
+use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 
 use crate::interface::InterfacePattern;
 use crate::window::{Schedule, WindowConfig};

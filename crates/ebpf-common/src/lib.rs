@@ -15,7 +15,9 @@ pub mod hook;
 mod layout;
 mod map_kind;
 pub mod metric;
+pub mod request;
 mod table;
+pub mod unit;
 pub mod window;
 
 pub use btf::blob::Btf;

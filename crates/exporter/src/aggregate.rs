@@ -4,7 +4,8 @@ use std::iter;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::field::join::{Join, fold};
-use twinprobe_ebpf_common::field::leaf::{LeafKind, Leaves};
+use twinprobe_ebpf_common::field::kind::LeafKind;
+use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::wide::widened;
 use twinprobe_ebpf_common::{Aggregation, Conversion, Layout, MergeRule, MergeRules, TableLayout};

@@ -49,7 +49,7 @@ pub use self::net::{interface, netns, watch};
 pub use self::plan::footprint::Footprint;
 pub use self::plan::object::ProbeObject;
 pub use self::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, ProbePlan};
-pub use self::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
+pub use self::plan::request::{DirectionRequest, KernelFacts};
 pub use self::read::events::event_map::{EventMap, EventReader};
 pub use self::read::events::record::{EventRecord, Progress};
 pub use self::read::events::waiter::Waiter;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// Returns every file below `directory` with this ending.
-fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+pub fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
@@ -49,7 +49,7 @@ const EDGES: [(&str, &[&str], &[&str]); 12] = [
     ("kernel", &["ebpf-common"], &["axum", "clap"]),
     ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
-    ("config", &["ebpf-common", "client", "compiler", "kernel"], &["aya", "tokio", "axum"]),
+    ("config", &["ebpf-common", "client"], &["aya", "tokio", "axum"]),
     ("serve", &["ebpf-common", "client", "kernel"], &["aya"]),
     ("cli", &["ebpf-common", "client", "compiler", "config", "kernel", "serve"], &["aya", "axum", "libc"]),
     (

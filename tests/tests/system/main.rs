@@ -5,6 +5,7 @@ mod benchmarks;
 mod bystanders;
 mod capabilities;
 mod capture;
+mod circles;
 mod cpuset;
 mod demo;
 mod fixture;

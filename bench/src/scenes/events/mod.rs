@@ -5,5 +5,6 @@ pub mod consumer;
 pub mod ledger;
 pub mod ours;
 pub mod peers;
+mod run;
 pub mod stand;
 pub mod tool;

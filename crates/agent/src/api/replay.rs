@@ -19,7 +19,7 @@ use crate::api::extract::{Held, MAX_BODY, Query, Syntax, parse_config, too_large
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
 use crate::engine::error::EngineError;
-use crate::engine::window::replay::Captures;
+use crate::engine::replay::replay::Captures;
 
 const CONFIG: &str = "config";
 const CAPTURE: &str = "capture";
@@ -102,7 +102,7 @@ async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocume
 /// Writes a part to disk, at most `room` bytes.
 async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs::File, Problem> {
     let limit = api.engine.ledger.limits.max_capture_bytes;
-    let mut spool = api.engine.spool().map_err(EngineError::Spool)?;
+    let mut spool = api.engine.spools().create().map_err(EngineError::Spool)?;
     let mut bytes = Vec::with_capacity(PIECE);
     loop {
         let piece = chunk(&mut part).await?;

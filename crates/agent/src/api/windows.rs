@@ -100,6 +100,6 @@ pub async fn document(api: Api, delivery: Delivery, allowed: &[Format]) -> Answe
     let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
-    let export = Export::begin(delivery, format, api.engine).await.map_err(EngineError::from)?;
+    let export = Export::begin(delivery, format, api.engine.spools()).await.map_err(EngineError::from)?;
     Ok((headers, Body::from_stream(export.into_stream())).into_response())
 }

@@ -22,9 +22,9 @@ use crate::engine::deploy::history::History;
 use crate::engine::deploy::trials::Trials;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
-use crate::engine::events::herald::Herald;
 use crate::engine::events::probe_events::{EventLoop, ProbeEvents};
 use crate::engine::events::stream::EventStream;
+use crate::engine::events::told::Herald;
 use crate::engine::placement::Namespace;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
@@ -37,7 +37,7 @@ use crate::limits::options::Limits;
 use crate::limits::queue::Queue;
 use crate::limits::streams::Streams;
 use crate::store::Store;
-use crate::store::spool::Spool;
+use crate::store::spool::Spools;
 use crate::telemetry::registry::Telemetry;
 use twinprobe_compiler::Toolchain;
 use twinprobe_config::{ProbeConfig, check_netns};
@@ -51,7 +51,7 @@ pub struct Engine {
     pub kernel: Arc<Kernel>,
     pub toolchain: Arc<Toolchain>,
     pub store: Store,
-    pub windows: WindowStore,
+    pub windows: Arc<WindowStore>,
     pub expired: Expired,
     pub events: EventLoop,
     pub herald: Herald,
@@ -100,7 +100,7 @@ impl Engine {
             kernel,
             toolchain: Arc::new(toolchain),
             store,
-            windows,
+            windows: Arc::new(windows),
             expired: Expired::default(),
             events: EventLoop::default(),
             herald: Herald::default(),
@@ -234,9 +234,9 @@ impl Engine {
         Ok(status::validation_report(&config, &loaded))
     }
 
-    /// Makes a file for what is too large for the memory.
-    pub fn spool(&self) -> io::Result<Spool> {
-        self.store.spool(self.ledger.limits.keep_free_bytes)
+    /// The place for files of what is too large for the memory.
+    pub fn spools(&self) -> Spools {
+        self.store.spools(self.ledger.limits.keep_free_bytes)
     }
 
     pub async fn delete(self: &Arc<Self>, name: &str, when: &Conditions) -> Result<(), EngineError> {
@@ -338,7 +338,7 @@ impl Engine {
 
     pub fn insert(self: &Arc<Self>, probe: Arc<Probe>) {
         let name = probe.name.clone();
-        self.start_schedule(&probe);
+        self.clock.timetable.schedule(&probe, &self.windows);
         // Creates the probe's counters, so that /metrics shows them from now on, if only as zeros.
         self.telemetry.probe(&name);
         let leased = Arc::downgrade(&probe);

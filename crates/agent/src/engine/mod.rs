@@ -10,5 +10,6 @@ pub mod error;
 pub mod events;
 pub mod placement;
 pub mod probe;
+pub mod replay;
 pub mod turns;
 pub mod window;

@@ -2,7 +2,8 @@
 
 use twinprobe_store::{OptionalExtension as _, params};
 
-use crate::store::files::StoreError;
+use crate::store::files::{StoreError, failed, sync};
+use crate::store::record::{StoredProbe, StoredRevision};
 use crate::store::room::Dropped;
 use crate::store::{REVISIONS, Store, format};
 
@@ -19,6 +20,43 @@ pub struct Pending<'a> {
     pub revision: Option<Vec<u8>>,
     /// The revisions that go with the commit.
     pub dropped: Dropped,
+}
+
+impl Store {
+    /// Makes the objects of a probe's state last, which counts only after [`Pending::commit`], together with its revision
+    /// and the sender's `message`. Its objects must have been kept.
+    pub fn prepare(
+        &self,
+        name: &str,
+        probe: &StoredProbe,
+        message: Option<String>,
+    ) -> Result<Pending<'_>, StoreError> {
+        let of = format!("revision {} of probe {name}", probe.revision);
+        let known = self.record(name, probe.revision)?.and_then(|record| format::parse_revision(&record));
+        // A probe that is deployed anew has the revision already, with the time when it was first deployed.
+        let is_it = |known: &StoredRevision| {
+            let says_so = message.is_none() || known.message == message;
+            known.config == probe.config && known.pushed_by == probe.pushed_by && says_so
+        };
+        let encoded = |source| StoreError::Write { what: of.clone(), source };
+        let mut revision = None;
+        if !known.as_ref().is_some_and(is_it) {
+            let (created, config) = (jiff::Timestamp::now().to_string(), probe.config.clone());
+            let pushed_by = probe.pushed_by.clone();
+            let content = StoredRevision { created, pushed_by, message, config };
+            revision = Some(format::file(&content).map_err(encoded)?);
+        }
+        let record = format::file(probe).map_err(encoded)?;
+        // After a power failure the objects that a committed state names must be there, also those that an earlier
+        // daemon wrote.
+        let objects = probe.running.iter().flat_map(|running| running.objects.values());
+        let objects = objects.map(|digest| self.object_path(digest));
+        for path in objects.chain([self.objects.clone()]) {
+            sync(&path).map_err(failed("syncing", &path))?;
+        }
+        let (name, number) = (name.to_owned(), probe.revision);
+        Ok(Pending { store: self, name, number, record, revision, dropped: Dropped::default() })
+    }
 }
 
 impl Pending<'_> {

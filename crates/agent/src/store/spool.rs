@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfs;
 
@@ -28,6 +28,20 @@ impl Room {
 /// Returns the room of the file system of a directory.
 pub fn room(directory: &Path, keep_free: u64) -> io::Result<Room> {
     Ok(Room::of(&rustix::fs::statvfs(directory)?, keep_free))
+}
+
+/// The place for such files.
+#[derive(Clone, Debug)]
+pub struct Spools {
+    pub directory: PathBuf,
+    /// The bytes of the disk that they leave free.
+    pub keep_free: u64,
+}
+
+impl Spools {
+    pub fn create(&self) -> io::Result<Spool> {
+        Spool::create(&self.directory, self.keep_free)
+    }
 }
 
 /// A file that is being written.

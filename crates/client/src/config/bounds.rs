@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser};
 
-use super::parse::ParseError;
+use super::error::ParseError;
 
 /// The deepest nesting of arrays and objects. A configuration has seven levels at most.
 pub const DEPTH_LIMIT: usize = 64;

@@ -2,4 +2,5 @@
 
 pub mod bounds;
 pub mod document;
+pub mod error;
 pub mod parse;

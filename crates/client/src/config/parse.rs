@@ -2,20 +2,11 @@
 //! configuration, are different errors.
 
 use serde::de::IgnoredAny;
-use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 use super::bounds::{check_json, check_yaml};
 use super::document::{ConfigDocument, Object};
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseError {
-    /// Text with another syntax. Positions are 1-based and count bytes.
-    #[error("{message} (line {line}, column {column})")]
-    Malformed { message: String, line: usize, column: usize },
-    /// JSON or YAML, but with an unknown or repeated field or a value of the wrong type.
-    #[error("{}", summary(.0))]
-    Invalid(Rejection),
-}
+use super::error::ParseError;
 
 /// Reads one configuration from JSON.
 pub fn parse_document(bytes: &[u8]) -> Result<ConfigDocument, ParseError> {
@@ -112,14 +103,6 @@ fn without_place(error: &yaml_serde::Error, path: &str) -> String {
     let place = error.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
     // A message about a flow node goes on after the position.
     place.map_or(text.to_owned(), |place| text.replacen(&place, "", 1))
-}
-
-fn summary(rejection: &Rejection) -> String {
-    let findings = rejection.findings.iter().map(|finding| match &finding.field {
-        Some(field) => format!("{field}: {}", finding.message),
-        None => finding.message.clone(),
-    });
-    findings.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 use crate::bcc::entry;
 use crate::bcc::scan::{Function, Scan};
-use crate::unit::Unit;
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The type of a table of programs.
 const PROGRAMS: &str = "prog";

@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::hook::Verdict;
 use crate::bcc::calls;
 use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
 use crate::bcc::scan::{Addressed, Function, Scan, scan};
-use crate::unit::{Dialect, Unit};
+use twinprobe_ebpf_common::unit::{Dialect, Unit};
 
 /// The names that place a program or a map in a section: a source that uses one is for libbpf.
 const SECTIONS: [&str; 3] = ["SEC", "__section", "section"];

@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::bcc::scan::{Function, Scan};
-use crate::unit::Unit;
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The functions that conventions name: DeChainy's, and that of Polycube's dynmon.
 pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];

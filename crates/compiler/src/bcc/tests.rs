@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::compile::{CompiledObject, Compiler};
-use crate::unit::{Calls, Dialect, Unit};
+use crate::compile::Compiler;
+use crate::object::CompiledObject;
+use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 
 static NO_CALLS: Calls = Calls::new();
 

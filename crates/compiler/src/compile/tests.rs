@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use super::*;
-use crate::unit::{Calls, Dialect};
+use twinprobe_ebpf_common::unit::{Calls, Dialect};
 
 fn compiler() -> Compiler {
     Compiler::discover(false).expect("the tests need clang")

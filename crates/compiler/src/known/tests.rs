@@ -6,7 +6,7 @@ use std::fs;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use super::*;
-use crate::unit::{Calls, Dialect};
+use twinprobe_ebpf_common::unit::{Calls, Dialect};
 
 fn key(source: &str, arguments: &[&str]) -> Key {
     let (defines, calls) = (BTreeMap::new(), Calls::new());

@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use twinprobe_client::DirectionDocument;
-use twinprobe_compiler::{Calls, Dialect};
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
-use twinprobe_kernel::AttachRequest;
+use twinprobe_ebpf_common::request::AttachRequest;
+use twinprobe_ebpf_common::unit::{Calls, Dialect};
 
 use crate::probe::{Code, DirectionConfig, SourceCode};
 use crate::validate::findings::{Defaults, Findings};

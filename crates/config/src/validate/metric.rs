@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use twinprobe_client::{MergeDocument, MetricDocument};
 use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::request::MetricRequest;
 use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
-use twinprobe_kernel::MetricRequest;
 
 use crate::probe::{MetricConfig, SumConfig};
 use crate::validate::findings::{Defaults, Findings};

@@ -1,6 +1,6 @@
 //! The rule by which two values of a field become one.
 
-use super::leaf::{LeafKind, order};
+use super::kind::{LeafKind, order};
 use crate::metric::MergeRule;
 
 /// The way in which the values of a leaf join.

@@ -6,8 +6,9 @@
 use crate::layout::Layout;
 
 use super::bits::{Bits, load, load_bits, sign_extend, store_bits};
+use super::kind::LeafKind;
 use super::meaning::Meaning;
-use super::plan::{Field, Plan, Scalar};
+use super::plan::{Field, Plan};
 
 /// A number in a value.
 #[derive(Clone, Debug)]
@@ -21,28 +22,6 @@ pub struct Leaf<T> {
     pub size: usize,
     /// The position of the number in these bytes, if it is a bitfield.
     pub bits: Option<Bits>,
-}
-
-/// The way in which the bytes of a number are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeafKind {
-    /// An integer; `swapped` if it is in network order.
-    Number {
-        signed: bool,
-        swapped: bool,
-    },
-    Bool,
-    /// A float of 4 or 8 bytes.
-    Float,
-}
-
-impl LeafKind {
-    /// Returns the way in which such an integer is read.
-    pub const fn of(scalar: &Scalar) -> Self {
-        let signed = matches!(scalar, Scalar::Signed | Scalar::Enum { signed: true, .. });
-        let swapped = matches!(scalar, Scalar::Swapped);
-        if matches!(scalar, Scalar::Bool) { Self::Bool } else { Self::Number { signed, swapped } }
-    }
 }
 
 /// All leaves of a layout.
@@ -230,11 +209,6 @@ impl<T> Leaf<T> {
         };
         bytes.copy_from_slice(&raw.to_le_bytes()[..self.size]);
     }
-}
-
-/// Converts the bits of numbers so that they compare as unsigned ones.
-pub const fn order(bits: u128, signed: bool) -> u128 {
-    if signed { bits ^ (1 << 127) } else { bits }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 pub mod bits;
 pub mod join;
+pub mod kind;
 pub mod leaf;
 pub mod meaning;
 pub mod plan;

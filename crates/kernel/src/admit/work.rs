@@ -237,7 +237,7 @@ impl Count<'_> {
                         body.calls.get(&at).map_or(call.repeats, |known| known.repeats.max(call.repeats));
                     body.calls.insert(at, Call { repeats, ..call });
                 }
-                self.step(at, instruction, &mut registers);
+                known::step(self.program, at, instruction, &mut registers);
                 match instruction {
                     Instruction::Exit | Instruction::CallHelper(helpers::POISON) => break,
                     Instruction::Jump(target) => {
@@ -245,8 +245,8 @@ impl Count<'_> {
                         break;
                     }
                     Instruction::Branch(target) => {
-                        join(target, self.compared(at, true, registers));
-                        join(next, self.compared(at, false, registers));
+                        join(target, known::compared(self.program[at], true, registers));
+                        join(next, known::compared(self.program[at], false, registers));
                         break;
                     }
                     _ if self.is_target[next] => {

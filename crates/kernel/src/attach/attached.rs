@@ -27,9 +27,9 @@ use crate::load::direction::{LoadedDirection, program_ids};
 use crate::load::maps::{Predecessor, TwinMap};
 use crate::load::pins::{Deployment, Identity, Note, Pins};
 use crate::net::watch::Changes;
-use crate::plan::request::AttachRequest;
 use crate::read::map::MetricMap;
 use crate::sys::clock::Moment;
+use twinprobe_ebpf_common::request::AttachRequest;
 
 /// A deployment whose twins see packets.
 #[derive(Debug)]

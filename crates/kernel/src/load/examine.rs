@@ -9,7 +9,8 @@ use crate::admit::admission;
 use crate::crash;
 use crate::load::bind;
 use crate::plan::probe_plan::ProbePlan;
-use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts};
+use crate::plan::request::{DirectionRequest, KernelFacts};
+use twinprobe_ebpf_common::request::AttachRequest;
 
 /// Parses, plans, relocates and judges an object as a load does. The result is dropped: the load finds it again.
 pub fn examine(elf: &[u8], hook: Hook) {

@@ -13,7 +13,6 @@ use crate::load::both::both;
 use crate::plan::inherit::{self, Inherited, Replaced};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
-use crate::plan::request::MetricRequest;
 use crate::read::access::Access;
 use crate::read::events::event_map::EventMap;
 use crate::read::map::MetricMap;
@@ -22,6 +21,7 @@ use crate::read::variable::Variable;
 use crate::sys::call::{self, KernelError};
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{self, Mapping};
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The map of a metric: one that both twins share, or one for each twin. Both twins write events into the same map.
 #[derive(Debug)]

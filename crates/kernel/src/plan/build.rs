@@ -7,8 +7,9 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use crate::plan::draft::{Draft, Planned};
 use crate::plan::object::{Definitions, ProbeObject};
 use crate::plan::probe_plan::ProbePlan;
-use crate::plan::request::{DirectionRequest, KernelFacts, MetricRequest};
+use crate::plan::request::{DirectionRequest, KernelFacts};
 use crate::plan::together;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 impl ProbePlan {
     /// Plans a probe. `wanted` has the request and the object of each direction; `common` are the names of the

@@ -11,8 +11,9 @@ use crate::plan::metric::losses;
 use crate::plan::metric::source::{extraction, source};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
-use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest, Notes};
+use crate::plan::request::{DirectionRequest, KernelFacts, Notes};
 use crate::plan::shape::MapShape;
+use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
 /// The plan of a direction with its warnings, or the findings by which the direction is refused.
 pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;

@@ -8,8 +8,8 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
-use crate::plan::request::{AttachRequest, MetricRequest};
 use crate::plan::shape::MapShape;
+use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
 /// The plan of a probe in the kernel. [`ProbePlan::build`] computes it once for each load.
 #[derive(Debug, Default)]

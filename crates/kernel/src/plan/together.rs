@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use crate::plan::draft::Draft;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::MapPlan;
-use crate::plan::request::MetricRequest;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Marks the maps in `common`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
 pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {

@@ -9,10 +9,10 @@ use twinprobe_ebpf_common::{Format, RawTable, TableLayout};
 use twinprobe_exporter::{DocumentEncoder, document_encoder};
 
 use crate::api::documents::pieces::{CHUNK, SentPieces};
-use crate::engine::engine::Engine;
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Cursor, Delivery, Part};
 use crate::engine::window::kept::Keeper;
+use crate::store::spool::Spools;
 
 /// The number of raw bytes that are rendered at once. The text is several times as long.
 const ROWS: usize = 8 << 10;
@@ -84,7 +84,7 @@ impl Current {
 
 impl Export {
     /// Waits for the first rows, so that an unreadable map becomes an error status and not an answer that breaks off.
-    pub async fn begin(delivery: Delivery, format: Format, engine: Arc<Engine>) -> Result<Self, Broken> {
+    pub async fn begin(delivery: Delivery, format: Format, spools: Spools) -> Result<Self, Broken> {
         let mut out = Vec::new();
         let context = Arc::clone(&delivery.context);
         let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
@@ -94,7 +94,7 @@ impl Export {
             encoder,
             delivery,
             table: None,
-            keeper: Keeper::new(engine),
+            keeper: Keeper::new(spools),
             out,
             sent: SentPieces::default(),
             complete: false,

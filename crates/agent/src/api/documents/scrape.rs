@@ -18,10 +18,10 @@ use crate::api::documents::negotiate::accepted;
 use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::api::error::Problem;
 use crate::api::state::Api;
-use crate::engine::engine::Engine;
 use crate::engine::error::Broken;
 use crate::engine::window::kept::Keeper;
 use crate::engine::window::scrape::Scraped;
+use crate::store::spool::Spools;
 
 /// The formats of a page, the default first.
 const FORMATS: [Format; 2] = [Format::OpenMetrics, Format::Prometheus];
@@ -37,7 +37,7 @@ pub async fn scrape(State(api): State<Api>, headers: HeaderMap) -> Result<Respon
         Format::OpenMetrics => format!("{}; charset=utf-8", format.media_type()),
         other => other.media_type().to_owned(),
     };
-    let body = Body::from_stream(ScrapeBody::new(format, probes, &own, api.engine).into_stream());
+    let body = Body::from_stream(ScrapeBody::new(format, probes, &own, api.engine.spools()).into_stream());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
 
@@ -61,7 +61,7 @@ struct ScrapeBody {
 }
 
 impl ScrapeBody {
-    fn new(format: Format, probes: Vec<Scraped>, own: &str, engine: Arc<Engine>) -> Self {
+    fn new(format: Format, probes: Vec<Scraped>, own: &str, spools: Spools) -> Self {
         let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
         for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
             encoder.add_probe(&delivery.head(), delivery.skipped_before);
@@ -76,7 +76,7 @@ impl ScrapeBody {
         Self {
             encoder,
             plain,
-            keeper: Keeper::new(engine),
+            keeper: Keeper::new(spools),
             probes,
             tables,
             current: None,

@@ -32,8 +32,9 @@ use crate::store::Store;
 use crate::store::files::StoreError;
 use crate::store::pending::Pending;
 use crate::store::record::{StoredDeployment, StoredProbe};
-use twinprobe_compiler::{CompiledObject, Unit};
+use twinprobe_compiler::CompiledObject;
 use twinprobe_config::{Code, ProbeConfig};
+use twinprobe_ebpf_common::unit::Unit;
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.

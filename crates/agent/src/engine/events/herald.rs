@@ -1,13 +1,12 @@
 //! The one who looks at probes and windows for all clients that follow changes. A change is rendered once, and all clients
 //! send the same bytes: a client more costs neither another look nor another copy.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use hyper::body::Bytes;
-use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
@@ -16,54 +15,13 @@ use twinprobe_serve::{Principal, Role};
 use twinprobe_windows::Closed;
 
 use crate::engine::engine::Engine;
-use crate::engine::events::changes::{self, Known};
+use crate::engine::events::changes;
+use crate::engine::events::told::{About, Follower, Told};
 
 /// The time between two looks at the states of probes: most of what a status shows changes without anybody telling.
 const LOOK: Duration = Duration::from_millis(500);
 /// The time between two counts of interfaces.
 const COUNT: Duration = Duration::from_secs(2);
-/// The number of changes that a client may be behind before it misses some.
-const BEHIND: usize = 1024;
-
-/// What clients were told; `None` while nobody follows changes.
-#[derive(Debug, Default)]
-pub struct Herald(Mutex<Option<Told>>);
-
-#[derive(Debug)]
-struct Told {
-    out: broadcast::Sender<Change>,
-    known: BTreeMap<Arc<str>, Known>,
-    /// The counts that were told last: to all, and to those who may choose interfaces.
-    counts: [Option<Bytes>; 2],
-    /// A token for each of these two; each client has a copy of its own.
-    audiences: [Arc<()>; 2],
-}
-
-#[derive(Clone, Debug)]
-struct Change {
-    about: About,
-    bytes: Bytes,
-}
-
-#[derive(Clone, Debug)]
-enum About {
-    Probe(Arc<str>),
-    /// The counts for those who may choose interfaces (1), or for the others (0).
-    Counts(usize),
-    All,
-}
-
-/// A client that follows changes.
-struct Follower {
-    /// The messages that come before all others.
-    first: VecDeque<Bytes>,
-    changes: broadcast::Receiver<Change>,
-    only: Option<String>,
-    audience: usize,
-    _token: Arc<()>,
-    has_ended: bool,
-}
-
 impl Engine {
     /// Follows the changes for one client. The stream begins with the state of all probes, and ends when the daemon
     /// stops, or when the client has missed changes since it was too slow. `only` names the one probe to be told of.
@@ -78,8 +36,8 @@ impl Engine {
         let is_first = state.is_none();
         let told = state.get_or_insert_with(Told::new);
         let audience = usize::from(by.need(Role::Operator).is_ok());
-        let mut first = VecDeque::from([self.hello(by)]);
-        first.extend(told.look(self, Some(only.as_deref())));
+        let mut first = VecDeque::from([changes::hello(&self.node, by)]);
+        first.extend(told.look(&self.list(), Some(only.as_deref())));
         first.push_back(changes::listed());
         first.extend(told.counts[audience].clone());
         let (changes, token) = (told.out.subscribe(), Arc::clone(&told.audiences[audience]));
@@ -89,36 +47,6 @@ impl Engine {
         }
         let follower = Follower { first, changes, only, audience, _token: token, has_ended: false };
         stream::unfold(follower, async |mut follower| Some((follower.next().await?, follower)))
-    }
-}
-
-impl Follower {
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(bytes) = self.first.pop_front() {
-                return Some(bytes);
-            }
-            if self.has_ended {
-                return None;
-            }
-            match self.changes.recv().await {
-                Ok(Change { about, bytes }) if self.is_told(&about) => return Some(bytes),
-                Ok(_) => {}
-                Err(RecvError::Lagged(count)) => {
-                    self.has_ended = true;
-                    return Some(changes::missed(count));
-                }
-                Err(RecvError::Closed) => return None,
-            }
-        }
-    }
-
-    fn is_told(&self, about: &About) -> bool {
-        match about {
-            About::Probe(name) => self.only.as_ref().is_none_or(|only| **only == **name),
-            About::Counts(audience) => *audience == self.audience,
-            About::All => true,
-        }
     }
 }
 
@@ -141,7 +69,9 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
         }
         let mut state = engine.herald.0.lock();
         match &mut *state {
-            Some(told) if !is_stopping && told.out.receiver_count() > 0 => drop(told.look(&engine, None)),
+            Some(told) if !is_stopping && told.out.receiver_count() > 0 => {
+                drop(told.look(&engine.list(), None));
+            }
             // The streams end with the sender.
             _ => {
                 *state = None;
@@ -170,7 +100,10 @@ async fn windows(
         let mut state = engine.herald.0.lock();
         let Some(told) = &mut *state else { return false };
         match news {
-            Ok(closed) => told.window(engine, &closed),
+            Ok(closed) => {
+                let probe = engine.get(&closed.probe).ok();
+                told.window(&closed, probe.map(|probe| probe.windows.statistics()));
+            }
             Err(error) => {
                 let count = if let RecvError::Lagged(count) = error { count } else { 0 };
                 told.tell(About::All, changes::missed(count));
@@ -197,64 +130,5 @@ fn count(engine: &Engine) {
             told.counts[audience] = Some(bytes.clone());
             told.tell(About::Counts(audience), bytes);
         }
-    }
-}
-
-impl Told {
-    fn new() -> Self {
-        let out = broadcast::Sender::new(BEHIND);
-        Self {
-            out,
-            known: BTreeMap::new(),
-            counts: [None, None],
-            audiences: [Arc::default(), Arc::default()],
-        }
-    }
-
-    fn tell(&self, about: About, bytes: Bytes) {
-        // An error says that the last client has gone meanwhile.
-        let _ = self.out.send(Change { about, bytes });
-    }
-
-    fn window(&mut self, engine: &Engine, closed: &Closed) {
-        let windows = engine.get(&closed.probe).ok().map(|probe| probe.windows.statistics());
-        if let (Some(known), Some(windows)) = (self.known.get_mut(&*closed.probe), windows) {
-            known.windows = windows;
-        }
-        self.tell(About::Probe(closed.probe.as_str().into()), changes::window(closed, windows));
-    }
-
-    /// Tells of the probes whose status is another than clients know. With `listing`, returns the messages about all probes,
-    /// or about the one that it names.
-    fn look(&mut self, engine: &Engine, listing: Option<Option<&str>>) -> Vec<Bytes> {
-        let probes = engine.list();
-        let names: BTreeSet<&str> = probes.iter().map(|probe| &*probe.name).collect();
-        let gone: Vec<Arc<str>> =
-            self.known.keys().filter(|name| !names.contains(&***name)).cloned().collect();
-        for name in gone {
-            self.known.remove(&name);
-            let bytes = changes::removed(&name);
-            self.tell(About::Probe(name), bytes);
-        }
-        let mut listed = Vec::new();
-        for probe in &probes {
-            let status = probe.status().without_secrets();
-            let known = Known::of(&status);
-            let is_listed = listing.is_some_and(|only| only.is_none_or(|only| only == probe.name));
-            let is_new = self.known.get(&*probe.name) != Some(&known);
-            if !is_listed && !is_new {
-                continue;
-            }
-            let bytes = changes::probe(&status);
-            if is_new {
-                let name: Arc<str> = probe.name.as_str().into();
-                self.known.insert(Arc::clone(&name), known);
-                self.tell(About::Probe(name), bytes.clone());
-            }
-            if is_listed {
-                listed.push(bytes);
-            }
-        }
-        listed
     }
 }

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod changes;
 pub mod client;
+pub mod counts;
 pub mod event_metric;
 pub mod framing;
 pub mod herald;
@@ -11,3 +12,4 @@ pub mod probe_events;
 pub mod pump;
 pub mod records;
 pub mod stream;
+pub mod told;

@@ -6,11 +6,12 @@ use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::Visibility;
+use twinprobe_ebpf_common::request::MetricRequest;
 use twinprobe_ebpf_common::{
     Completeness, EventKind, Layout, MapFamily, MapKind, SeriesRules, Shape, TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Cache, Metric};
-use twinprobe_kernel::{Extraction, LoadedDirection, MapPlan, MetricRequest, MetricSource};
+use twinprobe_kernel::{Extraction, LoadedDirection, MapPlan, MetricSource};
 
 use crate::engine::probe::sum::{self, Sum};
 use twinprobe_config::{MetricConfig, ProbeConfig};

@@ -11,9 +11,9 @@ use twinprobe_exporter::{Cache, Metric};
 use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
+use crate::engine::replay::replayed::Replay;
 use crate::engine::window::kept::{Keeping, Kept};
 use crate::engine::window::live::{LiveMap, LiveRows};
-use crate::engine::window::replayed::Replay;
 
 /// One metric and the source of its rows.
 #[derive(Debug)]

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::RawTable;
 
-use crate::engine::engine::Engine;
-use crate::store::spool::Spool;
+use crate::store::spool::{Spool, Spools};
 
 /// The file of one answer, which has one table after the other. Only one of them is being read.
 #[derive(Debug)]
 pub struct Keeper {
-    engine: Arc<Engine>,
+    spools: Spools,
     /// The place for the next table; `None` while a table is being read, and before the first one.
     free: Option<Keeping>,
 }
@@ -42,13 +41,13 @@ pub struct Kept {
 const NUMBER: usize = 8;
 
 impl Keeper {
-    pub const fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, free: None }
+    pub const fn new(spools: Spools) -> Self {
+        Self { spools, free: None }
     }
 
     /// Returns a place for a table; `None` if there is no room for one.
     pub fn place(&mut self) -> Option<Keeping> {
-        self.free.take().or_else(|| Keeping::new(self.engine.spool().ok()?).ok())
+        self.free.take().or_else(|| Keeping::new(self.spools.create().ok()?).ok())
     }
 
     /// Takes the place back when its table has been written.

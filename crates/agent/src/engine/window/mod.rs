@@ -7,8 +7,6 @@ pub mod delivery;
 pub mod kept;
 pub mod live;
 pub mod read;
-pub mod replay;
-pub mod replayed;
 pub mod schedule;
 pub mod scrape;
 pub mod ticks;

@@ -10,9 +10,8 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
-use twinprobe_windows::ClosedBy;
+use twinprobe_windows::{ClosedBy, WindowStore};
 
-use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 use crate::engine::window::ticks::Ticks;
@@ -24,7 +23,7 @@ const MOST: usize = 64;
 /// A probe whose windows the clock closes, until it is replaced or deleted.
 #[derive(Debug)]
 pub struct Scheduled {
-    engine: Weak<Engine>,
+    windows: Weak<WindowStore>,
     probe: Weak<Probe>,
     gone: watch::Receiver<()>,
     ticks: Ticks,
@@ -54,20 +53,10 @@ struct Waiting {
 /// A probe whose window is to be closed now.
 #[derive(Debug)]
 pub struct Due {
-    pub engine: Arc<Engine>,
+    pub windows: Arc<WindowStore>,
     pub probe: Arc<Probe>,
     scheduled: Scheduled,
     missed: u64,
-}
-
-impl Engine {
-    /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
-    pub fn start_schedule(self: &Arc<Self>, probe: &Arc<Probe>) {
-        let Some((schedule, opened, gone, counters)) = probe.schedule() else { return };
-        let (engine, probe) = (Arc::downgrade(self), Arc::downgrade(probe));
-        let (ticks, counters) = (Ticks::new(schedule, opened), Arc::downgrade(&counters));
-        self.clock.timetable.enter([Scheduled { engine, probe, gone, ticks, counters }]);
-    }
 }
 
 impl Scheduled {
@@ -78,12 +67,20 @@ impl Scheduled {
             return None;
         }
         let Some(missed) = self.ticks.tick(now) else { return Some(Err(self)) };
-        let (engine, probe) = (self.engine.upgrade()?, self.probe.upgrade()?);
-        Some(Ok(Due { engine, probe, scheduled: self, missed }))
+        let (windows, probe) = (self.windows.upgrade()?, self.probe.upgrade()?);
+        Some(Ok(Due { windows, probe, scheduled: self, missed }))
     }
 }
 
 impl Timetable {
+    /// Closes the probe's windows by the clock, until the probe is replaced or deleted.
+    pub fn schedule(&self, probe: &Arc<Probe>, windows: &Arc<WindowStore>) {
+        let Some((schedule, opened, gone, counters)) = probe.schedule() else { return };
+        let (windows, probe) = (Arc::downgrade(windows), Arc::downgrade(probe));
+        let (ticks, counters) = (Ticks::new(schedule, opened), Arc::downgrade(&counters));
+        self.enter([Scheduled { windows, probe, gone, ticks, counters }]);
+    }
+
     /// Enters probes, each to be due at its next tick.
     pub fn enter(&self, probes: impl IntoIterator<Item = Scheduled>) {
         let waiting = &mut self.waiting.lock();
@@ -192,7 +189,7 @@ impl Due {
     /// whom many may wait. Returns the probe, to be entered again; `None` if the clock can close no more windows of it.
     pub fn close_alone(self) -> Option<Scheduled> {
         let closed = self.probe.close_window(ClosedBy::Schedule);
-        self.engine.windows.enforce();
+        self.windows.enforce();
         match closed {
             // The cause may pass: the next tick tries again.
             Ok(_) | Err(EngineError::Close(_) | EngineError::Kernel(_)) => Some(self.tried()),

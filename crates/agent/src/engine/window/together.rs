@@ -49,10 +49,10 @@ fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Sche
     let probes: Vec<&Probe> = due.iter().map(|due| &*due.probe).collect();
     let outcomes = close_together(&probes);
     let mut tried = Vec::new();
-    let mut engine = None;
+    let mut windows = None;
     for (due, outcome) in due.into_iter().zip(outcomes) {
         if outcome == Outcome::Tried {
-            engine.get_or_insert_with(|| Arc::clone(&due.engine));
+            windows.get_or_insert_with(|| Arc::clone(&due.windows));
             tried.push(due.tried());
             continue;
         }
@@ -64,8 +64,8 @@ fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Sche
             }
         });
     }
-    if let Some(engine) = engine.filter(|engine| engine.windows.exceeds_budget()) {
-        others.spawn_blocking(move || engine.windows.enforce());
+    if let Some(windows) = windows.filter(|windows| windows.exceeds_budget()) {
+        others.spawn_blocking(move || windows.enforce());
     }
     tried
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
 use twinprobe_compiler::{CompilerOptions, Toolchain};
 use twinprobe_ebpf_common::finding::with_causes;
 
+use crate::commands::local::check::{Check, Verdict};
 use crate::commands::local::host::{self, Host};
 use crate::error::CommandError;
 use crate::fleet::session::Session;
@@ -25,42 +25,6 @@ pub struct Doctor {
     /// Checks of what this crate does not know.
     #[arg(skip)]
     pub more: Vec<Check>,
-}
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Ok,
-    /// Something lacks without which the daemon runs.
-    Warning,
-    /// The daemon can't run.
-    Failed,
-}
-
-/// A check with what it has found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    pub name: &'static str,
-    pub verdict: Verdict,
-    pub found: String,
-    /// The advice: what to change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub change: Option<String>,
-}
-
-impl Check {
-    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: found.into(), change: None }
-    }
-
-    pub fn warning(name: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Warning, found: found.into(), change: Some(change.into()) }
-    }
-
-    pub fn failed(name: &'static str, found: impl Into<String>, change: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Failed, found: found.into(), change: Some(change.into()) }
-    }
 }
 
 impl Doctor {

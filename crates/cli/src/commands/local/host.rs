@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use twinprobe_ebpf_common::MapKind;
 use twinprobe_kernel::extraction::operations;
 
-use crate::commands::local::doctor::Check;
+use crate::commands::local::check::Check;
 use crate::output::units;
 
 /// The capabilities that the daemon needs, with their bits in `CapEff`.
@@ -259,7 +259,7 @@ pub fn maps() -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::local::doctor::Verdict;
+    use crate::commands::local::check::Verdict;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
         let directory = tempfile::tempdir().unwrap();

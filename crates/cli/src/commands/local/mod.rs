@@ -1,6 +1,7 @@
 //! Commands that need no daemon.
 
 pub mod build;
+pub mod check;
 pub mod completions;
 pub mod convert;
 pub mod doctor;

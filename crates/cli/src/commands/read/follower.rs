@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
 use twinprobe_client::{Answer, Client, ClientError, ConfigDocument, Document, WindowQuery};
 
 use crate::commands::read::watch::{From, Watch};
 use crate::commands::read::windows::lost;
 use crate::error::CommandError;
+use crate::fleet::session::Session;
 use crate::output::format::OutputFormat;
 use crate::output::print::{self, PipeState};
 use crate::output::rates;
@@ -54,6 +56,20 @@ struct Trouble {
 enum Then {
     GoOn,
     End,
+}
+
+impl Watch {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        if self.rate && self.output.view().is_none() {
+            return Err(CommandError::NoRates);
+        }
+        let client = session.fleet.one()?;
+        let mut interrupts = signal(SignalKind::interrupt()).map_err(CommandError::Signal)?;
+        tokio::select! {
+            followed = Follower::new(self, client).follow() => followed,
+            _ = interrupts.recv() => Ok(()),
+        }
+    }
 }
 
 impl<'a> Follower<'a> {

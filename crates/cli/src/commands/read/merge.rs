@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Number, Value, json};
 use twinprobe_client::MergeDocument;
 use twinprobe_ebpf_common::field::join::Join;
-use twinprobe_ebpf_common::field::leaf::LeafKind;
+use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::Scalar;
 use twinprobe_ebpf_common::{MergeRule, MergeRules};

@@ -4,12 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::read::follower::Follower;
 use crate::commands::read::picture::Picture;
-use crate::error::CommandError;
-use crate::fleet::session::Session;
 use crate::output::format::OutputFormat;
 
 /// Shows each window once, those that are retained and then each as it is closed, until it is interrupted or the
@@ -85,18 +81,6 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 impl Watch {
-    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        if self.rate && self.output.view().is_none() {
-            return Err(CommandError::NoRates);
-        }
-        let client = session.fleet.one()?;
-        let mut interrupts = signal(SignalKind::interrupt()).map_err(CommandError::Signal)?;
-        tokio::select! {
-            followed = Follower::new(self, client).follow() => followed,
-            _ = interrupts.recv() => Ok(()),
-        }
-    }
-
     /// Tells whether windows are collected, which a watch must neither close nor skip.
     pub const fn collects(&self) -> bool {
         self.ack || self.collector.is_some()

@@ -10,7 +10,8 @@ use crate::encode::fragment::Fragment;
 use crate::metric::Metric;
 use twinprobe_ebpf_common::field::bits::Bits;
 use twinprobe_ebpf_common::field::join::Join;
-use twinprobe_ebpf_common::field::leaf::{Leaf, LeafKind};
+use twinprobe_ebpf_common::field::kind::LeafKind;
+use twinprobe_ebpf_common::field::leaf::Leaf;
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar};
 

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use crate::decode::sink::ValueSink;
 use crate::encode::fragment::push_number;
-use twinprobe_ebpf_common::field::leaf::LeafKind;
+use twinprobe_ebpf_common::field::kind::LeafKind;
 
 /// Returns a legal metric name: characters that can't be part of one become `_`.
 pub fn metric_name(name: &str) -> String {

@@ -3,7 +3,6 @@
 use aya_obj::generated::bpf_insn;
 
 use crate::admit::instruction::{Index, Instruction, Register};
-use crate::admit::work::Count;
 
 /// The knowledge about a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,69 +27,66 @@ impl Known {
 
 pub type Registers = [Known; 11];
 
-impl Count<'_> {
-    /// Follows an instruction that is no jump.
-    pub(super) fn step(&self, at: Index, instruction: Instruction, registers: &mut Registers) {
-        let raw = self.program[at];
-        match instruction {
-            Instruction::Compute { to, .. } => registers[to] = computed(raw, registers),
-            Instruction::Load { to, .. } => {
-                registers[to] = match raw.code {
-                    0x71 => Known::Most(u64::from(u8::MAX)),
-                    0x69 => Known::Most(u64::from(u16::MAX)),
-                    0x61 => Known::Most(u64::from(u32::MAX)),
-                    _ => Known::Nothing,
-                };
-            }
-            Instruction::Atomic { fetched: Some(fetched), .. } => registers[fetched] = Known::Nothing,
-            Instruction::Number { to } => {
-                let high = self.program[at + 1].imm as u32;
-                registers[to] = Known::Most(u64::from(high) << 32 | u64::from(raw.imm as u32));
-            }
-            Instruction::Map { to } => {
-                registers[to] = usize::try_from(raw.imm).map_or(Known::Nothing, Known::Map);
-            }
-            Instruction::Function { to, entry } => registers[to] = Known::Function(entry),
-            Instruction::Call(_) | Instruction::CallHelper(_) | Instruction::ReadPacket => {
-                registers[..=5].fill(Known::Nothing);
-            }
-            _ => {}
+/// Follows an instruction that is no jump.
+pub fn step(program: &[bpf_insn], at: Index, instruction: Instruction, registers: &mut Registers) {
+    let raw = program[at];
+    match instruction {
+        Instruction::Compute { to, .. } => registers[to] = computed(raw, registers),
+        Instruction::Load { to, .. } => {
+            registers[to] = match raw.code {
+                0x71 => Known::Most(u64::from(u8::MAX)),
+                0x69 => Known::Most(u64::from(u16::MAX)),
+                0x61 => Known::Most(u64::from(u32::MAX)),
+                _ => Known::Nothing,
+            };
         }
+        Instruction::Atomic { fetched: Some(fetched), .. } => registers[fetched] = Known::Nothing,
+        Instruction::Number { to } => {
+            let high = program[at + 1].imm as u32;
+            registers[to] = Known::Most(u64::from(high) << 32 | u64::from(raw.imm as u32));
+        }
+        Instruction::Map { to } => {
+            registers[to] = usize::try_from(raw.imm).map_or(Known::Nothing, Known::Map);
+        }
+        Instruction::Function { to, entry } => registers[to] = Known::Function(entry),
+        Instruction::Call(_) | Instruction::CallHelper(_) | Instruction::ReadPacket => {
+            registers[..=5].fill(Known::Nothing);
+        }
+        _ => {}
     }
+}
 
-    /// Returns what is known once the comparison at `at` has been made.
-    pub(super) fn compared(&self, at: Index, taken: bool, mut registers: Registers) -> Registers {
-        let raw = self.program[at];
-        let (register, Ok(number)) = (Register::from(raw.dst_reg()), u64::try_from(raw.imm)) else {
-            return registers;
-        };
-        let most = match (raw.code & 0xf8, taken) {
-            // Equal; not equal.
-            (0x10, true) | (0x50, false) => number,
-            // Greater, unsigned and signed; less or equal.
-            (0x20 | 0x60, false) | (0xb0 | 0xd0, true) => number,
-            // Greater or equal; less.
-            (0x30 | 0x70, false) | (0xa0 | 0xc0, true) => number.saturating_sub(1),
-            _ => return registers,
-        };
-        let is_signed = matches!(raw.code & 0xf0, 0x60 | 0x70 | 0xc0 | 0xd0);
-        // A comparison of 32 bits, or with a sign, tells nothing of larger numbers.
-        let valid = match (raw.code & 0x07 == 6, is_signed) {
-            (true, false) => u64::from(u32::MAX),
-            (true, true) => i32::MAX as u64,
-            (false, true) => i64::MAX as u64,
-            (false, false) => u64::MAX,
-        };
-        let before = match registers[register] {
-            Known::Most(before) => before,
-            Known::Nothing => u64::MAX,
-            _ => return registers,
-        };
-        if before <= valid {
-            registers[register] = Known::Most(before.min(most));
-        }
-        registers
+/// Returns what is known once a comparison has been made.
+pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registers {
+    let (register, Ok(number)) = (Register::from(raw.dst_reg()), u64::try_from(raw.imm)) else {
+        return registers;
+    };
+    let most = match (raw.code & 0xf8, taken) {
+        // Equal; not equal.
+        (0x10, true) | (0x50, false) => number,
+        // Greater, unsigned and signed; less or equal.
+        (0x20 | 0x60, false) | (0xb0 | 0xd0, true) => number,
+        // Greater or equal; less.
+        (0x30 | 0x70, false) | (0xa0 | 0xc0, true) => number.saturating_sub(1),
+        _ => return registers,
+    };
+    let is_signed = matches!(raw.code & 0xf0, 0x60 | 0x70 | 0xc0 | 0xd0);
+    // A comparison of 32 bits, or with a sign, tells nothing of larger numbers.
+    let valid = match (raw.code & 0x07 == 6, is_signed) {
+        (true, false) => u64::from(u32::MAX),
+        (true, true) => i32::MAX as u64,
+        (false, true) => i64::MAX as u64,
+        (false, false) => u64::MAX,
+    };
+    let before = match registers[register] {
+        Known::Most(before) => before,
+        Known::Nothing => u64::MAX,
+        _ => return registers,
+    };
+    if before <= valid {
+        registers[register] = Known::Most(before.min(most));
     }
+    registers
 }
 
 /// Returns what an operation leaves in its register.

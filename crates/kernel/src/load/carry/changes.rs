@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use twinprobe_ebpf_common::field::join::Join;
-use twinprobe_ebpf_common::field::leaf::{Leaf, LeafKind, Leaves};
+use twinprobe_ebpf_common::field::kind::LeafKind;
+use twinprobe_ebpf_common::field::leaf::{Leaf, Leaves};
 use twinprobe_ebpf_common::{MapFamily, MergeRule, MergeRules, RawTable, TableLayout};
 
 use crate::admit::maps::trie_has_atomics;

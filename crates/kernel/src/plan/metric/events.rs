@@ -5,7 +5,8 @@ use twinprobe_ebpf_common::{Btf, EventKind, MergeRules};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
-use crate::plan::request::{MetricRequest, Notes};
+use crate::plan::request::Notes;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The most struct types that a message lists.
 const LISTED: usize = 20;

@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::{Layout, MapKind, MergeRules, TableLayout};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{MapPlan, MetricSource, VariableSpec};
-use crate::plan::request::MetricRequest;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The section of the counters.
 const SECTION: &str = ".data.twinprobe";

@@ -6,7 +6,8 @@ use twinprobe_ebpf_common::{EventKind, MapFamily};
 use crate::plan::metric::{events, tables, variables};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{Extraction, MetricSource};
-use crate::plan::request::{KernelFacts, MetricRequest, Notes};
+use crate::plan::request::{KernelFacts, Notes};
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Returns the source that the metric is read from; `None` if it can't be read, for which `notes` get the finding.
 pub fn source(

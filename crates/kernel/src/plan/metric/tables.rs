@@ -9,8 +9,9 @@ use twinprobe_ebpf_common::{EventKind, MapKind};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
-use crate::plan::request::{KernelFacts, MetricRequest, Notes};
+use crate::plan::request::{KernelFacts, Notes};
 use crate::plan::shape;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Plans how the map of a metric, which is defined as `spec`, is read.
 pub fn plan(

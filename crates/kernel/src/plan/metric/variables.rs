@@ -7,7 +7,8 @@ use twinprobe_ebpf_common::{Layout, MapKind, SectionVariable, TableLayout};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{MetricSource, VariableSpec};
-use crate::plan::request::{MetricRequest, Notes};
+use crate::plan::request::Notes;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Plans how the variable `name` of `section` is read.
 pub fn plan(

@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::{EventKind, MapKind, Shape};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, plan, window};
 use crate::plan::probe_plan::{Extraction, MetricSource};
-use crate::plan::request::MetricRequest;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 fn hidden(request: MetricRequest) -> MetricRequest {
     MetricRequest { visibility: Visibility::Hidden, ..request }

@@ -11,7 +11,7 @@ use crate::plan::inherit::Inherited::{Convert, FromActive, New, Same};
 use crate::plan::inherit::{Inherited, Replaced, inherit, origins};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
-use crate::plan::request::MetricRequest;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Returns the origin of the map `m`, alone in its source, after a replacement.
 fn one(old: (MapSpec, MetricRequest), new: (MapSpec, MetricRequest)) -> Inherited {

@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::{Aggregation, MapKind, MergeRule, MergeRules};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, refused, texts, window};
 use crate::plan::map_spec::MapSpec;
-use crate::plan::request::MetricRequest;
+use twinprobe_ebpf_common::request::MetricRequest;
 
 fn summed(request: MetricRequest) -> MetricRequest {
     MetricRequest { aggregation: Some(Aggregation::Sum), ..request }

@@ -15,7 +15,8 @@ use crate::plan::draft::Planned;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
-use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts, MetricRequest};
+use crate::plan::request::{DirectionRequest, KernelFacts};
+use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
 static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
 

@@ -14,7 +14,8 @@ use crate::plan::inherit::{Inherited, Replaced, inherit, origins};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
-use crate::plan::request::{AttachRequest, DirectionRequest, MetricRequest};
+use crate::plan::request::DirectionRequest;
+use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
 type Side = (Definitions, Vec<MetricRequest>);
 

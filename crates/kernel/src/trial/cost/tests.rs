@@ -9,9 +9,10 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use super::*;
 use crate::plan::build;
 use crate::plan::map_spec::MapSpec;
-use crate::plan::request::{AttachRequest, DirectionRequest, KernelFacts};
+use crate::plan::request::{DirectionRequest, KernelFacts};
 use crate::plan::tests::scene;
 use crate::sys::cpus;
+use twinprobe_ebpf_common::request::AttachRequest;
 
 const HELPERS: &str = r#"
 typedef unsigned char u8;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use crate::access::audit::line::Line;
 use crate::access::audit::out::{Out, Room};
-use crate::access::audit::record::Line;
 use crate::access::audit::repeats::{Kind, Repeats};
 
 /// The file of `--audit-log`.

@@ -1,6 +1,7 @@
 //! The record of requests: one line of JSON for each, written when the answer's head is known. Those that come without a
 //! credential, or are refused at the door, share lines: whoever may send nothing fills no disk.
 
+pub mod line;
 pub mod log;
 pub mod out;
 pub mod record;

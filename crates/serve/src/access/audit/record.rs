@@ -9,11 +9,11 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use parking_lot::Mutex;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use twinprobe_client::ConfigDocument;
 
+use crate::access::audit::line::Line;
 use crate::access::audit::log::AuditLog;
 use crate::access::audit::out::Room;
 use crate::access::audit::repeats::Kind;
@@ -65,60 +65,6 @@ pub struct Record {
     /// True if the request is to change something.
     is_change: bool,
     pub notes: Notes,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Line {
-    time: String,
-    who: Option<String>,
-    role: Option<&'static str>,
-    from: Value,
-    what: String,
-    probe: Option<String>,
-    sources: BTreeMap<&'static str, String>,
-    /// The status of the answer; `null` if the client did not wait for it, or if it is not known yet.
-    outcome: Option<u16>,
-    /// The reason of a refusal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    /// True for the line that is written before a change is made.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    begun: bool,
-    /// The number of requests that the line stands for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repeated: Option<u64>,
-    /// True if the line also stands for requests of other clients.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    others: bool,
-}
-
-impl Line {
-    fn new(what: String, probe: Option<String>) -> Self {
-        Self {
-            time: jiff::Timestamp::now().to_string(),
-            who: None,
-            role: None,
-            from: Value::Null,
-            what,
-            probe,
-            sources: BTreeMap::new(),
-            outcome: None,
-            reason: None,
-            begun: false,
-            repeated: None,
-            others: false,
-        }
-    }
-
-    /// Returns the line that stands for so many requests, with `others` also for those of other clients.
-    pub fn counted(self, repeated: u64, others: bool) -> Self {
-        Self { repeated: Some(repeated), others, ..self }
-    }
-
-    /// Renders the line in ASCII: some readers take other characters for the end of a line.
-    pub fn render(&self) -> String {
-        ascii(&serde_json::to_string(self).unwrap_or_default())
-    }
 }
 
 impl Record {
@@ -216,17 +162,4 @@ fn network(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         address => address,
     }
-}
-
-/// Escapes everything but printable ASCII.
-fn ascii(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if c == ' ' || c.is_ascii_graphic() {
-            out.push(c);
-        } else {
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
-        }
-    }
-    out
 }

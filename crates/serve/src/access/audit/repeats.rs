@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::access::audit::record::Line;
+use crate::access::audit::line::Line;
 
 /// The time over which requests of one kind are counted.
 pub const INTERVAL: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use twinprobe_ebpf_common::Context;
-use twinprobe_ebpf_common::field::leaf::LeafKind;
+use twinprobe_ebpf_common::field::kind::LeafKind;
 
 use crate::encode::openmetrics::text::{integer, number};
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use twinprobe_ebpf_common::field::leaf::LeafKind;
+use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
 use twinprobe_ebpf_common::{MergeRule, RawTable};
 

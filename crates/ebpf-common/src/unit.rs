@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use twinprobe_ebpf_common::hook::{Hook, Verdict};
+use crate::hook::{Hook, Verdict};
 
 /// The operator's choice of a dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

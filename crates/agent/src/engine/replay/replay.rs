@@ -22,9 +22,9 @@ use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 use crate::engine::probe::metric::MetricState;
+use crate::engine::replay::replayed::Replay;
 use crate::engine::window::delivery::{Delivery, Part, Rows};
 use crate::engine::window::live::LiveMap;
-use crate::engine::window::replayed::Replay;
 use crate::limits::ledger::Share;
 use twinprobe_config::ProbeConfig;
 

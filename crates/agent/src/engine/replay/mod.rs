@@ -1,0 +1,4 @@
+//! Replays of captures.
+
+pub mod replay;
+pub mod replayed;
