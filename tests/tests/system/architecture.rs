@@ -156,6 +156,47 @@ fn the_test_to_copy_is_in_the_tree() -> Result<()> {
     Ok(())
 }
 
+/// Returns the paths that a path with alternatives in braces stands for.
+fn alternatives(path: &str) -> Vec<String> {
+    match path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+        Some((before, (inside, after))) => {
+            inside.split(',').flat_map(|part| alternatives(&format!("{before}{part}{after}"))).collect()
+        }
+        None => vec![path.to_owned()],
+    }
+}
+
+/// The map of the tree names files that are there.
+#[test]
+fn the_map_of_the_tree_is_true() -> Result<()> {
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md"))?;
+    let (_, map) = text.split_once("## Where things are").context("the map")?;
+    let (map, _) = map.split_once("\n## ").context("the next heading")?;
+    let (mut names, mut gone) = (0, Vec::new());
+    for row in map.lines().filter(|line| line.starts_with('|')) {
+        // What is where; code stands between backticks.
+        for name in
+            row.split('`').skip(1).step_by(2).filter(|name| name.contains(".rs") || name.ends_with('/'))
+        {
+            for path in alternatives(name) {
+                names += 1;
+                let below = ["", "crates", "crates/cli/src", "bench"];
+                if !below
+                    .iter()
+                    .any(|directory| root().join(directory).join(path.trim_start_matches("../")).exists())
+                {
+                    gone.push(path);
+                }
+            }
+        }
+    }
+    assert!(
+        gone.is_empty() && names > 80,
+        "CONTRIBUTING.md names files that are not there: {gone:?}; {names} in all"
+    );
+    Ok(())
+}
+
 /// The pages that a stranger reads first, and their most lines.
 const SHORT: [(&str, usize); 3] = [("README.md", 150), ("ARCHITECTURE.md", 200), ("tests/README.md", 30)];
 
