@@ -11,9 +11,9 @@ use tokio::sync::broadcast;
 use twinprobe_store::{Change, Database};
 
 use crate::body::draft::Bodies;
-use crate::index::Index;
+use crate::index::index::Index;
+use crate::index::restore::{mend, restore};
 use crate::readers::Readers;
-use crate::restore::{mend, restore};
 use crate::rows;
 use crate::told::{BEHIND, Closed, Told};
 use crate::windows::{Shared, Windows};

@@ -16,9 +16,9 @@ use crate::body::draft::{Bodies, LARGEST};
 use crate::body::format::Unusable;
 use crate::body::head::ClosedBy;
 use crate::body::stored::{self, Source, StoredWindow};
+use crate::index::state::{State, Undecodable};
 use crate::retention::DAMAGED_WINDOWS;
 use crate::rows::{self, Baseline, Form, WindowRow};
-use crate::state::{State, Undecodable};
 use crate::store::BODIES;
 use crate::windows::Windows;
 

@@ -14,13 +14,12 @@ use tokio::sync::watch;
 pub use twinprobe_ebpf_common::window::{Listing, Statistics};
 use twinprobe_store::{self as store, Database, Durable, Ticket};
 
-use crate::body::content::Content;
 use crate::body::draft::{Bodies, Body, LARGEST};
 use crate::body::head::ClosedBy;
 use crate::body::stored::{Source, StoredWindow};
-use crate::index::{Change, Index};
+use crate::index::index::{Change, Index};
 use crate::retention::{AckError, Limits, Missing};
-use crate::rows::{self, Form, Table, WindowRow};
+use crate::rows::{self, Form, WindowRow};
 use crate::told::Told;
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
@@ -371,38 +370,5 @@ impl Windows {
         self.index.lock().removed = true;
         files.into_iter().for_each(|id| self.bodies.remove(id));
         Ok(())
-    }
-}
-
-impl Source for Windows {
-    fn content(&self, window: &StoredWindow) -> io::Result<Content> {
-        if window.is_file {
-            return self.bodies.open(window.id).map(Content::File);
-        }
-        let body = rows::body(&self.database, Table::Windows, window.id)?;
-        body.map(Content::Bytes).ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    fn set_aside(&self, window: &StoredWindow, reason: &str) {
-        let turn = self.turn();
-        let index = self.index.lock();
-        // With its probe, a window goes while it is read.
-        if index.removed {
-            return;
-        }
-        // A window that is not in the index was acknowledged or dropped meanwhile.
-        let Some(change) = index.damage(window.id) else { return };
-        drop(index);
-        tracing::error!(probe = self.name, seq = window.seq(), reason, "a window is damaged and set aside");
-        let _ = self.change(turn, change, Durable::Now);
-    }
-
-    fn note_readable(&self, window: &StoredWindow, is_readable: bool) {
-        let mut index = self.index.lock();
-        if is_readable {
-            index.unreadable.remove(&window.seq());
-        } else {
-            index.unreadable.insert(window.seq());
-        }
     }
 }

@@ -241,3 +241,27 @@ fn what_comes_from_pypi_has_a_digest() -> Result<()> {
     }
     Ok(())
 }
+
+/// The most files of a folder, without `mod.rs`, and the most lines of a file.
+const FILES: usize = 13;
+const LINES: usize = 400;
+
+#[test]
+fn folders_and_files_of_crates_are_small() -> Result<()> {
+    let mut folders = std::collections::BTreeMap::<PathBuf, usize>::new();
+    for path in files(&root().join("crates"), ".rs")? {
+        let (lines, is_test) =
+            (fs::read_to_string(&path)?.lines().count(), path.iter().any(|part| part == "tests"));
+        assert!(
+            lines <= LINES || is_test || path.ends_with("tests.rs"),
+            "{} has {lines} lines",
+            path.display()
+        );
+        if path.file_name().is_some_and(|name| name != "mod.rs") {
+            *folders.entry(path.parent().map(Path::to_owned).unwrap_or_default()).or_default() += 1;
+        }
+    }
+    let large: Vec<_> = folders.into_iter().filter(|(_, count)| *count > FILES).collect();
+    assert!(large.is_empty(), "more than {FILES} files: {large:?}");
+    Ok(())
+}

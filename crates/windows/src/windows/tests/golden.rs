@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use super::*;
 use crate::baseline::Base;
 use crate::body::part::{Part, PartContent, ages_as_rows};
+use crate::index::state::State;
 use crate::rows;
-use crate::state::State;
 use crate::windows::tests::scene::put_body;
 
 fn path(name: &str) -> PathBuf {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::*;
+use crate::index::state::State;
 use crate::retention::Missing;
 use crate::rows::Form;
-use crate::state::State;
 use crate::takeover::take_over;
 
 /// Returns the body of window `seq`, of so many rows.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use twinprobe_store::Durable;
 
 use crate::body::stored::{Source, StoredWindow};
-use crate::index::Index;
+use crate::index::index::Index;
+use crate::index::state::State;
 use crate::rows::{Form, Series};
-use crate::state::State;
 use crate::windows::Windows;
 
 /// Builds the index. `files` are the bodies that are files. Returns also the windows that are damaged and not set aside yet.
