@@ -1,17 +1,17 @@
 # Commands for people and CI. ./demo and ./test install make and Rust if these are missing and then call `make demo` and
-# `make test`, which install the rest by themselves. tests/README.md has a table of what runs where, and how long it takes.
+# `make test`, which install the rest by themselves. docs/tests.md has a table of what runs where, and how long it takes.
 #
 #   make demo    build, start a daemon, push probes, send traffic, compare what is counted with what was sent, also
 #                through a kill -9, clean up; KEEP=1 goes on for an hour, with the web console, until Ctrl-C
 #   make test    formatting, lints, all tests, the demo, other kernels and the console among them; SCALE=0.1 for a tenth of
 #                the repetitions, default 1; TESTS="..." chooses, by expressions of cargo-nextest
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test
-#   make test-arm64  the same on Linux 6.1 for arm64, with the agent built for arm64; not part of make test
+#   make test-arm64  the same on Linux 6.1 for arm64, with the daemon built for arm64; not part of make test
 #   make test-console  the console in Chromium against the daemon; part of make test
 #   make test-timed  the tests that measure time or cost, on an idle machine; part of make bench
 #   make soak    all tests with the full counts; takes a night, or PART=1/4 a quarter of it
-#   make bench   the tests that measure time, then the experiments of bench/: writes docs/benchmarks.md and its figures, in
-#                two hours. QUICK=1: each experiment with few repetitions, a minute, writes nothing; part of make soak.
+#   make bench   the tests that measure time, then the experiments of bench/: writes the pages below docs/benchmarks/, in two
+#                hours. QUICK=1: each experiment with few repetitions, a minute, writes nothing; part of make soak.
 #                BENCH="NAME..." chooses experiments, see bench/README.md
 #   make console build the web console, which the daemon's build embeds; part of build and test; needs node and npm
 #   make probes  write the sources of probes/ into their configurations, and the lists of the probes
@@ -87,7 +87,7 @@ endef
 test: format test-build
 	$(call run-tests)
 
-# What a test is in a group, see the table in tests/README.md.
+# What a test is in a group, see the table in docs/tests.md.
 test-kernels: TESTS := binary(kernels)
 test-kernels: test-build
 	$(call run-tests)

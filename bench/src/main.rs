@@ -1,4 +1,4 @@
-//! The experiments behind docs/benchmarks.md: the paper's, ours, and others' programs beside them. They use the
+//! The experiments behind docs/benchmarks/: the paper's, ours, and others' programs beside them. They use the
 //! released binary by its command line and its HTTP interface only.
 
 mod experiments;
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         let known = EXPERIMENTS.iter().any(|experiment| experiment.name == name);
         ensure!(known, "no experiment {name}; see --list");
     }
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks.md");
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks");
     let output: Option<PathBuf> = options.output.or_else(|| (!bench.quick).then_some(default));
     let commit = machine::commit();
     let mut took = Vec::new();
@@ -63,7 +63,9 @@ fn main() -> Result<()> {
         };
         let conditions = format!("{quick}{part}Commit {commit}, {} {noise}", machine::describe_machine()?);
         match &output {
-            Some(file) => Document { file }.write(experiment.name, &section, &conditions, &commit)?,
+            Some(directory) => {
+                Document { directory }.write(experiment.name, &section, &conditions, &commit)?;
+            }
             None => println!("{}", section.markdown(&conditions)),
         }
         let seconds = started.elapsed().as_secs_f64();

@@ -18,23 +18,23 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let (repeat, packets) = (bench.times(1_000_000, 10_000) as u32, bench.part_of(8_000_000, 20_000));
     let mut section = Section::new(
         "Adaptive and fully adaptive probes (Fig. 6)",
-        "What does a packet cost if a program has only what is wanted, and what if it asks at run time?",
+        "What does a packet cost if a program has only the wanted features, and if it asks at run time?",
         format!(
-            "Of {ALL} features some are wanted. `non-adaptive` computes all of them, `adaptive` looks up for each \
-             whether it is wanted, `fully adaptive` is a probe of twinprobe that has only those that are wanted; \
-             `empty` is a program that only drops. All in turns: first runs on one frame, then live packets. `null` \
-             compares fully adaptive with itself. Medians with intervals of 95 % (bootstrap), ratios of the medians."
+            "Some of {ALL} features are wanted. `non-adaptive` computes all of them. `adaptive` looks up for each \
+             whether it is wanted. `fully adaptive` is a probe of twinprobe with only the wanted ones. `empty` is a \
+             program that only drops. All in turns: first runs on one frame, then live packets. `null` compares \
+             fully adaptive with itself. Medians with intervals of 95 % (bootstrap), ratios of the medians."
         ),
     );
     section.details = format!(
         "A feature adds to an entry of an ARRAY; `adaptive` looks up in a second ARRAY. `non-adaptive`, `adaptive` \
          and `empty` are attached directly, the fully adaptive probe is behind the dispatcher, with twins. Packets \
-         are dropped behind the program. What `empty` takes is the way to the hook, which no probe can save, and \
-         `above` is what a probe takes more. The first table has the processor time of a run on a 60-byte frame \
-         ({repeat} runs at a time, `BPF_PROG_TEST_RUN` of what the kernel has attached), the second that of the \
-         processor that sends and receives {packets} packets at a time, without what a call of the generator takes \
-         before its first packet. Each feature has counted each packet. Map bytes are those that the kernel says the \
-         programs' maps take (`bpftool map show`), and the daemon's status for the probe with its twins."
+         end behind the program. `empty` takes the way to the hook, which no probe can save, and `above` is the \
+         additional time of a probe. The first table has the processor time of a run on a 60-byte frame ({repeat} \
+         runs at a time, `BPF_PROG_TEST_RUN` of the attached program). The second has the time of the processor \
+         that sends and receives {packets} packets at a time, without the time of a call of the generator before \
+         its first packet. Each feature has counted each packet. Map bytes come from the kernel (`bpftool map \
+         show`), and from the daemon's status for the probe with its twins."
     );
     section.generator =
         Some("the generator of the tests (`traffic`), on CPU 0; for the first table none".into());
@@ -123,11 +123,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels,
     });
     section.meaning = format!(
-        "A question that is asked while packets arrive is paid by each packet, also for what nobody wants. Push \
-         another probe instead: a replacement has no gap. A fully adaptive probe of one feature takes so little that most of the time is the \
-         way to the hook, which an empty program has as well: {}. The way is the same for both probes and draws their ratio towards 1, \
-         so that the ratio says more about the way than about the probes; the one above an empty program is that of the probes themselves. \
-         At XDP a packet's way is the generator and a veth pair; at TC the kernel also makes an skb for each packet and frees it.",
+        "If a program asks at run time, each packet pays for each question, also about unwanted features. Push \
+         another probe instead: a replacement has no gap. A fully adaptive probe of one feature takes so little \
+         time that most of it is the way to the hook, which an empty program has as well: {}. Both probes share \
+         this way, and it draws their ratio towards 1. The ratio above an empty program compares the probes \
+         themselves. At XDP a packet's way is the generator and a veth pair. At TC the kernel also makes an skb for \
+         each packet and frees it.",
         floors.join("; ")
     );
     section.claims.push(Claim {

@@ -22,10 +22,10 @@ const STEPS: &str = "500 steps";
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Predicted against live cost",
-        "How well does the cost that is shown before a probe sees packets agree with what packets then take?",
-        "What a trial says of a program before it is attached (`predicted`) is compared with what the kernel then \
-         counts for live packets (`dispatcher`), beyond the dispatcher with an empty program (`live`). One program \
-         after the other; the empty one is the first, and again the last, which is the null comparison. Medians of \
+        "How well does the predicted cost of a probe agree with the live cost?",
+        "`predicted` is the result of a trial before the attachment. `dispatcher` is the kernel's count for live \
+         packets, and `live` that count less the one of a dispatcher with an empty program. One program follows the \
+         other. The empty one is the first, and again the last, which is the null comparison. Medians of \
          measurements of 50 ms with intervals of 95 % (bootstrap).",
     );
     section.details =
@@ -71,8 +71,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
     }
     section.tables.push(table);
     section.meaning =
-        "Programs that compute are predicted within a few per cent; a figure below about 15 ns says no more \
-        than that. Programs that keep flows are predicted for packets of new flows, which take longest."
+        "The prediction for programs that compute is right within a few per cent. A figure below about 15 ns only \
+        means that: below 15 ns. The prediction for programs with flows is for packets of new flows, which take \
+        longest."
             .to_owned();
     section.claims.push(Claim {
         claim: "live by predicted cost of a program that computes",

@@ -48,11 +48,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
          compiled and loaded once or twice. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
-        "The daemon has no other probes. The DELETE after each PUT is not timed. `known` is a PUT of a source that \
-         the daemon has compiled before, with twins, and `<= 10` its goal. Programs count in at most 60 maps. `clang` \
-         and `daemon` are the processor time of the compiler and of the daemon, by the mean of these PUTs. BCC is in \
-         a process that stays, with its compiler in it. A deployment of ours that is not counted follows it, since \
-         the first one after BCC meets cold caches and a kernel that is still freeing BCC's programs."
+        "The daemon has no other probes. The times do not include the DELETE after each PUT. `known` is a PUT of a \
+         source that the daemon has compiled before, with twins, and `<= 10` its goal. Programs count in at most 60 \
+         maps. `clang` and `daemon` are the processor time of the compiler and of the daemon, by the mean of these \
+         PUTs. BCC runs in one process, with its compiler in it. After it comes a deployment of ours that does not \
+         count: it meets cold caches and a kernel that still frees BCC's programs."
         .to_owned();
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
@@ -122,15 +122,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }],
     });
     section.meaning =
-        "A source is compiled once, whatever the number of twins, so that a consistent probe costs a \
-        second load and no second compilation. For a program that is new to XDP, `BPF_LINK_CREATE` \
-        changes the code by which the kernel calls such programs and waits for a grace period: 8 to 15 ms, whatever the program is, where the \
-        kernel does not hurry (`serve --expedite never`), and 0.2 ms where it does. Both twins are made and verified at the \
-        same time, on two CPUs. What is left of a known source is mostly the kernel's time: for each deployment it makes the \
-        maps with all their entries, and verifies the program for each twin. With flow-features, whose largest map \
-        has 65,536 entries in each twin and whose program has many paths, a profile on an Intel Xeon found 87 % of the daemon's samples in \
-        the kernel: 38 % verified, 31 % made maps, 3 % synced files, and 2 % changed the code of the hook. 100 maps are 200 for the kernel \
-        to make and to pin."
+        "The daemon compiles a source once, for any number of twins. So a consistent probe costs a second load and \
+        no second compilation. For a program that is new to XDP, `BPF_LINK_CREATE` changes the code by which the \
+        kernel calls such programs. Then it waits for a grace period: 8 to 15 ms for any program with `serve \
+        --expedite never`, and 0.2 ms if the kernel expedites it. The daemon makes and verifies both twins at the \
+        same time, on two CPUs. The rest of the time for a known source is mostly the kernel's: for each deployment \
+        it makes the maps with all their entries, and verifies the program for each twin. flow-features has a \
+        program with many paths, and 65,536 entries in the largest map of each twin. A profile of it on an Intel \
+        Xeon found 87 % of the daemon's samples in the kernel: 38 % verify, 31 % make maps, 3 % sync files, and 2 % \
+        change the code of the hook. For 100 maps with twins the kernel makes and pins 200."
             .to_owned();
     section.claims = vec![
         Claim {

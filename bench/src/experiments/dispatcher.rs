@@ -48,13 +48,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let repeat = bench.times(1_000_000, 20_000) as u32;
     let mut section = Section::new(
         "Dispatcher",
-        "What does it cost that probes share a hook and can be flipped?",
+        "What does it cost to share a hook and to have twins?",
         format!(
-            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of what the kernel has attached at \
-             the interface (the dispatcher with all probes behind it), and of the same program loaded by itself, as \
-             it would be attached directly (`bare`): in turns, the latter twice, which is the null comparison. A \
-             prog-array and libxdp are compared with `bare` in the same way. Medians with intervals of 95 % \
-             (bootstrap)."
+            "`BPF_PROG_TEST_RUN` on one 60-byte frame, {repeat} runs at a time, of the attached program (the \
+             dispatcher with all probes behind it), and of the same program by itself (`bare`): in turns, the \
+             latter twice, which is the null comparison. A prog-array and libxdp are compared with `bare` in the \
+             same way. Medians with intervals of 95 % (bootstrap)."
         ),
     );
     let many = CHAINS[CHAINS.len() - 1];
@@ -174,10 +173,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
     });
     let returns = returns::measure(&site.topology, bench.rounds(21, 3), repeat)?;
     section.meaning = format!(
-        "A probe that shares its hook costs a packet a few nanoseconds more than one that is attached by itself: next to nothing beside a \
-         lookup in a hash. The first one costs a tail call (a direct jump, and a count that the kernel keeps), and with twins a look at the \
-         epoch; each further one also the call of a subprogram and a return. A call that only returns takes {} ns here: where processors want it, \
-         returns go through thunks. A last probe that can return nothing but the verdict that counts has neither call nor return.",
+        "A probe at a shared hook costs a packet a few nanoseconds more than a probe by itself: next to nothing \
+         beside a lookup in a hash. The first probe costs a tail call (a direct jump, and a count that the kernel \
+         keeps), and with twins a look at the epoch. Each further one also costs the call of a subprogram and a \
+         return. A call that only returns takes {} ns here. Some processors need thunks for returns. If all \
+         verdicts of the last probe stand, it has neither call nor return.",
         returns.show(2)
     );
     section.claims = vec![

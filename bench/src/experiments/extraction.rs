@@ -42,18 +42,18 @@ const KINDS: [(&str, &str, bool); 7] = [
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Reading and erasing maps (Fig. 5)",
-        "How long does a map take to read, and to read and erase, by its entries?",
+        "How long does it take to read a map, and to read and erase it, by its entries?",
         "GET of a full map of u32 -> u64, from connecting to the Unix socket to the last byte of JSON, by a client \
-         that reads and does not look: in turns in batches (`strategy: auto`) and one by one (`strategy: iterative`), \
-         by two probes. `null` compares batches with batches. BCC reads a map of its own, in turns with ours. Medians \
-         with intervals of 95 % (bootstrap).",
+         that discards what it reads: in turns in batches (`strategy: auto`) and one by one (`strategy: \
+         iterative`), by two probes. `null` compares batches with batches. BCC reads a map of its own, in turns \
+         with ours. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
         "`read` is of a live metric; `read and erase` of one with `snapshot` and `init`: flip, grace period, \
-         extraction, file and its fsync, reset. The program fills the map, run on frames by the kernel. Each answer \
-         has all entries. The kernel has no batches for a QUEUE, and popping is reading and erasing. BCC is in a \
-         process that stays and reads by batches where it has them (HASH, LRU_HASH) and else one by one, up to \
-         100,000 entries; it sums the values in Python, and renders and stores nothing."
+         extraction, file and its fsync, reset. The kernel runs the program on frames, and so fills the map. Each \
+         answer has all entries. The kernel has no batches for a QUEUE, and to pop is to read and erase. BCC runs \
+         in one process. It reads by batches where it has them (HASH, LRU_HASH), else one by one, up to 100,000 \
+         entries. It sums the values in Python, and renders and stores nothing."
         .to_owned();
     let mut table = Table::new(&[
         "map",
@@ -146,8 +146,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels,
     });
     section.meaning =
-        "Up to some hundred entries the time is that of the request and, with windows, of the disk. Beyond, \
-        batches save most of it: there is no reason to ask for `iterative` but to compare."
+        "Up to some hundred entries the request and, with windows, the disk take most of the time. Beyond, batches \
+        save most of it. Use `iterative` only to compare."
             .to_owned();
     section.claims.push(Claim {
         claim: "batches against one by one, 100,000 entries, over HTTP",

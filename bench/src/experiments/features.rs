@@ -48,15 +48,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
         ),
     );
     section.details =
-        "The number of features is the probe's FEATURES=n. Packets are dropped behind the program. `Mpps` is per \
-         second of the processor that sends and receives, without what a call of the generator takes before its first \
-         packet, so that it is what the probe allows at least. Each packet is in the flows; map bytes are those of \
-         the daemon's status. The exporters' packets pass, on the same processor: their `Mpps` is what they say they \
-         have seen, per second that the sender and all their threads took of it; a packet that is lost is not seen. \
-         `times` is how many times as many the probe takes. Generator, veth and the way to the hook take the time of \
-         `empty`, whatever monitors, and `above empty` is what a packet takes more. At 100,000 packets per second, \
-         where they lose none, `ns` is the processor time of all their threads per packet, without the kernel's for \
-         the copy to them. The counters do nothing with a packet."
+        "The number of features is the probe's FEATURES=n. Packets end behind the program. `Mpps` is per second of \
+         the processor that sends and receives, without the time of a call of the generator before its first \
+         packet. So it is the least rate that the probe allows. Each packet is in the flows. Map bytes come from \
+         the daemon's status. The exporters' packets pass, on the same processor. Their `Mpps` are the packets that \
+         they have seen, per second of processor time of the sender and all their threads; they do not see a lost \
+         packet. `times` is the rate of the probe by theirs. Generator, veth and the way to the hook take the time \
+         of `empty` for every monitor, and `above empty` is the additional time of a packet. At 100,000 packets per \
+         second, where they lose none, `ns` is the processor time of all their threads per packet, without the \
+         kernel's time for the copy. The counters do nothing with a packet."
         .to_owned();
     section.generator = Some("the generator of the tests (`traffic`), on CPU 0".into());
     let bench = &Bench { generator: Generator::Traffic, ..bench.clone() };
@@ -137,14 +137,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels: vec![Panel { title: "flow-features".into(), curves }],
     });
     section.meaning =
-        "Each feature that is left out saves time and memory for each packet. Beyond ten features the table \
-        of flows by port decides: 24,832 flows need 4 MiB for their buckets and entries, more than a processor's own cache has, so that a packet \
-        waits for memory at least twice, whatever the program does. To send a packet through veth and to receive it is in all of \
-        these figures, and no probe takes more packets than an empty program does (`empty`): where that is less than ten times what \
-        an exporter takes, no probe can take ten times as many, and `above empty` says what the monitoring itself costs. \
-        A profile of 15 features at XDP, on an Intel Xeon, shows where these 87 ns go: 41 look the flow up (the kernel waits for the \
-        bucket's and the entry's memory), 18 read the clock for the times of the flow, 10 hash its key, 10 are the probe's own \
-        instructions, the rest the way to it. Five times as many packets as nfpcapd would leave 41 ns for all of them."
+        "Each omitted feature saves time and memory for each packet. Beyond ten features the table of flows by port \
+        decides: 24,832 flows need 4 MiB for their buckets and entries, more than a processor's own cache has. So a \
+        packet waits for memory at least twice, in any program. All figures include the way of a packet through \
+        veth, and no probe takes more packets than an empty program (`empty`). If that is less than ten times the \
+        rate of an exporter, no probe can reach ten times. `above empty` is the cost of the monitoring itself. A \
+        profile of 15 features at XDP, on an Intel Xeon, divides these 87 ns: 41 look up the flow (the kernel waits \
+        for the memory of bucket and entry), 18 read the clock for the times of the flow, 10 hash its key, 10 are \
+        the probe's own instructions, the rest is the way to it. Five times as many packets as nfpcapd would leave \
+        41 ns for all of them."
             .to_owned();
     for (which, (features, goal)) in GOALS.into_iter().enumerate() {
         // The best of them is the one that the probe is the fewest times as fast as.

@@ -31,25 +31,25 @@ const QUICK: [(u64, u64); 3] = [(0, 1), (10, 1), (100, 2)];
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Windows and throughput (Fig. 4b)",
-        "What do windows, read, stored and reset, cost the packets that are monitored?",
-        "60-byte SYNs of 24,832 sessions end at the packet-counter probe (XDP_DROP). A slice of time with the daemon \
-         at work is compared with the mean of the slices before and after it, in which the daemon is stopped \
-         (SIGSTOP) and so closes no window. `none` is the null comparison: the same without an interval. The \
-         *placebo* is another process that burns as much instead. Medians with intervals of 95 % (bootstrap).",
+        "What do windows cost the monitored packets?",
+        "60-byte SYNs of 24,832 sessions end at the packet-counter probe (XDP_DROP). A slice of time with the \
+         daemon is compared with the mean of the slices before and after it. In those the daemon is stopped \
+         (SIGSTOP) and closes no window. `none` is the null comparison: no interval. The *placebo* is another \
+         process that burns as much time. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
-        "The probe is at XDP with an enforced verdict. Windows are closed by the daemon's clock (`window.interval`, \
+        "The probe is at XDP with an enforced verdict. The daemon's clock closes windows (`window.interval`, \
          aligned): flip, grace period, extraction, file, fsync, reset. Nothing else changes from slice to slice. \
-         Slices have 60 ms, and from 100 ms on 40 ms around the end of a window; the loss is then that of the slice \
-         times its share of the interval. The placebo burns on the other CPU as much as the daemon needs for its \
-         windows: what it costs the packets is the machine's doing. `CPU per packet` is what a packet costs more of \
-         the processor's time, which the hypervisor's share is not in; `packets/s` is the loss by the wall clock, \
-         which it is in. All packets are in windows, each once. The second table has all slices with one window \
-         together: such a slice begins 5 ms before the end of its window and holds all of the daemon's work for it, \
-         so that it measures the same whatever the interval is, which only says how often there is a window. What a \
-         slice costs more is divided by each interval in turn; so are slices of 40 ms without a window (`null`), and \
-         those of the placebo. What may differ is how much of the daemon's memory is still in the caches: \
-         `daemon per window` in the first table shows it."
+         Slices have 60 ms. For intervals from 100 ms on they have 40 ms around the end of a window, and the loss \
+         is that of the slice times its share of the interval. The placebo burns on the other CPU as much time as \
+         the daemon needs for its windows. Its cost for the packets is an effect of the machine. `CPU per packet` \
+         is the additional processor time of a packet, without the hypervisor's share. `packets/s` is the loss by \
+         the wall clock, with that share. All packets are in windows, each once. The second table joins all slices \
+         with one window. Such a slice begins 5 ms before the end of its window and holds all of the daemon's work \
+         for it. So it measures the same for every interval. The table divides the additional cost of a slice by \
+         each interval in turn. It does the same for slices of 40 ms without a window (`null`), and for those of \
+         the placebo. One thing may differ: the part of the daemon's memory that is still in the caches. `daemon \
+         per window` in the first table shows it."
         .to_owned();
     section.generator =
         Some("the generator of the tests (`traffic`), in a single call into the kernel, on CPU 0".into());
@@ -114,8 +114,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }],
     });
     section.meaning =
-        "Windows may be as short as they are useful: what they cost is the daemon's own time for each, on \
-        whatever processor it runs, and not the packets'."
+        "Windows may be as short as you need them: their cost is the daemon's own time, on any processor, and not \
+        the packets'."
             .to_owned();
     section.claims.push(Claim {
         claim: "windows cost packets",

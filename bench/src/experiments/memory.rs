@@ -24,8 +24,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "How much memory does the daemon need?",
         "VmRSS of the daemon, and the part of it that no file backs (heap and stacks), with ten probes with twins: \
          five packet-counters in both directions, five flow-features with 15 features and 65,536 flows. Each figure \
-         is taken when it has not changed for a while. `null` is the difference to a second \
-         daemon that lives the same life.",
+         is read once it is stable. `null` is the difference to a second daemon with the same requests.",
     );
     let mut table =
         Table::new(&["after", "VmRSS, MiB", "null, MiB", "anonymous, MiB", "peak so far, MiB", "<= 25 MiB"]);
@@ -46,8 +45,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let (_, last) = steps.last().context("steps")?;
     section.tables.push(table);
     section.meaning =
-        "Maps are the kernel's memory and are not in these figures: `cost.map_bytes` of a probe's status \
-        says what they take."
+        "Maps are the kernel's memory and are not in these figures: `cost.map_bytes` of a probe's status has their \
+        size."
             .to_owned();
     section.claims.push(Claim {
         claim: "the idle daemon with ten probes",

@@ -21,14 +21,14 @@ use anyhow::Result;
 use crate::frame::options::Bench;
 use crate::frame::section::Section;
 
-/// An experiment, which names a part of docs/benchmarks.md.
+/// An experiment, which names a page below docs/benchmarks/.
 #[derive(Debug)]
 pub struct Experiment {
     pub name: &'static str,
     pub run: fn(&Bench) -> Result<Section>,
 }
 
-/// All experiments, in the order of the document.
+/// All experiments, in the order of docs/SUMMARY.md.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "deployment", run: deployment::run },
     Experiment { name: "loss", run: loss::run },

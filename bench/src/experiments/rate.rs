@@ -43,17 +43,17 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Windows per second",
         "How many windows does the daemon close, and what does each cost?",
         "Counters of one entry at TC, whose windows are closed by the daemon's clock: flip, grace period, \
-         extraction, file, sync, reset. Windows and processor time are counted in slices of 2 s; the null comparison \
-         is each slice by the one before it. The second table has what the kernel alone needs for the least that a \
-         window needs, without a daemon. Medians with intervals of 95 % (bootstrap).",
+         extraction, file, sync, reset. Windows and processor time are counted in slices of 2 s; the null \
+         comparison is each slice by the one before it. The second table has the kernel's time for the least steps \
+         of a window, without a daemon. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
-        "There are up to 16 counters at each interface, and each keeps its newest 10 windows, so that old ones are \
-         removed as well. Windows are those that the daemon says it has closed (`twinprobe_windows_closed_total`), \
-         processor time is that of all its threads. A window that is due while the last one of its probe is closed is \
-         left out, so that less is reached than was asked for if the machine has no more. In the second table, a \
-         thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file \
-         on the disk and syncs it (`fdatasync`)."
+        "There are up to 16 counters at each interface. Each keeps its newest 10 windows, so the daemon also \
+         removes old ones. The number of windows is `twinprobe_windows_closed_total`, and processor time is that of \
+         all threads of the daemon. If a window is due while the daemon closes the last one of its probe, the \
+         daemon skips it. So a machine without time to spare reaches less than asked for. In the second table, a \
+         thread sleeps until the tick, moves to each other processor in turn, overwrites a block of a file on the \
+         disk and syncs it (`fdatasync`)."
         .to_owned();
     let mut table = Table::new(&[
         "probes",
@@ -97,12 +97,13 @@ pub fn run(bench: &Bench) -> Result<Section> {
     }
     section.tables.push(table);
     section.tables.push(bare(bench)?);
-    section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the disk, so that \
-        many cost less than one each: a host may have a hundred probes with short windows. A window that is due alone has to wake the \
-        daemon, to visit each processor (the grace period) and to sync the disk for itself: the last rows of the second table are about \
-        what these steps cost without any daemon. They and the rows of one probe show that the same work takes longer the longer \
-        the pause before it, since less of what it needs is in the caches. A profile of one probe every 100 ms, on an Intel Xeon, found \
-        62 % of the samples in the kernel (24 % sync, 14 % wait and wake, 4 % rename), 27 % in the daemon's own code, the rest in libc."
+    section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the \
+        disk. So many windows cost less than one each, and a host may have a hundred probes with short windows. A \
+        window that is due alone must wake the daemon, visit each processor (the grace period) and sync the disk \
+        for itself. The last rows of the second table have the cost of these steps without a daemon. They and the \
+        rows of one probe show that the same work takes longer after a longer pause, because less of its data is in \
+        the caches. A profile of one probe every 100 ms, on an Intel Xeon, found 62 % of the samples in the kernel \
+        (24 % sync, 14 % wait and wake, 4 % rename), 27 % in the daemon's own code, the rest in libc."
         .to_owned();
     section.claims.push(Claim {
         claim: "windows per second over 100 probes, and processor time of a window",

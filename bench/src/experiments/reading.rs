@@ -24,16 +24,16 @@ const METRICS: &str = "/v1/probes/probe/metrics";
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Reading a window",
-        "How long does a consistent reading take, and how much of it is the wait until no CPU runs the twin that was left?",
+        "How long does a consistent reading take, and how long is its grace period?",
         "GET of the metrics of one XDP probe with one ARRAY of one counter: connect to the Unix socket, flip, \
          quiesce, extract, file, fsync, reset, JSON, answer; with each kind of grace period first idle, then under \
          load. `null` is a reading against the one before it, which is the null comparison. Medians with intervals of \
          95 % (bootstrap).",
     );
     section.details =
-        "`quiesce` is the grace period as the document states it (`quiesce_us`). `/healthz` goes the same way \
-         through socket and HTTP without any of it and is what a request takes alone. Under load, frames arrive as \
-         fast as possible; a CPU that receives is one of those that a grace period waits for."
+        "`quiesce` is the grace period by the document (`quiesce_us`). `/healthz` takes the same way through socket \
+         and HTTP without a reading: the time of a request alone. Under load, frames arrive as fast as possible, \
+         and a grace period also waits for the CPU that receives them."
         .to_owned();
     let mut table = Table::new(&[
         "grace period",
@@ -67,8 +67,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }
     }
     section.tables.push(table);
-    section.meaning = "A reading waits for the processors once and for the disk twice. The default (`sweep`) waits until the \
-        scheduler gives it each CPU; the kernel's own grace periods take a hundred times as long on an idle machine."
+    section.meaning = "A reading waits for the processors once and for the disk twice. The default (`sweep`) waits \
+        until the scheduler gives it each CPU. The kernel's own grace periods take a hundred times as long on an \
+        idle machine."
         .to_owned();
     let show = |estimate: &Estimate| format!("{:.0} us", estimate.value);
     section.claims.push(Claim {
@@ -80,7 +81,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             show(&default[1]),
             if default.iter().all(|estimate| estimate.value <= GRACE) { "" } else { " (missed)" }
         ),
-        peers: "of the kernel: see section".into(),
+        peers: "of the kernel: see its page".into(),
     });
     Ok(section)
 }

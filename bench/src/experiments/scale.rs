@@ -78,10 +78,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let slope: Vec<String> = hooks.iter().map(Interfaces::slope).collect();
     section.tables = vec![by_interfaces, beside, probes, windows, collectors, cpus];
     section.meaning = format!(
-        "{} At TC (TCX) the kernel waits for a grace period for each link that it makes or removes, and holds the lock of all \
-         interfaces (rtnl) meanwhile, so that no two of these waits can overlap: 256 of them take 3 s with `serve --expedite never`. The daemon \
-         has the kernel hurry with them. At XDP the kernel waits for each program that is new there, and all interfaces have one program. \
-         {probe_text} {collector_text} {cpu_text}",
+        "{} At TC (TCX) the kernel waits for a grace period for each link that it makes or removes. Meanwhile it \
+         holds the lock of all interfaces (rtnl), so no two of these waits can overlap: 256 of them take 3 s with \
+         `serve --expedite never`. The daemon expedites them. At XDP the kernel waits for each new program, and all \
+         interfaces share one program. {probe_text} {collector_text} {cpu_text}",
         slope.join(" ")
     );
     let mut most = Vec::new();

@@ -38,10 +38,10 @@ const WRITERS: [usize; 2] = [1, 100];
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Stores of windows",
-        "What does it cost to have a window on disk to stay, by the store?",
+        "What does a durable window cost, by the store?",
         "Writers hand over one window after the other and go on once it is durable; each keeps its newest 32. The \
-         stores take turns. With `group commit` whoever comes first writes the windows of all who wait, in every \
-         store alike; a file for each window is synced by its writer. Medians with intervals of 95 % (bootstrap).",
+         stores take turns. With `group commit` the first writer also writes the windows of all that wait, in every \
+         store alike. Each writer syncs its own file for each window. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
         "Processor time is that of the whole process, the kernel's part for it included, but not the writing back of \
@@ -86,10 +86,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }
     }
     section.tables.push(table);
-    section.meaning = "A small window costs what its sync costs, and every store here shares a sync among all windows that wait. A log \
-        of one's own is the fastest, and was the hardest to test: it broke promises at a reboot. The daemon has SQLite: it goes on \
-        after a full disk or an error of the disk, and operators can read it with a tool that they know. Its rows of 25,000 flows are within the database, and say why the daemon \
-        keeps such windows as files beside it."
+    section.meaning = "The cost of a small window is the cost of its sync, and every store here shares a sync among \
+        all windows that wait. Our own log is the fastest, and was the hardest to test: it broke promises at a \
+        reboot. The daemon uses SQLite. It goes on after a full disk or an error of the disk, and operators can \
+        read it with a known tool. Its rows for 25,000 flows, inside the database, show why the daemon keeps such \
+        windows as files beside it."
         .to_owned();
     section.claims.push(Claim {
         claim: "a durable window of one entry, many writers",

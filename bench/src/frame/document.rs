@@ -1,4 +1,5 @@
-//! docs/benchmarks.md: a table on top, and a section for each experiment. A run replaces what it has measured.
+//! The pages below docs/benchmarks/: one for each experiment, and one with the claims of all. A run replaces what it has
+//! measured. People write docs/benchmarks.md, the short page above them; a test (`system::benchmarks`) compares its figures with these pages.
 
 use std::fs;
 use std::path::Path;
@@ -7,95 +8,66 @@ use anyhow::{Context as _, Result};
 
 use super::section::Section;
 
-const CLAIMS: &str = "claims";
+/// The page with the claims of all experiments, which ends with their table.
+const CLAIMS: &str = "claims.md";
 
-/// A document and the directory of its figures.
+/// The directory of the pages, and of their figures in `figures` below it.
 #[derive(Debug)]
 pub struct Document<'a> {
-    pub file: &'a Path,
+    pub directory: &'a Path,
 }
 
 impl Document<'_> {
-    /// Writes a section in place of the one that the document has of this experiment, or at the end, and its claims
-    /// into the table on top; also its figures.
+    /// Writes the page of an experiment with its figures, and its claims in place of those that the table has of it, or
+    /// at the end of the table.
     pub fn write(&self, experiment: &str, section: &Section, conditions: &str, commit: &str) -> Result<()> {
-        let text = if self.file.exists() {
-            fs::read_to_string(self.file).with_context(|| format!("read {}", self.file.display()))?
+        let figures = self.directory.join("figures");
+        fs::create_dir_all(&figures)?;
+        for figure in &section.figures {
+            figure.draw(&figures)?;
+        }
+        self.save(&format!("{experiment}.md"), &section.markdown(conditions))?;
+        let table = self.directory.join(CLAIMS);
+        let text = if table.exists() {
+            fs::read_to_string(&table).with_context(|| format!("read {}", table.display()))?
         } else {
-            let table =
-                "| claim | paper, or goal | ours | peers | section, commit |\n|---|---|---|---|---|\n";
-            format!("# Benchmarks\n\n{}\n", between(CLAIMS, table))
+            let table = "| claim | paper, or goal | ours | peers | page, commit |\n|---|---|---|---|---|\n";
+            format!("# All claims\n\n{table}")
         };
-        let anchor = section.anchor();
+        let link = format!("]({experiment}.md)");
         let rows: Vec<String> = section
             .claims
             .iter()
             .map(|claim| {
                 let (title, what) = (section.title, claim.claim);
                 let (paper, ours, peers) = (claim.paper, &claim.ours, &claim.peers);
-                format!("| {what} | {paper} | {ours} | {peers} | [{title}](#{anchor}), {commit} |\n")
+                format!("| {what} | {paper} | {ours} | {peers} | [{title}{link}, {commit} |\n")
             })
             .collect();
-        let text = with_claims(&text, &anchor, &rows.concat())?;
-        let text = with_part(&text, experiment, &section.markdown(conditions));
-        let directory = self.file.parent().context("a directory")?.join("figures");
-        fs::create_dir_all(&directory)?;
-        for figure in &section.figures {
-            figure.draw(&directory)?;
-        }
-        fs::write(self.file, text).with_context(|| format!("write {}", self.file.display()))
+        self.save(CLAIMS, &with_claims(&text, &link, &rows.concat()))
+    }
+
+    fn save(&self, name: &str, text: &str) -> Result<()> {
+        let file = self.directory.join(name);
+        fs::write(&file, text).with_context(|| format!("write {}", file.display()))
     }
 }
 
-fn marks(name: &str) -> [String; 2] {
-    [format!("<!-- bench: {name} -->\n"), format!("<!-- end: {name} -->\n")]
-}
-
-fn between(name: &str, text: &str) -> String {
-    let [begin, end] = marks(name);
-    format!("{begin}{text}{end}")
-}
-
-/// Splits a document into what is before a part, the part, and what is behind it.
-fn split<'a>(text: &'a str, name: &str) -> Option<[&'a str; 3]> {
-    let [begin, end] = marks(name);
-    let (before, rest) = text.split_once(&begin)?;
-    let (part, behind) = rest.split_once(&end)?;
-    Some([before, part, behind])
-}
-
-fn with_part(text: &str, name: &str, part: &str) -> String {
-    match split(text, name) {
-        Some([before, _, behind]) => format!("{before}{}{behind}", between(name, part)),
-        None => format!("{}\n\n{}", text.trim_end(), between(name, part)),
-    }
-}
-
-/// Replaces the rows of the table on top that lead to a section.
-fn with_claims(text: &str, anchor: &str, rows: &str) -> Result<String> {
-    let [before, table, behind] = split(text, CLAIMS).context("the document has no table of claims")?;
-    let link = format!("](#{anchor})");
-    let lines: Vec<&str> = table.split_inclusive('\n').collect();
+/// Replaces the rows of the table that have this link.
+fn with_claims(text: &str, link: &str, rows: &str) -> String {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_old = |line: &str| line.starts_with('|') && line.contains(link);
     // The rows stay where they were.
-    let at = lines.iter().position(|line| line.contains(&link)).unwrap_or(lines.len());
-    let mut kept = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        if number == at {
-            kept += rows;
-        }
-        if !line.contains(&link) {
-            kept += line;
-        }
-    }
-    if at == lines.len() {
-        kept += rows;
-    }
-    Ok(format!("{before}{}{behind}", between(CLAIMS, &kept)))
+    let at = lines.iter().position(|line| is_old(line)).unwrap_or(lines.len());
+    let (before, behind) = lines.split_at(at);
+    let kept: String = behind.iter().filter(|line| !is_old(line)).copied().collect();
+    format!("{}{rows}{kept}", before.concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::EXPERIMENTS;
     use crate::frame::section::{Claim, METHOD};
     use crate::frame::table::Table;
 
@@ -114,43 +86,38 @@ mod tests {
     #[test]
     fn a_run_replaces_what_it_has_measured() -> Result<()> {
         let directory = tempfile::tempdir()?;
-        let file = directory.path().join("benchmarks.md");
-        let document = Document { file: &file };
+        let document = Document { directory: directory.path() };
+        let read = |name: &str| fs::read_to_string(directory.path().join(name));
         document.write("first", &section("First, one", "1.1"), "Here.", "abc")?;
         document.write("second", &section("Second", "2.2"), "Here.", "abc")?;
-        fs::write(&file, fs::read_to_string(&file)?.replace("# Benchmarks", "# Benchmarks\n\nBy hand."))?;
+        let by_hand = read(CLAIMS)?.replace("# All claims", "# All claims\n\nBy hand, see ](first.md).");
+        fs::write(directory.path().join(CLAIMS), by_hand)?;
         document.write("first", &section("First, one", "3.3"), "There.", "def")?;
-        let text = fs::read_to_string(&file)?;
-        assert_eq!(text.matches("3.3").count(), 2, "{text}");
-        assert!(!text.contains("1.1") && text.contains("By hand."), "{text}");
-        let order = [
-            "3.3 | none | [First, one](#first-one), def",
-            "2.2 | none",
-            "## First, one",
-            "There.",
-            "## Second",
-        ];
-        let places: Vec<_> = order.iter().map(|part| text.find(part)).collect();
-        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {text}");
+        let (first, claims) = (read("first.md")?, read(CLAIMS)?);
+        assert!(first.starts_with("# First, one\n") && first.contains("There."), "{first}");
+        assert!(first.contains("3.3") && !first.contains("1.1"), "{first}");
+        assert!(read("second.md")?.contains("2.2"));
+        let rows =
+            ["By hand", "3.3 | none | [First, one](first.md), def", "2.2 | none | [Second](second.md), abc"];
+        let places: Vec<_> = rows.iter().map(|part| claims.find(part)).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {claims}");
+        assert!(!claims.contains("1.1"), "{claims}");
         Ok(())
     }
 
     #[test]
-    fn methods_of_the_page_are_short() -> Result<()> {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks.md");
-        let text = fs::read_to_string(page)?;
-        let names = text.lines().filter_map(|line| line.strip_prefix("<!-- bench: ")?.strip_suffix(" -->"));
-        let mut sections = 0;
-        for name in names.filter(|&name| name != CLAIMS) {
-            let [_, part, _] = split(&text, name).context("a part has an end")?;
+    fn each_experiment_has_a_page_with_a_short_method() -> Result<()> {
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks");
+        for experiment in EXPERIMENTS {
+            let name = experiment.name;
+            let page = pages.join(format!("{name}.md"));
+            let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
             // A title, an empty line, `**question?** method`.
-            let first = part.lines().nth(2).unwrap_or_default();
+            let first = text.lines().nth(2).unwrap_or_default();
             let method = first.strip_prefix("**").and_then(|first| first.split_once("?** "));
             let (_, method) = method.with_context(|| format!("{name}: no question and method in {first}"))?;
             assert!(method.len() <= METHOD, "{name}: a method of {} bytes, not {METHOD}", method.len());
-            sections += 1;
         }
-        assert!(sections > 10, "{sections} sections");
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use clap::{Parser, ValueEnum};
 
 use super::moongen::MoonGen;
 
-/// Runs the experiments behind docs/benchmarks.md on the `twinprobe` that lies beside this program, or that
-/// TWINPROBE_BIN names, and writes the document with its figures. Needs root.
+/// Runs the experiments behind docs/benchmarks/ on the `twinprobe` that lies beside this program, or that
+/// TWINPROBE_BIN names, and writes their pages and figures. Needs root.
 #[derive(Debug, Parser)]
 pub struct Options {
     /// Experiments to run; all if none is named
@@ -21,9 +21,8 @@ pub struct Options {
     /// Part of the rounds of a full run, and of the packets in each: intervals are wider, and the run is shorter
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
     pub part: f64,
-    /// Document to write sections into, with a directory `figures` beside it; default docs/benchmarks.md, with --quick
-    /// none
-    #[arg(long, value_name = "FILE")]
+    /// Directory to write pages into, and figures into `figures` below it; default docs/benchmarks, with --quick none
+    #[arg(long, value_name = "DIRECTORY")]
     pub output: Option<PathBuf>,
     /// Burn processor time as the placebo of an experiment does, EVERY/BURN in nanoseconds
     #[arg(long, hide = true, value_name = "EVERY/BURN")]

@@ -1,4 +1,4 @@
-//! The section of the page that an experiment writes.
+//! The page that an experiment writes.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::table::Table;
 /// The most bytes of a method, which are three lines.
 pub const METHOD: usize = 420;
 
-/// The result of an experiment: a section of docs/benchmarks.md, and rows of the table on top of it.
+/// The result of an experiment: a page below docs/benchmarks/, and rows of the table of all claims.
 #[derive(Debug)]
 pub struct Section {
     pub title: &'static str,
@@ -26,7 +26,7 @@ pub struct Section {
     pub claims: Vec<Claim>,
 }
 
-/// A row of the table on top: a claim of the paper or a goal of ours.
+/// A row of the table of claims: a claim of the paper or a goal of ours.
 #[derive(Debug)]
 pub struct Claim {
     pub claim: &'static str,
@@ -64,7 +64,7 @@ impl Section {
 
     /// Returns the section in Markdown. `conditions` says where and when it was measured.
     pub fn markdown(&self, conditions: &str) -> String {
-        let mut text = format!("## {}\n\n**{}** {}\n\n{conditions}", self.title, self.question, self.method);
+        let mut text = format!("# {}\n\n**{}** {}\n\n{conditions}", self.title, self.question, self.method);
         if let Some(generator) = &self.generator {
             // Writing to a String can't fail.
             let _ = write!(text, " Packets: {generator}.");
@@ -84,13 +84,6 @@ impl Section {
         }
         text
     }
-
-    /// Returns the anchor of the section in the document.
-    pub fn anchor(&self) -> String {
-        let kept = self.title.to_lowercase();
-        let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-    }
 }
 
 #[cfg(test)]
@@ -104,7 +97,7 @@ mod tests {
         assert!(section.markdown("Here.").ends_with("\n\nIt is fast.\n"));
         section.details = "The clock has a hand.".to_owned();
         let text = section.markdown("Here.");
-        assert!(text.starts_with("## Speed\n\n**How fast?** By a clock.\n\nHere.\n"), "{text}");
+        assert!(text.starts_with("# Speed\n\n**How fast?** By a clock.\n\nHere.\n"), "{text}");
         assert!(text.ends_with("\n\nIt is fast.\n\n*In detail.* The clock has a hand.\n"), "{text}");
     }
 

@@ -1,7 +1,7 @@
 //! Slices of time in which frames are counted, with the daemon at work or stopped.
 
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -12,6 +12,7 @@ use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, Topology, probes};
 
 use super::placebo::Placebo;
+use super::wall::{now, sleep_until};
 use crate::frame::site::LOADED;
 
 const PROBE: &str = "counter";

@@ -1,6 +1,5 @@
-//! The way from the raw content of maps to documents: values are decoded by their layout, PERCPU values are aggregated,
-//! windows are added up, and the result is written in one of the formats. This crate does no IO and does not depend on
-//! the kernel.
+//! The way from the raw content of maps to documents. This crate decodes values by their layout, aggregates PERCPU values,
+//! adds up windows, and writes the result in one of the formats. It does no IO and does not depend on the kernel.
 #![forbid(unsafe_code)]
 
 mod accumulate;

@@ -1,5 +1,5 @@
-//! One transaction for all changes that wait: whoever comes first commits the changes of the others as well, and one
-//! sync of the disk makes all of them last.
+//! One transaction for all changes that wait: the first thread also commits the changes of the others, and one sync of the
+//! disk makes all of them last.
 
 use std::io;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The store, shared by all who use it.
+//! The store, which all users share.
 
 use std::io;
 use std::path::{Path, PathBuf};

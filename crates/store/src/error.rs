@@ -1,4 +1,4 @@
-//! Why the store can't be used.
+//! The reasons why the store is unusable.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

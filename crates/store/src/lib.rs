@@ -1,5 +1,5 @@
-//! The daemon's database: one file, one writer, and one commit for all who wait. What the tables mean is for the crates
-//! that own them.
+//! The daemon's database: one file, one writer, and one commit for all that wait. The crates that own the tables define
+//! their meaning.
 
 #![forbid(unsafe_code)]
 

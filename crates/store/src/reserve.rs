@@ -1,4 +1,4 @@
-//! Room for changes that make room: where the disk is full, an acknowledgement must still be written down.
+//! Room for changes that make room: on a full disk the store must still record an acknowledgement.
 
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -1,10 +1,9 @@
-//! The base of the open window: the sums of all windows before it, and rows that belong to the open window and are in
-//! no map.
+//! The base of the open window: the sums of all windows before it, and rows of the open window that no map holds.
 //!
-//! The newest window holds the sums. A baseline is written where the newest window is not enough: before a replacement
-//! is committed, in the layouts of the new deployment. The baseline counts for the deployment with its serial, until there
-//! is a window with its number. So a committed replacement has its sums, and a replacement
-//! that is not committed leaves the sums of the old deployment as they are.
+//! The newest window holds the sums. Before the commit of a replacement that is not enough: the daemon writes a baseline in
+//! the layouts of the new deployment. The baseline counts for the deployment with its serial, until the store has a window
+//! with its number. So a committed replacement has its sums, and one without a commit leaves the sums of the old deployment
+//! unchanged.
 
 use std::borrow::Cow;
 use std::io;

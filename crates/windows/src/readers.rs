@@ -1,4 +1,4 @@
-//! Windows that clients are taking. The file of a window that goes meanwhile takes room until its readers close it.
+//! Windows that clients are taking. If such a window is removed meanwhile, its file takes room until its readers close it.
 
 use std::sync::{Arc, Weak};
 

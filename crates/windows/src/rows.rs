@@ -1,4 +1,4 @@
-//! The rows of the store that say what windows, baselines and series of windows there are.
+//! The rows of the store for windows, baselines and series of windows.
 
 use std::collections::BTreeMap;
 use std::io;

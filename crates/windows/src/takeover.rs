@@ -1,6 +1,6 @@
 //! The windows of an earlier version, which had a directory of files for each probe: `SEQ.window`, `SEQ.taken` and
-//! `SEQ.acked` by what had become of a window, `SEQ.damaged` and the empty `SEQ.lost` of those that were lost,
-//! `SEQ.SERIAL.baseline`, and `state.json`.
+//! `SEQ.acked` by the state of a window, `SEQ.damaged` and the empty `SEQ.lost` for lost windows, `SEQ.SERIAL.baseline`,
+//! and `state.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! The windows of one probe, kept until they are acknowledged. The store has a row for each window and each baseline
-//! ([`rows`](crate::rows)), and one with the [`State`] of all. A change of them is planned in the index, committed to the
-//! store as one transaction, and applied to the index: a crash or a full disk leaves all of it or nothing.
+//! ([`rows`](crate::rows)), and one with the [`State`] of all. The index plans a change, one transaction commits it to the
+//! store, and then the index applies it: a crash or a full disk leaves all of it or nothing.
 
 #[cfg(test)]
 pub mod tests;

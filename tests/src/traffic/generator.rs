@@ -30,7 +30,7 @@ use crate::{
 /// The number of frames handed over at once.
 ///
 /// A veth end has a ring of 256 frames, emptied between two batches; further frames are lost without an error. Up to
-/// 128, ten million of ten million frames arrived, at 256 up to a quarter was lost (see tests/README.md).
+/// 128, ten million of ten million frames arrived, at 256 up to a quarter was lost (see tests/traffic/README.md).
 pub const DEFAULT_BATCH: u32 = 64;
 /// The largest batch that the kernel accepts.
 pub const MAX_BATCH: u32 = 256;

@@ -2,6 +2,7 @@
 
 mod consistency;
 mod exactness;
+mod first;
 mod globals;
 mod init;
 mod init_scene;

@@ -142,6 +142,73 @@ fn the_tests_that_promises_name_are_there() -> Result<()> {
     Ok(())
 }
 
+/// The test that tests/README.md shows is one that runs.
+#[test]
+fn the_test_to_copy_is_in_the_tree() -> Result<()> {
+    let readme = fs::read_to_string(root().join("tests/README.md"))?;
+    let shown = readme.split_once("```rust\n").and_then(|(_, rest)| rest.split_once("```"));
+    let (shown, _) = shown.context("tests/README.md shows a test")?;
+    let test = fs::read_to_string(root().join("tests/tests/maps/first.rs"))?;
+    assert!(
+        shown.contains("#[test]") && test.ends_with(shown),
+        "tests/README.md shows another test:\n{shown}"
+    );
+    Ok(())
+}
+
+/// Returns the paths that a path with alternatives in braces stands for.
+fn alternatives(path: &str) -> Vec<String> {
+    match path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+        Some((before, (inside, after))) => {
+            inside.split(',').flat_map(|part| alternatives(&format!("{before}{part}{after}"))).collect()
+        }
+        None => vec![path.to_owned()],
+    }
+}
+
+/// The map of the tree names files that are there.
+#[test]
+fn the_map_of_the_tree_is_true() -> Result<()> {
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md"))?;
+    let (_, map) = text.split_once("## Where things are").context("the map")?;
+    let (map, _) = map.split_once("\n## ").context("the next heading")?;
+    let (mut names, mut gone) = (0, Vec::new());
+    for row in map.lines().filter(|line| line.starts_with('|')) {
+        // What is where; code stands between backticks.
+        for name in
+            row.split('`').skip(1).step_by(2).filter(|name| name.contains(".rs") || name.ends_with('/'))
+        {
+            for path in alternatives(name) {
+                names += 1;
+                let below = ["", "crates", "crates/cli/src", "bench"];
+                if !below
+                    .iter()
+                    .any(|directory| root().join(directory).join(path.trim_start_matches("../")).exists())
+                {
+                    gone.push(path);
+                }
+            }
+        }
+    }
+    assert!(
+        gone.is_empty() && names > 80,
+        "CONTRIBUTING.md names files that are not there: {gone:?}; {names} in all"
+    );
+    Ok(())
+}
+
+/// The pages that a stranger reads first, and their most lines.
+const SHORT: [(&str, usize); 3] = [("README.md", 150), ("ARCHITECTURE.md", 200), ("tests/README.md", 30)];
+
+#[test]
+fn the_first_pages_are_short() -> Result<()> {
+    for (name, most) in SHORT {
+        let lines = fs::read_to_string(root().join(name))?.lines().count();
+        assert!(lines <= most, "{name} has {lines} lines, and {most} are the most");
+    }
+    Ok(())
+}
+
 /// What PyPI serves runs as root: it has to be what was looked at.
 #[test]
 fn what_comes_from_pypi_has_a_digest() -> Result<()> {

@@ -1,6 +1,7 @@
 //! Tests of the fixture, the source tree, the bystanders, the installation and the kernel's capabilities.
 
 mod architecture;
+mod benchmarks;
 mod bystanders;
 mod capabilities;
 mod capture;

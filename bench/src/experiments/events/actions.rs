@@ -66,11 +66,11 @@ pub fn run(bench: &Bench) -> Result<Section> {
     );
     section.details =
         "The experiments are those of Tables I to V of \"Benchmarking Performance Overhead of DTrace on FreeBSD and \
-         eBPF on Linux\", with the address of the sender for the process id, 16 bytes of the packet for its name and \
-         the length for the size (`bench/bpf/actions.bpf.c`). There are no return probes, no user-space probes and no \
-         stacks at XDP and TC (03 to 07, 13, 14). `slowdown` is the time behind the dispatcher by that of a packet \
-         that is sent, received and dropped by a program that counts it. The paper's figures are of whole probes at a \
-         kprobe."
+         eBPF on Linux\", with the address of the sender for the process id, 16 bytes of the packet for its name \
+         and the length for the size (`bench/bpf/actions.bpf.c`). There are no return probes, no user-space probes \
+         and no stacks at XDP and TC (03 to 07, 13, 14). `slowdown` is the time behind the dispatcher, divided by \
+         the time to send and receive a packet that a counting program drops. The paper's figures are for whole \
+         probes at a kprobe."
         .to_owned();
     section.generator = Some(format!("none; for a packet's time {}", Stand::describe()));
     let mut table = Table::new(&[
@@ -146,14 +146,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
         y: Axis { label: "ns per packet", logarithmic: true },
         panels,
     });
-    section.meaning = "Counting in an array or a hash costs a packet some ten nanoseconds, whatever the key; what is dear is to delete and to insert \
-        for each packet (timing). An event in a ring costs the kernel no more than a count, and its reader the rest."
+    section.meaning = "A count in an array or a hash costs a packet some ten nanoseconds, for any key. To delete \
+        and to insert for each packet (timing) is expensive. An event in a ring costs the kernel no more than a \
+        count; its reader pays the rest."
         .to_owned();
     section.claims.push(Claim {
         claim: "actions per packet at XDP (map, two keys, event), ns",
         paper: "bpftrace at a kprobe: 77, 176, 1539",
         ours: ratios.join(", "),
-        peers: "attached directly: see section".into(),
+        peers: "attached directly: see its page".into(),
     });
     Ok(section)
 }

@@ -52,13 +52,13 @@ pub fn run(bench: &Bench) -> Result<Section> {
     );
     section.details =
         "The programs are in `bench/bpf/events.bpf.c`: rw-tracer reports packets to port 80 with events of 156 \
-         bytes, rw-tracer-all with 4,252; syscount counts them by sender in a HASH, which is read when somebody asks. \
-         The libbpf consumer counts or prints JSON to a pipe (`bench/peers/consumer.c`), aya's is its `RingBuf` with \
-         poll, BCC's its `ring_buffer_poll` with a Python function, the daemon's is a client that reads and does not \
-         look. bpftrace can't be attached at XDP or TC. Events are numbered on each CPU by the program, which counts \
-         those that found no room: in each run, those and the delivered ones are all, in order. The first table has \
-         runs in which each consumer also looks at every byte (a sum by XOR) and at the clock. `us CPU/event` counts \
-         all threads of the consumer, `packet` the sender's processor time for a packet, program included."
+         bytes, rw-tracer-all with 4,252; syscount counts them by sender in a HASH, which a client reads at times. \
+         The libbpf consumer counts or prints JSON to a pipe (`bench/peers/consumer.c`), aya's is its `RingBuf` \
+         with poll, BCC's its `ring_buffer_poll` with a Python function, the daemon's is a client that discards \
+         what it reads. bpftrace can't attach at XDP or TC. The program numbers events on each CPU, and counts \
+         those without room. In each run, those and the delivered ones are all events, in order. The first table \
+         has runs in which each consumer also looks at every byte (a sum by XOR) and at the clock. `us CPU/event` \
+         counts all threads of the consumer, `packet` the sender's processor time for a packet, program included."
         .to_owned();
     section.generator = Some(Stand::describe());
     let stand = Stand::new()?;
@@ -86,12 +86,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
         format!(" Not on this machine: {}.", missing.join("; "))
     };
     section.meaning = format!(
-        "From rings of 2 MiB on, the daemon wakes up for batches of events rather than for each, and so gives events out as JSON for \
-         a fraction of what a consumer takes that prints them by itself. A smaller ring can fill up within a millisecond, so the daemon \
-         wakes up for its events as they come, as the others do, and takes as long for one as a consumer that prints JSON, or somewhat \
-         longer. A burst that comes faster than anybody renders is copied out of the ring first; \
-         what a small ring still loses came before the consumer ran at all. Events that come in bursts want a ring that holds a burst, \
-         and each consumer sees by the numbers what it has not got.{absent}"
+        "For rings of 2 MiB or more, the daemon wakes up for batches of events. So it gives out events as JSON for \
+         a fraction of the time of a consumer that prints them. A smaller ring can fill up within a millisecond, so \
+         the daemon wakes up for each event, as the others do. There an event takes as long as in a consumer that \
+         prints JSON, or somewhat longer. The daemon copies a fast burst out of the ring first. A small ring still \
+         loses events that came before the consumer ran at all. For bursts use a ring that holds a burst. Each \
+         consumer sees by the numbers which events it missed.{absent}"
     );
     section.claims = vec![
         Claim {

@@ -62,18 +62,18 @@ enum Front<'a> {
 pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Latency of hooks",
-        "What does it take to be called at a hook at all, to copy 1 KiB there, and to have it in user space?",
-        "`invocation` is what a live packet takes more with an empty program in its way, attached directly or by the \
-         daemon, than without it, turn by turn; `null` is that without it against itself. Copies of 1 KiB are runs on \
-         one frame (`BPF_PROG_TEST_RUN`), less the empty program. Events of 1 KiB are live, from the program to a \
+        "How long does it take to call a hook at all, to copy 1 KiB there, and to bring it to user space?",
+        "`invocation` is the additional time of a live packet with an empty program in its way, attached directly \
+         or by the daemon, turn by turn. `null` compares packets without a program. Copies of 1 KiB are runs on one \
+         frame (`BPF_PROG_TEST_RUN`), less the empty program. Events of 1 KiB are live, from the program to a \
          consumer. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
-        "Packets end at a clsact filter that counts and drops them; the empty program is in front of it, at XDP \
-         native, XDP generic, TCX or clsact (`bench/bpf/hooks.bpf.c`), and is a probe if the daemon attaches it. \
-         `invocation` is of the sending processor, which receives. The last table has events of 1 KiB on their way \
-         through a RINGBUF of 16 MiB: the time from `bpf_ktime_get_ns` in the program to the clock of the consumer \
-         that has looked at each byte, and its processor time."
+        "Packets end at a clsact filter that counts and drops them. The empty program is in front of it, at XDP \
+         native, XDP generic, TCX or clsact (`bench/bpf/hooks.bpf.c`). It is a probe if the daemon attaches it. \
+         `invocation` is time of the sending processor, which also receives. The last table has events of 1 KiB on \
+         their way through a RINGBUF of 16 MiB: the time from `bpf_ktime_get_ns` in the program to the clock of the \
+         consumer after it has read each byte, and its processor time."
         .to_owned();
     section.generator = Some(Stand::describe());
     let stand = Stand::new()?;
@@ -91,10 +91,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels: vec![Panel { title: "1 KiB, XDP".into(), curves }],
     });
     section.meaning = format!(
-        "To be called costs a packet less than what a program then does, but for generic XDP where it has to copy the packet first. A copy of \
-         1 KiB eight bytes at a time takes {copies} as long as one by the kernel's helper; most of the way to user space is the room in the ring, whose pages \
-         have to be fetched. How late an event is in user space is decided by when its reader wakes: a consumer that wakes for each is some tens \
-         of microseconds late and pays for it, the daemon gathers events for up to 20 ms, which all of them share."
+        "The call of a hook costs a packet less than the work of a program. The exception is generic XDP if it has \
+         to copy the packet first. A copy of 1 KiB eight bytes at a time takes {copies} as long as one by the \
+         kernel's helper. Most of the way to user space is the room in the ring, because the processor must fetch \
+         its pages. The delay of an event in user space depends on its reader. A consumer that wakes for each event \
+         is some tens of microseconds late and pays for it. The daemon gathers events for up to 20 ms, and they \
+         share the cost."
     );
     section.claims = vec![
         Claim {

@@ -58,10 +58,10 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.details = format!(
         "The event has 48 bytes (`bench/bpf/stages.bpf.c`): `trigger` is a program that only returns, `filter` \
          compares a port, `reserve` takes room in a RINGBUF of 16 MiB and gives it up, `build` fills the event, \
-         `commit` submits it, with nobody to be woken. The ring is emptied between the programs; behind the \
+         `commit` submits it, and no reader wakes up. The ring is emptied between the programs; behind the \
          dispatcher there are {BEHIND} runs at a time; nanoseconds are of processor time. `added` is the difference \
-         to the stage before, `alone` that to the empty program with this stage only (`commit`: with `reserve`, less \
-         `reserve`). `retrieve` has events of 156 bytes at 50,000/s, and in bursts."
+         to the stage before, `alone` that to the empty program with this stage only (`commit`: with `reserve`, \
+         less `reserve`). `retrieve` has events of 156 bytes at 50,000/s, and in bursts."
     );
     section.generator = Some(format!("none for the stages in the kernel; {}", Stand::describe()));
     let mut table = Table::new(&[
@@ -175,15 +175,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
         y: Axis { label: "ns per packet", logarithmic: false },
         panels,
     });
-    section.meaning = "What a probe does in the kernel for an event takes a fraction of what it takes to wake a reader and to read it. \
-        So filter and count in the kernel, and report what has to be reported in batches: at high rates an event costs a tenth of what it \
-        costs at low ones, where each wakes the reader."
+    section.meaning = "The work of a probe in the kernel for an event takes a fraction of the time to wake a reader \
+        and to read the event. So filter and count in the kernel, and report in batches. At high rates an event \
+        costs a tenth of its cost at low ones, where each event wakes the reader."
         .to_owned();
     section.claims.push(Claim {
         claim: "stages of an event in the kernel, and its retrieval",
         paper: "trigger and retrieval dominate (up to 11 and 24 % of throughput), the rest below 6 %",
         ours: format!("kernel: {}; retrieval at 50,000/s: {retrieved}", kernel.join("; ")),
-        peers: "see section".into(),
+        peers: "see its page".into(),
     });
     Ok(section)
 }

@@ -11,10 +11,18 @@ use twinprobe_store::{Connection, Database, Durable, params};
 
 use super::store::{Store, Window};
 
+/// The ids of rows.
+#[derive(Default)]
+struct Ids {
+    /// Those of the kept windows, by writer and number.
+    kept: HashMap<(usize, u64), i64>,
+    /// The newest one.
+    last: i64,
+}
+
 pub struct Sqlite {
     database: Arc<Database>,
-    /// The ids of the windows that are kept, and the last one that was given.
-    ids: Mutex<(HashMap<(usize, u64), i64>, i64)>,
+    ids: Mutex<Ids>,
     syncs: AtomicU64,
 }
 
@@ -30,11 +38,11 @@ impl Store for Sqlite {
         let mut ids = self.ids.lock();
         let (mut rows, mut gone) = (Vec::new(), Vec::new());
         for window in windows {
-            ids.1 += 1;
-            let id = ids.1;
-            ids.0.insert((window.writer, window.seq), id);
+            ids.last += 1;
+            let id = ids.last;
+            ids.kept.insert((window.writer, window.seq), id);
             rows.push((id, window.writer as i64, window.seq, window.content.to_vec()));
-            gone.extend(window.superseded().and_then(|seq| ids.0.remove(&(window.writer, seq))));
+            gone.extend(window.superseded().and_then(|seq| ids.kept.remove(&(window.writer, seq))));
         }
         drop(ids);
         let change = move |connection: &Connection| {

@@ -42,7 +42,7 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     };
     let mut state: Value = serde_json::from_slice(bytes).map_err(|error| unread("file", &error))?;
     check_version(&state)?;
-    // Versions before 0.2 stored the configuration only.
+    // Early versions stored only the configuration.
     let Some(revision) = state.get("revision").and_then(Value::as_u64) else {
         let config = parse_document(bytes).map_err(|error| unread("configuration", &error))?;
         return Ok(StoredProbe {

@@ -1,4 +1,4 @@
-//! Renderings that tags ask for and that the types of the values do not allow: the values are shown without them.
+//! Renderings of tags that the types of the values do not allow: documents show the values without them.
 
 use twinprobe_ebpf_common::{Layout, MapFamily, Render, Shape, TableLayout};
 

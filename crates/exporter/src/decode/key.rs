@@ -1,5 +1,5 @@
-//! Keys, which are the identity of an entry: two that differ in any bit are shown differently. What a value has no use for is
-//! shown of a key: padding that is not zero, bytes behind a NUL, the payload of a NaN.
+//! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows bits that a value
+//! hides: padding that is not zero, bytes behind a NUL, the payload of a NaN.
 
 use twinprobe_ebpf_common::Layout;
 

@@ -1,5 +1,5 @@
-//! The decoding of bytes: a [`plan::Plan`] is walked over the bytes and calls a [`sink::ValueSink`], which writes the
-//! values in its format. Nothing is collected on the way and nothing is allocated per row.
+//! The decoding of bytes: a [`plan::Plan`] walks over the bytes and calls a [`sink::ValueSink`], which writes the values
+//! in its format. It collects nothing on the way and allocates nothing per row.
 
 pub mod decoder;
 pub mod fit;

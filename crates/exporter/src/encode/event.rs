@@ -1,5 +1,5 @@
-//! Events as JSON, appended to the buffer of their reader: the bytes in the ring are walked once, and nothing is
-//! allocated per event.
+//! Events as JSON, appended to the buffer of their reader. The encoder walks once over the bytes in the ring, and
+//! allocates nothing per event.
 
 use twinprobe_ebpf_common::Layout;
 

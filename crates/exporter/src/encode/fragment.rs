@@ -1,5 +1,5 @@
-//! Short pieces of text, of which most of a document consists. A piece of up to [`Fragment::INLINE`] bytes is copied
-//! with a length that the compiler knows and then cut, which is several times as fast as a call to copy the exact
+//! Short pieces of text, which make up most of a document. The encoder copies a piece of up to [`Fragment::INLINE`] bytes
+//! with a length that the compiler knows, and then cuts it. That is several times as fast as a call to copy the exact
 //! length.
 
 /// A text that is written again and again, such as the name of a member.

@@ -1,4 +1,4 @@
-//! Where a body is read from.
+//! The place of a body: the store, or a file.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! Bodies that are being written. Small ones go into the store with the change that names them. Large ones are files:
-//! synced before the change that names them, and removed after the change that forgets them.
+//! Bodies during their writing. Small ones go into the store with the change that names them. Large ones are files: the
+//! writer syncs a file before the change that names it, and removes it after the change that forgets it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};

@@ -9,8 +9,8 @@
 //! | 32 | SHA-256 of all before it |
 //!
 //! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each), then these.
-//! Numbers are little-endian. The digest is compared before any other content is used. Every version begins with the
-//! magic and ends with the digest, so that a file of a later version is told from a damaged one.
+//! Numbers are little-endian. A reader compares the digest before it uses any other content. Every version begins with
+//! the magic and ends with the digest, so a reader distinguishes a file of a later version from a damaged one.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The families that say how full the maps of metrics are, what found no room in them, and what has no samples of its own.
+//! The families for the fill of the maps of metrics, for refused entries, and for values without samples.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! The family that tells where the numbers of probes come from.
+//! The family with the origin of the numbers of probes.
 
 use twinprobe_ebpf_common::Origin;
 

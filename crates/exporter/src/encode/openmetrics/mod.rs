@@ -1,29 +1,30 @@
-//! OpenMetrics 1.0, and the text format of Prometheus that is made from it (see `plain.rs`): numbers become samples, keys become labels.
+//! OpenMetrics 1.0, and the text format of Prometheus made from it (see `plain.rs`): numbers become samples, keys become
+//! labels.
 //!
 //! - A value that is a number is one family, named after its metric; each number of a struct has a family of its own,
 //!   named `metric_member`. Booleans are 0 and 1, enums their number, times and flags the number they are stored as.
-//!   Texts, addresses and blobs are no numbers: they are left out and counted.
+//!   Texts, addresses and blobs are not numbers: the encoder leaves them out and counts them.
 //! - Labels are `probe`, `direction`, those of the probe's configuration, the parts of the key (`key` if it has no
-//!   parts), `cpu` where values are not aggregated, and `index`, `index1`, ... for arrays. A part of the key that has
-//!   one of these names is prefixed with `key_`.
-//! - Names that say nanoseconds, milliseconds, kilobytes and the like say seconds and bytes, and numbers are converted:
+//!   parts), `cpu` if values are not aggregated, and `index`, `index1`, ... for arrays. A part of the key with one of
+//!   these names gets the prefix `key_`.
+//! - Names with nanoseconds, milliseconds, kilobytes and the like get seconds and bytes, and the encoder converts numbers:
 //!   [`names::units`]. Times are seconds since 1970, in families called `NAME_timestamp_seconds`.
 //! - A metric that is reset with each window is a gauge. Numbers without a sign whose windows add up by `sum` are counters,
 //!   and get the ending `_total` if they lack it; by another rule they are gauges. A live number is a counter if its name
 //!   ends in `_total`, else a gauge. Only windows of versions that did not store the rule are `unknown`.
 //! - The one part of a key that is an interface is called `interface`. `key_label` names a key without parts. Of more
-//!   entries than `max_series` the largest are written, and the sums of all others as one whose key is `other`.
-//! - An array tagged `histogram` is written as a histogram: slot `i` counts the values whose highest bit is `i`, hence
+//!   entries than `max_series` the encoder writes the largest, and the sums of all others as one with the key `other`.
+//! - An array with the tag `histogram` becomes a histogram: slot `i` counts the values whose highest bit is `i`, hence
 //!   up to `le = 2^(i+1) - 1`, in base units. Its buckets come without `_count` and `_sum`: the sum is not known, and the
 //!   specification wants both or none.
-//! - A map of maps is written as the entries of its inner maps, whose labels are the parts of the outer key, then those
-//!   of the inner key, named `inner` or `inner_part`.
+//! - A map of maps becomes the entries of its inner maps. Their labels are the parts of the outer key, then those of the
+//!   inner key, named `inner` or `inner_part`.
 //! - Families of the same name, of several probes or of both directions, are merged. The merged family is `unknown` if
-//!   the types differ, and has the first help that is not empty. Two tables of one probe that need one name are refused when the
-//!   probe is put ([`names::collisions`]). Of probes that earlier versions have stored, and of families with the name of one of
-//!   the daemon's own, the second one is left out and counted.
-//! - Keys that differ have labels that differ, whatever their bytes: what a value leaves out of its text (bytes behind a NUL,
-//!   payloads of NaNs) is escaped, and padding that is not zero is the label `padding`. See `decode/key.rs`.
+//!   the types differ, and has the first help that is not empty. A PUT refuses two tables of one probe that need the same name
+//!   ([`names::collisions`]). For probes that earlier versions have stored, and for families with the name of one of the
+//!   daemon's own, the encoder leaves out the second one and counts it.
+//! - Different keys have different labels, whatever their bytes. The encoder escapes bytes that the text of a value leaves
+//!   out (bytes behind a NUL, payloads of NaNs). Padding that is not zero is the label `padding`. See `decode/key.rs`.
 
 pub mod ahead;
 pub mod collector;

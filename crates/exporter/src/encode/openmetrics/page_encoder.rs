@@ -1,4 +1,4 @@
-//! A page: family after family, and for each the tables that have a part in it, one after the other.
+//! A page: family after family, and for each its tables, one after the other.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Metrics of one probe that can't all be shown in OpenMetrics: two of their numbers would be one family, or one would have a
-//! name that the other reserves. They are looked for when a probe is put, because each would cost the other its type.
+//! Metrics of one probe that exclude each other in OpenMetrics: two of their numbers would be one family, or one would
+//! have a name that the other reserves. A PUT looks for them, because each would cost the other its type.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

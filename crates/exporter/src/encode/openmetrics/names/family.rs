@@ -1,8 +1,8 @@
 //! The families of samples, and the names that a family may have.
 //!
-//! Several probes, or both directions of one, can have metrics of the same name: the metrics share a family and are
-//! told apart by the labels `probe` and `direction`. The specification reserves further names for a counter and for a
-//! histogram; if another family has one of these names, both families are written as `unknown`, which reserves none.
+//! Several probes, or both directions of one, can have metrics of the same name: the metrics share a family and
+//! differ by the labels `probe` and `direction`. The specification reserves further names for a counter and for a
+//! histogram. If another family has one of these names, both families are `unknown`, which reserves none.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! The base units of OpenMetrics and Prometheus: seconds and bytes (and shannons, of entropies). A name that says another unit is exported with its base
-//! unit, and its numbers are converted, to the last digit where they are integers.
+//! The base units of OpenMetrics and Prometheus: seconds and bytes (and shannons, of entropies). A name with another
+//! unit gets its base unit, and the encoder converts its numbers, integers to the last digit.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! The largest rows of a table that has more than its metric may show, and what the others add up to.
+//! The largest rows of a table with more rows than its metric may show, and the sum of the others.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
