@@ -22,7 +22,8 @@ use self::change::change;
 
 const SUBJECT: &str = include_str!("../../bpf/subject.bpf.c");
 const WITNESS: &str = include_str!("../../bpf/witness.bpf.c");
-const PASS: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int pass(void *ctx) { return 2; }";
+const PASS: &str =
+    "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int pass(void *ctx) { return 2; }";
 /// The forms of the subject.
 const FORMS: u64 = 4;
 /// The size of what the witness notes of a packet.
