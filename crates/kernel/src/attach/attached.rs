@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
-use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::slots::Slots;
@@ -21,6 +20,7 @@ use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::host::Host;
 use crate::attach::places::{self, AttachedAt, Interface, NotAttached};
+use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::reclaim::Reclaim;
 use crate::crash;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};

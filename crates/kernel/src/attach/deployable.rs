@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use crate::attach::attached::Attached;
-use crate::attach::rank::DeploymentId;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::hook::error::AttachError;
 use crate::attach::host::Host;
 use crate::attach::places::{Interface, NotAttached};
+use crate::attach::rank::DeploymentId;
 use crate::attach::replaced::Replaced;
 use crate::crash;
 use crate::load::carry::transfer::{Loss, MoreKnown, Remains, Transfers};

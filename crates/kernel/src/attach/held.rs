@@ -7,7 +7,6 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 
-use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::slots::Slots;
@@ -16,6 +15,7 @@ use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::host::{self, Host};
 use crate::attach::places::AttachedAt;
+use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::reclaim::Reclaim;
 use crate::load::pins::{Note, NotedDirection, Pins};
 use crate::net::interface;

@@ -9,7 +9,7 @@ use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::load::direction::LoadedDirection;
 use crate::net::netns::Netns;
-use crate::plan::request::AttachRequest;
+use twinprobe_ebpf_common::request::AttachRequest;
 
 /// An interface that a probe can be attached to.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! The deployment that another one replaces, and the way back to it.
 
 use crate::attach::attached::Attached;
-use crate::attach::rank::DeploymentId;
 use crate::attach::held::Held;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::places::AttachedAt;
+use crate::attach::rank::DeploymentId;
 
 /// The deployment that another one replaces.
 #[derive(Clone, Copy, Debug)]

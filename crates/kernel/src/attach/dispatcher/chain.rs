@@ -12,10 +12,10 @@ use crate::attach::dispatcher::entry::Entry;
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::revision::Revision;
-use crate::attach::rank::DeploymentId;
 use crate::attach::dispatcher::slots;
 use crate::attach::hook::attachment::Attachment;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::attach::rank::DeploymentId;
 use crate::load::pins;
 
 /// The largest number of probes at one hook of one interface. The kernel allows 33 tail calls per packet

@@ -17,7 +17,6 @@ use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Dispatcher, MAX_CHAIN};
 use crate::attach::dispatcher::entry::Entry;
-use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::kinds;
@@ -29,6 +28,7 @@ use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::{HookPoint, Key};
 use crate::attach::hook::xdp::{self, XdpRequest};
 use crate::attach::quiesce::quiescer::Quiescer;
+use crate::attach::rank::{DeploymentId, Rank};
 use crate::crash;
 use crate::load::pins;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
 
 use crate::attach::dispatcher::program::Call;
-use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::Page;
+use crate::attach::rank::{DeploymentId, Rank};
 
 /// One probe that a dispatcher calls.
 #[derive(Clone, Debug)]

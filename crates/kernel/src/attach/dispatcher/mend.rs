@@ -8,11 +8,11 @@ use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::XdpMode;
 
 use crate::attach::dispatcher::chain::Dispatcher;
-use crate::attach::dispatcher::entry::Entry;
-use crate::attach::rank::DeploymentId;
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::entry::Entry;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::attach::rank::DeploymentId;
 use crate::net::rtnl::socket::Socket;
 
 /// The program that packets at a place meet.
