@@ -107,7 +107,8 @@ impl<'a> Draft<'a> {
         let counters = metrics.iter().enumerate().filter_map(counter).collect();
         let (attach, code) = (self.attach, self.code);
         let (entry, lines) = (self.defined.entry.clone(), Arc::new(self.lines));
-        let plan = DirectionPlan { attach, code, lines, entry, maps: self.maps, counters, metrics };
+        let sees = self.defined.sees;
+        let plan = DirectionPlan { attach, code, lines, entry, maps: self.maps, counters, metrics, sees };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {

@@ -25,6 +25,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
 use crate::engine::probe::clashes::clashes;
+use crate::engine::probe::exactness::{self, fitting};
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::limits::ledger::Ledger;
@@ -58,8 +59,11 @@ impl Engine {
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
     pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
         let asked = config.clone();
-        tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
-        self.load_as(config, Purpose::Validation).await
+        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
+        let mut loaded = self.load_as(config, Purpose::Validation).await?;
+        let (interfaces, _) = fitting(wanted.interfaces, &loaded.directions)?;
+        loaded.warnings.extend(exactness::warnings(&interfaces, &loaded.directions));
+        Ok(loaded)
     }
 
     /// Compiles and loads the programs of a probe that is to see the packets of a capture.

@@ -24,6 +24,7 @@ impl Running {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
             interfaces: self.interfaces(),
+            approximate: self.exactness.now(&self.attached.places, &self.sees()),
             window: last.as_ref().map(|window| window.head.window.clone()),
             context: Arc::new(self.context()),
             format: self.config.format,
