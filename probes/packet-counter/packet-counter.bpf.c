@@ -170,24 +170,23 @@ static __always_inline __u32 repeated_headers(struct __sk_buff *skb)
 	return length + (header[12] >> 4) * 4;
 }
 
-/* The frames on the wire. The kernel leaves their number out for packets of virtual machines. */
-static __always_inline __u32 frames_of(struct __sk_buff *skb)
+/* The frames on the wire, and their bytes: with the tag that the network card took out, and with the headers of each frame. */
+static __always_inline __u32 frames_of(struct __sk_buff *skb, __u32 *bytes)
 {
-	__u32 size = skb->gso_size, frames = skb->gso_segs;
+	__u32 size = skb->gso_size, tag = skb->vlan_present ? sizeof(struct tag) : 0, headers, frames;
 
+	*bytes = skb->len + tag;
 	if (!size)
 		return 1;
+	headers = repeated_headers(skb);
+	frames = skb->gso_segs;
+	/* The kernel leaves the number out for packets of virtual machines. */
 	if (!frames)
-		frames = (skb->len - repeated_headers(skb) + size - 1) / size;
-	return frames ? frames : 1;
-}
-
-/* The bytes on the wire: with the tag that the network card took out, and with the headers of each frame. */
-static __always_inline __u32 bytes_of(struct __sk_buff *skb, __u32 frames)
-{
-	__u32 tag = skb->vlan_present ? sizeof(struct tag) : 0, bytes = skb->len + tag;
-
-	return frames > 1 ? bytes + (frames - 1) * (repeated_headers(skb) + tag) : bytes;
+		frames = (skb->len - headers + size - 1) / size;
+	if (!frames)
+		return 1;
+	*bytes += (frames - 1) * (headers + tag);
+	return frames;
 }
 #endif
 
@@ -217,7 +216,7 @@ SEC("tc")
 int packet_counter(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
-	__u32 frames;
+	__u32 frames, bytes;
 
 	SEES("ethernet");
 	SEES("lengths");
@@ -228,8 +227,8 @@ int packet_counter(struct __sk_buff *skb)
 		data = (void *)(long)skb->data;
 		data_end = (void *)(long)skb->data_end;
 	}
-	frames = frames_of(skb);
-	count(protocol_of(data, data_end), frames, bytes_of(skb, frames));
+	frames = frames_of(skb, &bytes);
+	count(protocol_of(data, data_end), frames, bytes);
 	return TC_ACT_UNSPEC;
 }
 #else

@@ -574,6 +574,19 @@ fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
         assert!(message.contains("tun7 has no Ethernet header (type none)"), "{message}");
     }
     daemon.get("/v1/probes/packet-counter").expect(404);
+    let ends = ["local", "10.9.9.1", "remote", "10.9.9.2"];
+    for (kind, ends) in [("wireguard", &[][..]), ("ipip", &ends), ("gre", &ends), ("sit", &ends)] {
+        let name = format!("other-{kind}");
+        let add = [&["link", "add", &name, "type", kind], ends].concat();
+        if topology.monitor().run("ip", &add).is_err() {
+            eprintln!("this kernel has no {kind}: not tried here");
+            continue;
+        }
+        let answer =
+            daemon.put("/v1/probes/packet-counter", &probes::configuration("packet-counter", &name)?);
+        let message = answer.expect(422).json()["errors"][0]["message"].to_string();
+        assert!(message.contains("has no Ethernet header"), "{message}");
+    }
     let mut config = probes::configuration("packet-counter", "tun7")?;
     let fields = config.as_object_mut().context("an object")?;
     fields.remove("interface");

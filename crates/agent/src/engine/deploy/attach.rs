@@ -146,6 +146,7 @@ impl Probe {
         running: Running,
         share: Share,
     ) -> Self {
+        running.refresh_exactness();
         Self {
             name: running.config.name.clone(),
             order: stored.running.as_ref().map(|running| running.deployment.order),

@@ -14,7 +14,7 @@ use twinprobe_kernel::{AttachedAt, Interface, LoadedDirection, Sees, exactness};
 use crate::engine::placement::Pending;
 use crate::engine::probe::status::direction;
 
-/// The time for which what was read of the interfaces is taken for what is so: several statuses and windows follow each other.
+/// The time for which what was read of the interfaces is taken for what is so: windows may follow each other fast.
 const FRESH: Duration = Duration::from_secs(1);
 /// The most reasons that a document names.
 const MOST: usize = 8;
@@ -23,11 +23,14 @@ const MOST: usize = 8;
 #[derive(Debug, Default)]
 pub struct Exactness(Mutex<Known>);
 
+/// A place: namespace, index and mode of XDP.
+type Asked = (u64, u32, Option<&'static str>);
+
 #[derive(Debug, Default)]
 struct Known {
     read: Option<Instant>,
-    /// The places that were asked about: namespace, index and mode of XDP.
-    places: Vec<(u64, u32, Option<&'static str>)>,
+    /// The places that were asked about.
+    places: Vec<Asked>,
     /// What was found of each place.
     found: Vec<Found>,
     /// The reasons since the open window began, each with its direction.
@@ -51,36 +54,14 @@ impl Found {
 }
 
 impl Exactness {
-    /// Returns what is to be said of each place. `sees` are what the programs of the directions look at.
-    pub fn of(&self, places: &[AttachedAt], sees: &[Sees]) -> Vec<Found> {
-        let mut known = self.0.lock();
-        known.refresh(places, sees);
-        known.found.clone()
-    }
-
-    /// Returns the text for a document about what is counted at these places now; `None` if all is exact.
-    pub fn now(&self, places: &[AttachedAt], sees: &[Sees]) -> Option<String> {
-        let mut known = self.0.lock();
-        known.refresh(places, sees);
-        text(known.lines(places))
-    }
-
-    /// Does the same for the window that ends now: what was so while it was open counts, too.
-    pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> Option<String> {
-        let mut known = self.0.lock();
-        known.refresh(places, sees);
-        let now = known.lines(places);
-        text(std::mem::replace(&mut known.since, now))
-    }
-}
-
-impl Known {
-    fn refresh(&mut self, places: &[AttachedAt], sees: &[Sees]) {
-        let asked: Vec<(u64, u32, Option<&'static str>)> =
-            places.iter().map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode)).collect();
-        if self.read.is_some_and(|read| read.elapsed() < FRESH) && self.places == asked {
+    /// Asks the kernel, unless this was done a moment ago. This may have to wait for the kernel's lock of all links. `sees` are what the
+    /// programs of the directions look at.
+    pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
+        let asked = asked(places);
+        if self.0.lock().is_fresh(&asked) {
             return;
         }
+        // Who shows a status does not wait for this.
         let interfaces = read(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
         let found = places.iter().zip(&asked).map(|(at, (netns, index, mode))| {
             let sees = sees.get(at.direction).copied().unwrap_or_default();
@@ -91,10 +72,48 @@ impl Known {
                 warning: exactness::warning(offloads, sees),
             }
         });
-        self.found = found.collect();
-        (self.read, self.places) = (Some(Instant::now()), asked);
-        let lines = self.lines(places);
-        self.since.extend(lines);
+        let found = found.collect();
+        let mut known = self.0.lock();
+        known.found = found;
+        (known.read, known.places) = (Some(Instant::now()), asked);
+        let lines = known.lines(places);
+        known.since.extend(lines);
+    }
+
+    /// Returns what is known of each place, without waiting; nothing if the places are others by now.
+    pub fn known(&self, places: &[AttachedAt]) -> Vec<Found> {
+        let known = self.0.lock();
+        if known.is_of(places) { known.found.clone() } else { Vec::new() }
+    }
+
+    /// Returns the text for a document about what is counted at these places, by what is known; `None` if all is exact.
+    pub fn text(&self, places: &[AttachedAt]) -> Option<String> {
+        let known = self.0.lock();
+        known.is_of(places).then(|| text(known.lines(places))).flatten()
+    }
+
+    /// Returns the text for the window that ends now: what was so while it was open counts, too.
+    pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> Option<String> {
+        self.refresh(places, sees);
+        let mut known = self.0.lock();
+        let now = known.lines(places);
+        text(std::mem::replace(&mut known.since, now))
+    }
+}
+
+/// The places that are asked about: namespace, index and mode of XDP.
+fn asked(places: &[AttachedAt]) -> Vec<Asked> {
+    places.iter().map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode)).collect()
+}
+
+impl Known {
+    fn is_fresh(&self, asked: &[Asked]) -> bool {
+        self.read.is_some_and(|read| read.elapsed() < FRESH) && self.places == asked
+    }
+
+    fn is_of(&self, places: &[AttachedAt]) -> bool {
+        let here = |at: &AttachedAt| (at.place.netns.id(), at.place.ifindex);
+        places.iter().map(here).eq(self.places.iter().map(|(netns, index, _)| (*netns, *index)))
     }
 
     fn lines(&self, places: &[AttachedAt]) -> BTreeSet<String> {

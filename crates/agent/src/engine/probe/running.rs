@@ -139,6 +139,7 @@ impl Running {
                 pending.extend(left);
                 pending.extend(refused(self.attached.place(&fitting, changes)));
                 self.set_pending(pending, None);
+                self.refresh_exactness();
             }
             Err(rejection) => tracing::error!(?rejection, "interfaces are refused; attachments stay"),
         }
@@ -230,6 +231,11 @@ impl Running {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// Asks the kernel what the interfaces do to packets, for statuses and documents.
+    pub fn refresh_exactness(&self) {
+        self.exactness.refresh(&self.attached.places, &self.sees());
     }
 
     /// What the programs of the directions look at.

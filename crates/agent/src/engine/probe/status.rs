@@ -110,14 +110,19 @@ impl Shown {
         self.places.iter().map(|at| at.place.ifindex)
     }
 
+    /// Asks the kernel anew what is to be said of each attachment. This may have to wait.
+    pub fn refresh(&self) {
+        self.exactness.refresh(&self.places, &self.sees);
+    }
+
     /// Returns where the numbers of each attachment are not those of the wire.
     pub fn found(&self) -> Vec<Found> {
-        self.exactness.of(&self.places, &self.sees)
+        self.exactness.known(&self.places)
     }
 
     /// Returns the same for documents; `None` if all is exact.
     pub fn approximate(&self) -> Option<String> {
-        self.exactness.now(&self.places, &self.sees)
+        self.exactness.text(&self.places)
     }
 
     /// Returns the warnings that this gives.
