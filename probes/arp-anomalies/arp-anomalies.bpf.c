@@ -158,6 +158,7 @@ TP_PROBE(watch_arp, packet)
 	struct ethhdr *eth;
 	__u32 vlan;
 
+	TP_SEES(tags);
 	tp_parse(packet);
 	eth = tp_ethernet(packet);
 	if (packet->ether_type != ETH_P_ARP || !eth)
@@ -170,7 +171,7 @@ TP_PROBE(watch_arp, packet)
 	}
 	/* Opaque: the verifier goes through what follows once, not for each kind anew. */
 	message = tp_opaque(packet, message);
-	tp_count(messages, &message, tp_length(packet));
+	tp_count_frames(messages, &message, tp_segments(packet), tp_length(packet));
 	if (message >= OTHER_OPERATION)
 		return TP_PASS;
 

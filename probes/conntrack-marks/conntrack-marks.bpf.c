@@ -29,7 +29,7 @@ TP_PROBE(count_marks, packet)
 {
 	struct marked marked = { .mark = tp_mark(packet) & MASK };
 
-	tp_count(marks, &marked, tp_length(packet));
+	tp_count_frames(marks, &marked, tp_segments(packet), tp_length(packet));
 	return TP_PASS;
 }
 

@@ -236,7 +236,7 @@ static __always_inline void watch_ipv4(const struct tp_packet *packet, const str
 	    tp_load(packet, packet->payload + TO_COOKIE, &cookie))
 		message = cookie == bpf_htonl(COOKIE) ? find(packet, end, &server) : NO_TYPE;
 	message = tp_opaque(packet, message);
-	tp_count(messages, &message, length);
+	tp_count_frames(messages, &message, tp_segments(packet), length);
 	if (message == NO_TYPE || message >= OTHER)
 		return;
 	network = tp_get(networks, &vlan);
@@ -264,7 +264,7 @@ static __always_inline void watch_ipv6(const struct tp_packet *packet, const str
 	if (packet->payload_length < 4 || !tp_load(packet, packet->payload, &type) || type > RELAY_REPLY_V6)
 		type = OTHER_V6;
 	message = tp_opaque(packet, type);
-	tp_count(messages_ipv6, &message, length);
+	tp_count_frames(messages_ipv6, &message, tp_segments(packet), length);
 	if (message == ADVERTISE_V6 || message == REPLY_V6)
 		answer(packet, eth, tp_source(packet), vlan, message == REPLY_V6 ? ACK : OFFER);
 }
@@ -275,6 +275,7 @@ TP_PROBE(watch_dhcp, packet)
 	__u16 from, to;
 	struct ethhdr *eth;
 
+	TP_SEES(tags);
 	tp_parse(packet);
 	if (packet->protocol != IPPROTO_UDP || !packet->l4)
 		return TP_PASS;

@@ -48,7 +48,7 @@ TP_PROBE(count_sources, packet)
 	tp_parse(packet);
 	if (!packet->version || !seen || !all)
 		return TP_PASS;
-	tp_add(&all->packets, 1);
+	tp_add(&all->packets, tp_segments(packet));
 	address = tp_source(packet);
 	hash = tp_hash(&address, sizeof(address), 0);
 	rest = hash >> REGISTER_BITS;

@@ -84,7 +84,7 @@ TP_PROBE(count_classes, packet)
 		return TP_PASS;
 	class.dscp = packet->tos >> 2;
 	class.ecn = packet->tos & 3;
-	tp_count(classes, &class, tp_length(packet));
+	tp_count_frames(classes, &class, tp_segments(packet), tp_length(packet));
 	if (packet->protocol == IPPROTO_TCP && packet->tcp_flags & (FLAG_SYN | FLAG_ECE | FLAG_CWR))
 		tcp_signals(packet->tcp_flags);
 	return TP_PASS;

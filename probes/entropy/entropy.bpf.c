@@ -50,6 +50,8 @@ TP_PROBE(measure_entropy, packet)
 	__u64 packets, most;
 	tp_ip address;
 
+	/* Each packet is one, however many frames it stands for. */
+	TP_SEES(packets);
 	tp_parse(packet);
 	if (!packet->version || !of || !entropy)
 		return TP_PASS;

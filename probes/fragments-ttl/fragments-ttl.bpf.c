@@ -79,6 +79,7 @@ TP_PROBE(count_fragments, packet)
 	struct kind kind = {};
 	struct hops hops = {};
 	struct source *source;
+	__u32 frames;
 	tp_ip address;
 	__u64 *count;
 
@@ -89,13 +90,14 @@ TP_PROBE(count_fragments, packet)
 	kind.family = tp_opaque(packet, packet->version);
 	kind.fragment = tp_opaque(packet, fragment_of(packet));
 	kind.transport = tp_opaque(packet, packet->protocol);
-	tp_count(kinds, &kind, tp_length(packet));
+	frames = tp_segments(packet);
+	tp_count_frames(kinds, &kind, frames, tp_length(packet));
 
 	hops.family = kind.family;
 	hops.ttl = tp_opaque(packet, packet->ttl);
 	count = tp_get(ttls, &hops);
 	if (count)
-		(*count)++;
+		*count += frames;
 
 	address = tp_source(packet);
 	source = tp_get(sources, &address);
@@ -105,7 +107,7 @@ TP_PROBE(count_fragments, packet)
 		source->least = hops.ttl;
 	tp_min(&source->least, hops.ttl);
 	tp_max(&source->most, hops.ttl);
-	tp_add(&source->packets, 1);
+	tp_add(&source->packets, frames);
 	return TP_PASS;
 }
 

@@ -192,7 +192,7 @@ TP_PROBE(count_messages, packet)
 		return TP_PASS;
 	}
 	reason = packet->version << 16 | packet->icmp_type << 8 | packet->icmp_code;
-	tp_count(messages, &reason, tp_length(packet));
+	tp_count_frames(messages, &reason, tp_segments(packet), tp_length(packet));
 	if (!is_error(packet))
 		return TP_PASS;
 	subject.reason = reason;

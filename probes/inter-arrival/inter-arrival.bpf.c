@@ -37,6 +37,7 @@ TP_PROBE(measure_gaps, packet)
 	struct flow_time *place;
 	struct tp_flow flow;
 
+	TP_SEES(packets);
 	if (!all)
 		return TP_PASS;
 	if (*all)

@@ -115,7 +115,7 @@ TP_PROBE(watch_ntp, packet)
 		message = kind_of(&head, packet->payload_length);
 	/* Opaque: the verifier goes through what follows once, not for each kind anew. */
 	message = tp_opaque(packet, message);
-	tp_count(messages, &message, length);
+	tp_count_frames(messages, &message, tp_segments(packet), length);
 	if (message < CONTROL_REQUEST || message > PRIVATE_RESPONSE)
 		return TP_PASS;
 

@@ -5,7 +5,8 @@
  * One source for both hooks: an XDP program, or with TC defined a TC program.
  * Bytes are those of the frame from the Ethernet header on, without frame
  * check sequence and with VLAN tags, whether the tag is in the frame or was
- * taken out by the network card.
+ * taken out by the network card. At TC a packet that is cut into frames later
+ * (GSO), or was put together from frames (GRO), counts as these frames.
  *
  * Jumbo frames count with their first buffer where XDP knows no others (before
  * Linux 5.18).
@@ -20,6 +21,7 @@
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
@@ -32,6 +34,17 @@
 #define MAX_TAGS 2
 #define MAX_EXTENSIONS 6
 #define MAX_HEADERS 128
+
+/*
+ * What the numbers depend on: the daemon tells by it where an interface's offloads make them approximate. The instruction
+ * is there because clang notes a line for it, and the kernel refuses two lines for one instruction.
+ */
+#define SEES(WHAT)									\
+	({										\
+		__u64 line_;								\
+		asm volatile("%0 = 0\n\t.pushsection .twinprobe.sees,\"\",@progbits\n\t"	\
+			     ".asciz \"" WHAT "\"\n\t.popsection" : "=r"(line_));		\
+	})
 
 /* The numbers are those of IANA; from NOT_IP on, they stand for packets without an IP protocol. */
 enum protocol {
@@ -124,21 +137,74 @@ static __always_inline enum protocol protocol_of(void *data, void *data_end)
 	return ether_type == bpf_htons(ETH_P_ARP) ? ARP : NOT_IP;
 }
 
-static __always_inline void count(enum protocol protocol, __u64 bytes)
+#ifdef TC
+/* The headers that each frame has which this packet is cut into, or was put together from. */
+static __always_inline __u32 repeated_headers(struct __sk_buff *skb)
+{
+	__u8 *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *header = frame + sizeof(struct ethhdr);
+	__u32 length = 0;
+	__u8 protocol;
+
+	for (int i = 0; i < MAX_TAGS && header + 2 <= end; i++) {
+		__be16 ether_type = *(__be16 *)(header - 2);
+
+		if (ether_type != bpf_htons(ETH_P_8021Q) && ether_type != bpf_htons(ETH_P_8021AD))
+			break;
+		header += sizeof(struct tag);
+	}
+	if (header + sizeof(struct ipv6hdr) > end)
+		return 0;
+	if (header[0] >> 4 == 4) {
+		protocol = header[9];
+		length = (header[0] & 15) * 4;
+	} else {
+		protocol = header[6];
+		length = sizeof(struct ipv6hdr);
+	}
+	header += length;
+	length = header - frame;
+	if (protocol == IPPROTO_UDP)
+		return length + 8;
+	if (protocol != IPPROTO_TCP || header + 20 > end)
+		return length;
+	return length + (header[12] >> 4) * 4;
+}
+
+/* The frames on the wire, and their bytes: with the tag that the network card took out, and with the headers of each frame. */
+static __always_inline __u32 frames_of(struct __sk_buff *skb, __u32 *bytes)
+{
+	__u32 size = skb->gso_size, tag = skb->vlan_present ? sizeof(struct tag) : 0, headers, frames;
+
+	*bytes = skb->len + tag;
+	if (!size)
+		return 1;
+	headers = repeated_headers(skb);
+	frames = skb->gso_segs;
+	/* The kernel leaves the number out for packets of virtual machines. */
+	if (!frames)
+		frames = (skb->len - headers + size - 1) / size;
+	if (!frames)
+		return 1;
+	*bytes += (frames - 1) * (headers + tag);
+	return frames;
+}
+#endif
+
+static __always_inline void count(enum protocol protocol, __u64 packets, __u64 bytes)
 {
 	struct counters *counters = bpf_map_lookup_elem(&protocols, &protocol);
 
 	if (counters) {
-		counters->packets++;
+		counters->packets += packets;
 		counters->bytes += bytes;
 	} else {
 		/* The insertion sets all other CPUs' counters to zero. If another CPU inserts first, this CPU's are zero. */
-		struct counters first = { .packets = 1, .bytes = bytes };
+		struct counters first = { .packets = packets, .bytes = bytes };
 
 		if (bpf_map_update_elem(&protocols, &protocol, &first, BPF_NOEXIST)) {
 			counters = bpf_map_lookup_elem(&protocols, &protocol);
 			if (counters) {
-				counters->packets++;
+				counters->packets += packets;
 				counters->bytes += bytes;
 			}
 		}
@@ -150,14 +216,19 @@ SEC("tc")
 int packet_counter(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
+	__u32 frames, bytes;
 
+	SEES("ethernet");
+	SEES("lengths");
+	SEES("frames");
 	/* Headers may be outside the linear part; ask for them only then. */
 	if (data + MAX_HEADERS > data_end && skb->len > data_end - data) {
 		bpf_skb_pull_data(skb, skb->len < MAX_HEADERS ? skb->len : MAX_HEADERS);
 		data = (void *)(long)skb->data;
 		data_end = (void *)(long)skb->data_end;
 	}
-	count(protocol_of(data, data_end), skb->len + (skb->vlan_present ? sizeof(struct tag) : 0));
+	frames = frames_of(skb, &bytes);
+	count(protocol_of(data, data_end), frames, bytes);
 	return TC_ACT_UNSPEC;
 }
 #else
@@ -170,10 +241,13 @@ int packet_counter(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 
+	SEES("ethernet");
+	SEES("lengths");
+	SEES("frames");
 #ifdef NO_FRAGS
-	count(protocol_of(data, data_end), data_end - data);
+	count(protocol_of(data, data_end), 1, data_end - data);
 #else
-	count(protocol_of(data, data_end), bpf_xdp_get_buff_len(ctx));
+	count(protocol_of(data, data_end), 1, bpf_xdp_get_buff_len(ctx));
 #endif
 	return XDP_PASS;
 }

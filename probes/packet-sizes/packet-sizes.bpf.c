@@ -41,14 +41,24 @@ static __always_inline enum size_class size_class(__u32 length)
 
 TP_PROBE(measure_sizes, packet)
 {
-	__u32 length = tp_length(packet);
+	__u32 length = tp_length(packet), frames = tp_segments(packet), full;
 	struct class class = {};
 
 	tp_parse(packet);
 	class.family = packet->version;
+	/* All frames that a packet stands for are alike, but the last may be shorter. */
+	if (frames > 1) {
+		frames--;
+		full = tp_frame_length(packet);
+		class.size = size_class(full);
+		tp_histogram_add(sizes, full, frames);
+		tp_count_frames(classes, &class, frames, frames * full);
+		length -= frames * full;
+	}
+	length = tp_opaque(packet, length);
 	class.size = size_class(length);
 	tp_histogram(sizes, length);
-	tp_count(classes, &class, length);
+	tp_count_frames(classes, &class, 1, length);
 	return TP_PASS;
 }
 

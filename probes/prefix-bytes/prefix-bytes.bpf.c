@@ -80,7 +80,7 @@ TP_PROBE(count_networks, packet)
 	prefix.address = TP_IS_INGRESS == LOCAL ? tp_destination(packet) : tp_source(packet);
 	network = tp_find(networks, &prefix);
 	if (network)
-		tp_count(traffic, network, tp_length(packet));
+		tp_count_frames(traffic, network, tp_segments(packet), tp_length(packet));
 	return TP_PASS;
 }
 

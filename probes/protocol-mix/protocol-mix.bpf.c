@@ -125,7 +125,7 @@ TP_PROBE(count_mixes, packet)
 		mix.network = packet->ether_type;
 	mix.transport = packet->protocol;
 	mix.service = service_of(packet);
-	tp_count(mixes, &mix, tp_length(packet));
+	tp_count_frames(mixes, &mix, tp_segments(packet), tp_length(packet));
 	return TP_PASS;
 }
 

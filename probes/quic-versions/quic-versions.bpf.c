@@ -204,7 +204,7 @@ TP_PROBE(count_versions, packet)
 	if (kind.type == VERSION_NEGOTIATION)
 		count_offered(packet, ids_end, end);
 count:
-	tp_count(kinds, &kind, length);
+	tp_count_frames(kinds, &kind, tp_segments(packet), length);
 	return TP_PASS;
 }
 

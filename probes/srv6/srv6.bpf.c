@@ -82,14 +82,14 @@ TP_PROBE(follow_segments, packet)
 		verdict = CUT_OFF;
 	count = tp_get(headers, &verdict);
 	if (count)
-		(*count)++;
+		*count += tp_segments(packet);
 	if (verdict != VALID || !header || !list || !ip)
 		return TP_PASS;
 	segment.active = *(tp_ip *)&ip->daddr;
 	segment.final = *list;
 	segment.segments_left = header->segments_left;
 	segment.inside = packet->protocol;
-	tp_count(segments, &segment, tp_length(packet));
+	tp_count_frames(segments, &segment, tp_segments(packet), tp_length(packet));
 	return TP_PASS;
 }
 

@@ -97,13 +97,23 @@ TP_PROBE(count_flags, packet)
 {
 	struct tp_flow flow;
 	enum flags flags;
-	__u32 connection, *place;
+	__u32 connection, *place, frames, length;
 
 	tp_parse(packet);
 	if (packet->protocol != IPPROTO_TCP || !packet->l4)
 		return TP_PASS;
 	flags = packet->tcp_flags & ALL_FLAGS;
-	tp_count(combinations, &flags, tp_length(packet));
+	frames = tp_segments(packet);
+	length = tp_length(packet);
+	/* Of the frames that a packet stands for, the last has these flags alone. */
+	if (frames > 1) {
+		enum flags before = flags & ~(FLAG_FIN | FLAG_PSH);
+		__u32 bytes = tp_frame_length(packet) * --frames;
+
+		tp_count_frames(combinations, &before, frames, bytes);
+		length -= bytes;
+	}
+	tp_count_frames(combinations, &flags, 1, length);
 	/* What the server sends says nothing of the client. */
 	if ((flags & (FLAG_SYN | FLAG_ACK)) == (FLAG_SYN | FLAG_ACK) || !tp_flow(packet, &flow))
 		return TP_PASS;

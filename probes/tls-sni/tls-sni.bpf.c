@@ -279,7 +279,7 @@ TP_PROBE(count_names, packet)
 			return TP_PASS;
 		*known = text.name;
 		*present = connection;
-		traffic = tp_count(names, known, length);
+		traffic = tp_count_frames(names, known, tp_segments(packet), length);
 		if (traffic)
 			tp_add(&traffic->handshakes_total, 1);
 		return TP_PASS;
@@ -293,7 +293,7 @@ TP_PROBE(count_names, packet)
 	}
 	known = tp_at_index(connection_names, place);
 	if (known)
-		tp_count(names, known, length);
+		tp_count_frames(names, known, tp_segments(packet), length);
 	return TP_PASS;
 }
 

@@ -33,7 +33,7 @@ TP_PERCPU_ARRAY(traffic, struct counters, 1);
 
 TP_PROBE(count_talkers, packet)
 {
-	__u32 length = tp_length(packet);
+	__u32 length = tp_length(packet), frames = tp_segments(packet);
 	struct counters *all = tp_at_index(traffic, 0);
 	struct talker *talker;
 	tp_ip address;
@@ -41,10 +41,10 @@ TP_PROBE(count_talkers, packet)
 	tp_parse(packet);
 	if (!packet->version || !all)
 		return TP_PASS;
-	all->packets++;
+	all->packets += frames;
 	all->bytes += length;
 	address = TP_IS_INGRESS == LOCAL ? tp_destination(packet) : tp_source(packet);
-	talker = tp_count(talkers, &address, length);
+	talker = tp_count_frames(talkers, &address, frames, length);
 	if (talker) {
 		talker->last = tp_now();
 		if (!talker->first)

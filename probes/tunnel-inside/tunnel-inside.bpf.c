@@ -58,8 +58,10 @@ TP_PROBE(look_inside, packet)
 	struct conversation conversation = {};
 	struct tunnel_counters *counters;
 	struct tunnel tunnel = {};
-	__u32 length = tp_length(packet);
+	__u32 length = tp_length(packet), frames = tp_segments(packet);
 
+	/* The inner headers of the frames that a packet stands for are not counted. */
+	TP_SEES(packets);
 	tp_parse(packet);
 	if (!tp_addresses(packet, &tunnel.source, &tunnel.destination))
 		return TP_PASS;
@@ -67,7 +69,7 @@ TP_PROBE(look_inside, packet)
 	if (!tunnel.kind)
 		return TP_PASS;
 	tunnel.id = packet->tunnel_id;
-	counters = tp_count(tunnels, &tunnel, length);
+	counters = tp_count_frames(tunnels, &tunnel, frames, length);
 	if (!counters)
 		return TP_PASS;
 	if (!tp_addresses(packet, &conversation.source, &conversation.destination)) {
@@ -78,7 +80,7 @@ TP_PROBE(look_inside, packet)
 	conversation.kind = tunnel.kind;
 	conversation.id = tunnel.id;
 	conversation.protocol = packet->protocol;
-	tp_count(conversations, &conversation, length);
+	tp_count_frames(conversations, &conversation, frames, length);
 	return TP_PASS;
 }
 

@@ -30,12 +30,13 @@ TP_PROBE(count_vlans, packet)
 {
 	struct vlan vlan = {};
 
+	TP_SEES(tags);
 	tp_parse(packet);
 	vlan.tags = packet->tags > 2 ? 2 : packet->tags;
 	vlan.priority = packet->vlan[0] >> 13;
 	vlan.vlan = packet->vlan[0] & 0xfff;
 	vlan.inner_vlan = packet->vlan[1] & 0xfff;
-	tp_count(vlans, &vlan, tp_length(packet));
+	tp_count_frames(vlans, &vlan, tp_segments(packet), tp_length(packet));
 	return TP_PASS;
 }
 

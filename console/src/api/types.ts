@@ -55,6 +55,7 @@ export interface Attachment {
   direction?: Direction;
   hook?: string;
   mode?: string;
+  approximate?: string;
 }
 
 export interface DirectionCost {

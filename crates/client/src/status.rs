@@ -152,6 +152,9 @@ pub struct AttachmentStatus {
     /// `native` or `generic` for XDP, `tcx` or `clsact` for TC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Word>,
+    /// The reason why the numbers are not those of the wire here; `None` if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approximate: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

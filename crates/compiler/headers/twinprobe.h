@@ -12,7 +12,7 @@
  *
  *		tp_parse(packet);
  *		if (tp_flow(packet, &flow))
- *			tp_count(flows, &flow, tp_length(packet));
+ *			tp_count_frames(flows, &flow, tp_segments(packet), tp_length(packet));
  *		return TP_PASS;
  *	}
  *
@@ -35,8 +35,9 @@
  *	TP_IS_XDP, TP_IS_INGRESS	1 or 0, known when compiling
  *
  * The packet, before it is parsed
- *	tp_length(packet)	bytes of the whole frame with VLAN tags, without frame check sequence
+ *	tp_length(packet)	bytes on the wire: of all frames that the packet stands for, with VLAN tags, without frame check sequence
  *	tp_segments(packet)	frames on the wire that the packet stands for (segmentation offload at TC); 1 at XDP
+ *	tp_frame_length(packet)	bytes of each of these frames but the last, which may be shorter
  *	tp_ifindex(packet)	the interface's index; show it with TP_AS(ifindex)
  *	tp_mark(packet)		the packet's mark (TC); 0 at XDP
  *	tp_now()		nanoseconds since boot, monotonic; show them with TP_AS(ktime)
@@ -74,13 +75,15 @@
  *	tp_insert(NAME, &key, &value)	returns 1 if it inserted, 0 if the key is there or there was no room
  *	tp_push(NAME, &value)	returns 1, or 0 if the queue is full
  *	tp_remove(NAME, &key)
- *	tp_count(NAME, &key, bytes)	adds 1 and the bytes to a value that begins with a struct tp_counters; returns its pointer or NULL
+ *	tp_count_frames(NAME, &key, frames, bytes)	adds both to a value that begins with a struct tp_counters; returns its pointer or
+ *				NULL. With tp_segments(packet) and tp_length(packet) the numbers are those of the wire.
+ *	tp_count(NAME, &key, bytes)	adds 1 and the bytes: at TC a packet that stands for several frames counts once
  *	tp_add(&number, n)	adds atomically; only for 4 and 8 bytes
  *	tp_max(&number, n), tp_min(&number, n)	not atomic: for PERCPU maps, or where the loss of a race does no harm
  *
  * Histograms
  *	TP_HISTOGRAM(NAME)		PERCPU_ARRAY of 64 numbers; slot i counts values from 2^i to 2^(i+1)-1, slot 0 also zeros
- *	tp_histogram(NAME, value)
+ *	tp_histogram(NAME, value), tp_histogram_add(NAME, value, n)
  *	TP_LINEAR(NAME, SLOTS)		PERCPU_ARRAY of SLOTS numbers
  *	tp_linear(NAME, value, WIDTH)	slot value / WIDTH; the last slot counts all larger ones
  *
@@ -104,6 +107,11 @@
  *	tp_hash(&key, SIZE, seed)	64 well-mixed bits of SIZE (a constant) bytes; other seeds give independent hashes
  *	tp_mix(n)		64 well-mixed bits of a number
  *	tp_scale(bits32, n)	a number below n from 32 random bits
+ *
+ * What the numbers depend on, for the daemon to tell where offloads make them approximate (docs/exactness.md). The functions above
+ * say it by themselves, but for fields and times that a probe uses in its own way:
+ *	TP_SEES(tags)		packet->tags or packet->vlan, in a function
+ *	TP_SEES(packets)	single packets: their times, their order, one of many
  *
  * Renderings: TP_AS(ipv4), TP_AS(mac), TP_AS(be16), TP_AS(ktime), TP_AS(ifindex), TP_AS(hex), ... after a field's name.
  * A tp_ip is shown as an address by itself, an IPv4 address as ::ffff:192.0.2.1.

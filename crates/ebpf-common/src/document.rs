@@ -15,6 +15,8 @@ pub struct Head<'a> {
     pub origin: Option<&'a Origin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: &'a [String],
+    /// The reasons why the numbers are not those of the wire; `None` if they are.
+    pub approximate: Option<&'a str>,
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<&'a Window>,
     /// The outcomes of the packets, for a window over the packets of captures.

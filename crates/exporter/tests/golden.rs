@@ -63,6 +63,13 @@ fn a_window_without_a_duration() {
 }
 
 #[test]
+fn numbers_that_are_not_those_of_the_wire() {
+    let why = "ingress: eth0 takes VLAN tags out: `ethtool -K eth0 rxvlan off`, \"or\" use <TC>";
+    let document = document(Some(window()), Vec::new(), Vec::new());
+    check("approximate", &Document { approximate: Some(why.to_owned()), ..document });
+}
+
+#[test]
 fn nothing_to_show() {
     check("empty", &document(None, Vec::new(), Vec::new()));
 }
@@ -138,7 +145,8 @@ fn window() -> Window {
 
 fn document(window: Option<Window>, ingress: Vec<MetricTable>, egress: Vec<MetricTable>) -> Document {
     let interfaces = vec!["eth0".into(), "eth1".into()];
-    Document { probe: "flows".into(), origin: None, interfaces, window, ingress, egress }
+    let probe = "flows".into();
+    Document { probe, origin: None, interfaces, approximate: None, window, ingress, egress }
 }
 
 /// One value under key 0.

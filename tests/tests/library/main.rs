@@ -14,3 +14,4 @@ mod scans;
 #[allow(dead_code, reason = "tests of deploy/ need more of it")]
 mod tools;
 mod tshark;
+mod wire;

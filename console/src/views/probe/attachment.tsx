@@ -41,7 +41,7 @@ export function Attachments({ probe }: { probe: Probe }) {
                     <td><Badge kind={at.state === "attached" ? "good" : "warn"}>{at.state}</Badge></td>
                     <td>{at.direction}</td><td>{at.hook}</td><td>{at.mode}</td>
                     <td class="number">{rate ? count(rate.packets) : "–"}</td><td class="number">{rate ? bytes(rate.bytes) : "–"}</td>
-                    <td>{at.reason}</td>
+                    <td>{at.reason}{at.approximate && <span class="warn-text">{at.reason && "; "}approximate: {at.approximate}</span>}</td>
                   </tr>
                 );
               })}

@@ -10,7 +10,7 @@ use twinprobe_client::{CostStatus, EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::window::Statistics;
 use twinprobe_ebpf_common::{Direction, Origin};
-use twinprobe_exporter::origins;
+use twinprobe_exporter::{approximations, origins};
 
 use crate::telemetry::cost::{self, OfDirection};
 use crate::telemetry::counters::{Amount, OfProbe, Total};
@@ -29,6 +29,8 @@ pub struct ProbeFacts {
     pub cost: Option<CostStatus>,
     pub events: Vec<EventStatus>,
     pub attachments: Vec<AttachmentFacts>,
+    /// The reasons why the numbers are not those of the wire; `None` if they are.
+    pub approximate: Option<String>,
 }
 
 /// An interface and hook where a probe is to be attached.
@@ -79,7 +81,8 @@ impl Telemetry {
             // Writing to a String can't fail.
             let _ = text::encode_registry(&mut page, registry);
         }
-        page + &origins(probes.iter().map(|probe| (&*probe.name, &*probe.origin)))
+        let reasons = probes.iter().filter_map(|probe| Some((&*probe.name, probe.approximate.as_deref()?)));
+        page + &origins(probes.iter().map(|probe| (&*probe.name, &*probe.origin))) + &approximations(reasons)
     }
 }
 
@@ -239,6 +242,7 @@ mod tests {
             cost: Some(cost),
             events: vec![event],
             attachments,
+            approximate: Some("a card takes tags out".into()),
         }
     }
 

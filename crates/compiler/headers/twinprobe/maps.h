@@ -152,24 +152,30 @@
 	 sizeof(*NAME.type) / sizeof(int) == BPF_MAP_TYPE_LRU_PERCPU_HASH ||		\
 	 sizeof(*NAME.type) / sizeof(int) == BPF_MAP_TYPE_PERCPU_ARRAY)
 
-static __always_inline void tp_count_packet(struct tp_counters *counters, __u64 bytes, int alone)
+static __always_inline void tp_count_packets(struct tp_counters *counters, __u64 packets, __u64 bytes, int alone)
 {
 	if (alone) {
-		counters->packets++;
+		counters->packets += packets;
 		counters->bytes += bytes;
 	} else {
-		tp_add(&counters->packets, 1);
+		tp_add(&counters->packets, packets);
 		tp_add(&counters->bytes, bytes);
 	}
 }
 
-#define tp_count(NAME, KEY, BYTES)								\
+#define tp_count_frames(NAME, KEY, FRAMES, BYTES)						\
 	({											\
-		__u64 tp_bytes_ = (BYTES);							\
+		__u64 tp_frames_ = (FRAMES), tp_bytes_ = (BYTES);				\
 		__typeof__(*NAME.value) *tp_counted_ = tp_get(NAME, KEY);			\
 		if (tp_counted_)								\
-			tp_count_packet((struct tp_counters *)tp_counted_, tp_bytes_, TP_IS_PERCPU(NAME));	\
+			tp_count_packets((struct tp_counters *)tp_counted_, tp_frames_, tp_bytes_, TP_IS_PERCPU(NAME));	\
 		tp_counted_;									\
+	})
+
+#define tp_count(NAME, KEY, BYTES)				\
+	({							\
+		TP_SEES(packets);				\
+		tp_count_frames(NAME, KEY, 1, (BYTES));		\
 	})
 
 #define tp_reserve(NAME)										\

@@ -35,6 +35,18 @@
 
 #define TP_AS(rendering) __attribute__((btf_decl_tag(#rendering)))
 
+/*
+ * Says in the object what the program's numbers depend on: `ethernet`, `tags`, `lengths`, `frames` or `packets`. It is only in a
+ * program that the code around it is in. The daemon tells by it where an interface's offloads make the numbers approximate. The
+ * instruction is there because clang notes a line for the assembly, and the kernel refuses two lines for one instruction.
+ */
+#define TP_SEES(WHAT)									\
+	({										\
+		__u64 tp_line_;								\
+		asm volatile("%0 = 0\n\t.pushsection .twinprobe.sees,\"\",@progbits\n\t"	\
+			     ".asciz \"" #WHAT "\"\n\t.popsection" : "=r"(tp_line_));	\
+	})
+
 /* What keeps a packet from being parsed further. */
 enum tp_error {
 	TP_WHOLE,	/* nothing */
@@ -151,7 +163,7 @@ static __always_inline __u64 tp_now(void)
 	return bpf_ktime_get_ns();
 }
 
-/* The bytes that can be had by helper functions: tp_length without a tag that the network card has taken out. */
+/* The bytes that can be had by helper functions: without a tag that was taken out, and each header once. */
 static __always_inline __u32 tp_buffer_length(const struct tp_packet *packet)
 {
 #ifdef TWINPROBE_TC
@@ -160,24 +172,6 @@ static __always_inline __u32 tp_buffer_length(const struct tp_packet *packet)
 	return packet->end - packet->data;
 #else
 	return bpf_xdp_get_buff_len(packet->context);
-#endif
-}
-
-static __always_inline __u32 tp_length(const struct tp_packet *packet)
-{
-#ifdef TWINPROBE_TC
-	return packet->context->len + (packet->context->vlan_present ? 4 : 0);
-#else
-	return tp_buffer_length(packet);
-#endif
-}
-
-static __always_inline __u32 tp_segments(const struct tp_packet *packet)
-{
-#ifdef TWINPROBE_TC
-	return packet->context->gso_segs ? packet->context->gso_segs : 1;
-#else
-	return 1;
 #endif
 }
 
@@ -231,6 +225,109 @@ static __always_inline __u32 tp_offset(const struct tp_packet *packet, const voi
 
 	asm volatile("%0 -= %1" : "+r"(offset) : "r"(packet->data));
 	return offset;
+}
+
+#ifdef TWINPROBE_TC
+/*
+ * The headers up to the payload, which each frame has that this packet is cut into, or was put together from. By a few steps of
+ * its own: it is asked for only where the packet stands for several frames, and not all probes parse. What is inside a tunnel
+ * counts as payload.
+ */
+static __always_inline __u32 tp_repeated(const struct tp_packet *packet)
+{
+	__u32 offset = sizeof(struct ethhdr);
+	__u8 *header = tp_at(packet, 0, sizeof(struct ethhdr)), protocol;
+	__be16 type;
+	int i;
+
+	if (!header)
+		return 0;
+	type = ((struct ethhdr *)header)->h_proto;
+	for (i = 0; i < 2 && (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD)); i++) {
+		header = tp_at(packet, offset, 4);
+		if (!header)
+			return offset;
+		type = *(__be16 *)(header + 2);
+		offset += 4;
+	}
+	if (type == bpf_htons(ETH_P_IP)) {
+		header = tp_at(packet, offset, sizeof(struct iphdr));
+		if (!header)
+			return offset;
+		protocol = ((struct iphdr *)header)->protocol;
+		offset += (header[0] & 15) * 4;
+	} else if (type == bpf_htons(ETH_P_IPV6)) {
+		header = tp_at(packet, offset, sizeof(struct ipv6hdr));
+		if (!header)
+			return offset;
+		protocol = ((struct ipv6hdr *)header)->nexthdr;
+		offset += sizeof(struct ipv6hdr);
+	} else {
+		return offset;
+	}
+	if (protocol == IPPROTO_UDP)
+		return offset + 8;
+	header = protocol == IPPROTO_TCP ? tp_at(packet, offset, 20) : 0;
+	return header ? offset + (header[12] >> 4) * 4 : offset;
+}
+
+/* The number, which the kernel leaves out for packets of virtual machines until it cuts them. */
+static __always_inline __u32 tp_frames(const struct tp_packet *packet)
+{
+	__u32 size = packet->context->gso_size, frames = packet->context->gso_segs;
+
+	if (!size)
+		return 1;
+	if (!frames)
+		frames = (packet->context->len - tp_repeated(packet) + size - 1) / size;
+	return frames ? frames : 1;
+}
+#endif
+
+static __always_inline __u32 tp_segments(const struct tp_packet *packet)
+{
+	TP_SEES(frames);
+#ifdef TWINPROBE_TC
+	return tp_opaque(packet, tp_frames(packet));
+#else
+	return 1;
+#endif
+}
+
+static __always_inline __u32 tp_length(const struct tp_packet *packet)
+{
+	TP_SEES(lengths);
+#ifdef TWINPROBE_TC
+	__u32 tag = packet->context->vlan_present ? 4 : 0, length = packet->context->len + tag;
+
+#ifdef TWINPROBE_EGRESS
+	/* The kernel has added up the headers, also of frames without an Ethernet header. */
+	if (packet->context->wire_len > packet->context->len) {
+		length += packet->context->wire_len - packet->context->len;
+		if (tag)
+			length += (tp_frames(packet) - 1) * tag;
+	}
+#else
+	if (packet->context->gso_size)
+		length += (tp_frames(packet) - 1) * (tp_repeated(packet) + tag);
+#endif
+	return tp_opaque(packet, length);
+#else
+	return tp_buffer_length(packet);
+#endif
+}
+
+/* The first frame's, which all but the last have. */
+static __always_inline __u32 tp_frame_length(const struct tp_packet *packet)
+{
+	__u32 length = tp_length(packet);
+#ifdef TWINPROBE_TC
+	__u32 frames = tp_frames(packet), own = packet->context->len + (packet->context->vlan_present ? 4 : 0);
+
+	if (frames > 1)
+		length = packet->context->gso_size + (length - own) / (frames - 1);
+#endif
+	return length;
 }
 
 static __always_inline __u32 tp_copy_bytes(const struct tp_packet *packet, __u32 offset, void *buffer, __u32 size)

@@ -332,6 +332,7 @@ static __always_inline void tp_parse_at(struct tp_packet *packet, __u32 offset, 
 
 static __always_inline void tp_parse(struct tp_packet *packet)
 {
+	TP_SEES(ethernet);
 	packet->tunnel_id = 0;
 	packet->depth = 0;
 	tp_parse_at(packet, 0, 0);

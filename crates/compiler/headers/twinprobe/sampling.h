@@ -8,12 +8,14 @@
 
 #define TP_ENTRIES(NAME) (sizeof(*NAME.max_entries) / sizeof(int))
 
-#define tp_histogram(NAME, VALUE)				\
+#define tp_histogram_add(NAME, VALUE, N)			\
 	({							\
 		__u64 *tp_slot_ = tp_at_index(NAME, tp_log2(VALUE));	\
 		if (tp_slot_)					\
-			(*tp_slot_)++;				\
+			*tp_slot_ += (N);			\
 	})
+
+#define tp_histogram(NAME, VALUE) tp_histogram_add(NAME, VALUE, 1)
 
 #define tp_linear(NAME, VALUE, WIDTH)									\
 	({												\
@@ -26,6 +28,7 @@
 
 static __always_inline int tp_sample(__u32 n)
 {
+	TP_SEES(packets);
 	return tp_scale(bpf_get_prandom_u32(), n) == 0;
 }
 

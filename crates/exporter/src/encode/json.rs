@@ -172,6 +172,9 @@ impl DocumentSink for Json {
             string(&mut self.out, interface);
         }
         self.out.push(b']');
+        if let Some(why) = document.approximate {
+            self.property("approximate", why);
+        }
         if let Some(window) = document.window {
             self.name("window");
             self.out.push(b'{');

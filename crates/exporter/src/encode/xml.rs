@@ -165,6 +165,7 @@ impl DocumentSink for Xml {
         let origin = document.origin.map(|origin| [("node", &*origin.node), ("instance", &*origin.instance)]);
         let attributes = [("probe", document.probe)].into_iter();
         let attributes = attributes.chain(origin.into_iter().flatten()).chain([("interfaces", &*interfaces)]);
+        let attributes = attributes.chain(document.approximate.map(|why| ("approximate", why)));
         self.begin("metrics", attributes);
         self.labels(document.origin);
         if let Some(window) = document.window {

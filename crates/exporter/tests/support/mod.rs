@@ -111,6 +111,8 @@ pub struct Document {
     pub origin: Option<Origin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: Vec<String>,
+    /// The reasons why the numbers are not those of the wire.
+    pub approximate: Option<String>,
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<Window>,
     pub ingress: Vec<MetricTable>,
@@ -127,8 +129,9 @@ pub struct MetricTable {
 impl Document {
     /// Returns the head of the document, which comes before its first metric.
     pub fn head(&self) -> Head<'_> {
-        let Self { probe, origin, interfaces, window, .. } = self;
-        Head { probe, origin: origin.as_ref(), interfaces, window: window.as_ref(), replayed: None }
+        let Self { probe, origin, interfaces, approximate, window, .. } = self;
+        let (origin, approximate, window) = (origin.as_ref(), approximate.as_deref(), window.as_ref());
+        Head { probe, origin, interfaces, approximate, window, replayed: None }
     }
 
     /// Returns the metrics of both directions, in the order of the document.

@@ -1,7 +1,9 @@
 //! Network namespaces and interfaces.
 
+pub mod exactness;
 pub mod interface;
 pub mod netns;
+pub mod offloads;
 pub mod patience;
 pub mod rtnl;
 pub mod watch;

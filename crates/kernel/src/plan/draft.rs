@@ -107,8 +107,9 @@ impl<'a> Draft<'a> {
         };
         let counters = metrics.iter().enumerate().filter_map(counter).collect();
         let (attach, code) = (self.attach, self.code);
-        let (entry, frags, lines) = (self.defined.entry.clone(), self.defined.frags, Arc::new(self.lines));
-        let plan = DirectionPlan { attach, code, lines, entry, frags, maps: self.maps, counters, metrics };
+        let (entry, frags, sees) = (self.defined.entry.clone(), self.defined.frags, self.defined.sees);
+        let (lines, maps) = (Arc::new(self.lines), self.maps);
+        let plan = DirectionPlan { attach, code, lines, entry, frags, maps, counters, metrics, sees };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {

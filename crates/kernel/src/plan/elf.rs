@@ -11,6 +11,7 @@ use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_
 use twinprobe_ebpf_common::{Btf, BtfError};
 
 pub use self::references::Misplaced;
+use crate::plan::sees::{self, Sees};
 
 /// The most bytes that globals and code of one object may have together. The limit keeps a huge `.bss` from being
 /// allocated.
@@ -77,6 +78,8 @@ pub struct Prepared {
     pub undefined: Vec<Undefined>,
     /// Relocations at instructions that take no reference.
     pub misplaced: Vec<Misplaced>,
+    /// What the program says that its numbers depend on.
+    pub sees: Sees,
 }
 
 /// Renames every TC section to `classifier/...` and puts constants together, in the ELF and in its BTF.
@@ -95,6 +98,7 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
         return Err(ElfError::Overlap);
     }
     let misplaced = references::misplaced(&builder);
+    let sees = sees(&builder);
     let mut total = 0_u64;
     let mut renamed = Vec::new();
     for (index, section) in builder.sections.iter_mut().enumerate() {
@@ -128,7 +132,16 @@ pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
     add_section_names(&mut builder);
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
-    Ok(Prepared { elf: out, pointers, undefined, misplaced })
+    Ok(Prepared { elf: out, pointers, undefined, misplaced, sees })
+}
+
+/// Returns what the program says that its numbers depend on.
+fn sees(builder: &Builder<'_>) -> Sees {
+    let section = builder.sections.iter().find(|section| section.name.as_slice() == sees::SECTION);
+    match section.map(|section| &section.data) {
+        Some(SectionData::Data(marks)) => Sees::parse(marks.as_slice()),
+        _ => Sees::default(),
+    }
 }
 
 /// Returns the symbols that the object uses and does not define, ordered by name.

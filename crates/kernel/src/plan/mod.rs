@@ -11,6 +11,7 @@ pub mod metric;
 pub mod object;
 pub mod probe_plan;
 pub mod request;
+pub mod sees;
 pub mod shape;
 #[cfg(test)]
 pub mod tests;

@@ -13,6 +13,7 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 use crate::plan::elf::{self, MapPointer, Misplaced};
 use crate::plan::map_spec::{self, MapSpec};
 use crate::plan::request::KernelFacts;
+use crate::plan::sees::Sees;
 
 /// The most functions of an object. The kernel takes 256 of one program; the functions of an object are linked one
 /// within the other, which takes stack for each.
@@ -90,6 +91,7 @@ pub struct Definitions {
     pub slots: Vec<(String, u32, String)>,
     pub btf: Btf,
     pub warnings: Vec<String>,
+    pub sees: Sees,
 }
 
 /// A parsed object, ready to be bound to maps and loaded any number of times.
@@ -104,7 +106,7 @@ pub struct ProbeObject {
 impl ProbeObject {
     /// Parses `elf`. Fails unless it has exactly one entry point of this kind.
     pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
-        let elf::Prepared { elf, pointers, undefined, misplaced } = elf::prepare(elf)?;
+        let elf::Prepared { elf, pointers, undefined, misplaced, sees } = elf::prepare(elf)?;
         let mut program = guarded(|| Object::parse(&elf))??;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
@@ -134,7 +136,8 @@ impl ProbeObject {
         let mut warnings = Vec::new();
         let maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        Ok(Self { program, btf_blob, defined: Definitions { entry, frags, maps, slots, btf, warnings } })
+        let defined = Definitions { entry, frags, maps, slots, btf, warnings, sees };
+        Ok(Self { program, btf_blob, defined })
     }
 
     /// Returns line and column of the user's source that an instruction of `function` was compiled from.

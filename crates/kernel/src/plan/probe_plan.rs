@@ -8,6 +8,7 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
+use crate::plan::sees::Sees;
 use crate::plan::shape::MapShape;
 use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
@@ -38,6 +39,7 @@ pub struct DirectionPlan {
     /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics; then
     /// the maps of which a document shows the losses alone.
     pub metrics: Vec<MetricPlan>,
+    pub sees: Sees,
 }
 
 /// One map of the source, whether a metric reads it or not.

@@ -20,6 +20,9 @@ pub struct WindowHead {
     #[serde(default)]
     pub origin: Option<Arc<Origin>>,
     pub interfaces: Vec<String>,
+    /// The reasons why the numbers are not those of the wire; `None` if they are, or if an earlier version has stored the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approximate: Option<String>,
     /// The window; its number is in the file's name.
     pub window: Window,
     /// The format that the probe's configuration prefers.

@@ -17,6 +17,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::exactness::fitting;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::{Probe, State};
 use crate::engine::probe::running::Running;
@@ -39,6 +40,8 @@ impl Probe {
         // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
         // done.
         let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
+        let (interfaces, left) = fitting(interfaces, &loaded.directions)?;
+        pending.extend(left);
         let codes =
             loaded.directions.iter().map(|loaded| (loaded.plan.direction(), loaded.plan.code.clone()));
         let codes: BTreeMap<&str, String> = codes.collect();
@@ -146,6 +149,7 @@ impl Probe {
         running: Running,
         share: Share,
     ) -> Self {
+        running.refresh_exactness();
         Self {
             name: running.config.name.clone(),
             order: stored.running.as_ref().map(|running| running.deployment.order),

@@ -97,7 +97,16 @@ impl Engine {
 
     async fn look(self: &Arc<Self>) {
         let kernel = Arc::clone(&self.kernel);
-        if let Err(error) = tokio::task::spawn_blocking(move || kernel.look()).await {
+        let probes = self.list();
+        let looked = tokio::task::spawn_blocking(move || {
+            kernel.look();
+            // Offloads may have been switched.
+            for probe in &probes {
+                let shown = probe.shown.lock().clone();
+                shown.refresh();
+            }
+        });
+        if let Err(error) = looked.await {
             tracing::error!(%error, "attachments could not be checked; the daemon checks again in 2 s");
         }
     }

@@ -25,6 +25,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
 use crate::engine::probe::clashes::clashes;
+use crate::engine::probe::exactness::{self, fitting};
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::limits::ledger::Ledger;
@@ -62,9 +63,11 @@ impl Engine {
         let wanted = tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
         let mut loaded = self.load_as(config, Purpose::Validation).await?;
         let (host, name) = (Arc::clone(&self.kernel.host), config.name.clone());
+        let (interfaces, _) = fitting(wanted.interfaces, &loaded.directions)?;
+        loaded.warnings.extend(exactness::warnings(&interfaces, &loaded.directions));
         // A change of probes may hold the list of dispatchers for a while.
         let look = move || {
-            let misfits = host.misfits(&name, &loaded.directions, &wanted.interfaces);
+            let misfits = host.misfits(&name, &loaded.directions, &interfaces);
             let warning = |(direction, reason): (usize, String)| {
                 Finding::new(Stage::Attach, &loaded.directions[direction].plan.code, reason)
             };

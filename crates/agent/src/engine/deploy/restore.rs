@@ -16,6 +16,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::probe::exactness::fitting;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
@@ -164,6 +165,9 @@ impl Engine {
         let warnings = plan.warnings;
         let Wanted { interfaces, mut pending, unlisted } =
             wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
+        let (interfaces, left) =
+            fitting(interfaces, &directions).map_err(|rejection| failed(rejection.into()))?;
+        pending.extend(left);
         // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.
         let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
         let events =

@@ -54,7 +54,7 @@ impl Engine {
         }
         for probe in self.list() {
             let Some(namespace) = &probe.namespace else { continue };
-            let attached = probe.shown.lock().interfaces().into_iter().filter_map(|at| at.ifindex).collect();
+            let attached = probe.shown.lock().indices().collect();
             wanted.entry(namespace.clone()).or_default().append(&mut { attached });
         }
         let mut counted = Vec::new();

@@ -153,7 +153,10 @@ impl Probe {
     pub fn status(&self) -> ProbeStatus {
         let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown.lock().clone();
-        let interfaces = shown.interfaces();
+        let found = shown.found();
+        let interfaces = shown.interfaces(&found);
+        let mut warnings = self.warnings.clone();
+        warnings.extend(shown.warnings(&found));
         let sums = self.sums.lock().clone();
         ProbeStatus {
             name: self.name.clone(),
@@ -174,7 +177,7 @@ impl Probe {
             joins: shown.joins,
             cost: self.cost_status(),
             windows: WindowStatus { statistics: self.windows.statistics(), error: shown.trouble },
-            warnings: self.warnings.clone(),
+            warnings,
             config: Some(self.stored.config.clone()),
         }
     }

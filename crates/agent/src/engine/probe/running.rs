@@ -10,12 +10,13 @@ use twinprobe_client::SumStatus;
 use twinprobe_ebpf_common::{Context, Origin, Render};
 use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_kernel::watch::Changes;
-use twinprobe_kernel::{Attached, Loss, Predecessor};
+use twinprobe_kernel::{Attached, Loss, Predecessor, Sees};
 use twinprobe_windows::{ClosedBy, Limits, Windows};
 
 use crate::engine::deploy::history::Before;
 use crate::engine::error::CloseError;
 use crate::engine::placement::{self, Pending, Wanted, refused, wanted};
+use crate::engine::probe::exactness::{self, Exactness};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::window::delivery::{Delivery, InFlight};
 use crate::telemetry::counters::Counters;
@@ -51,6 +52,8 @@ pub struct Running {
     pub awaited: Option<Before>,
     /// The status of the sums, which can be read without waiting for a reading.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
+    /// What is known of the interfaces, which the status shows, too.
+    pub exactness: Arc<Exactness>,
 }
 
 impl Running {
@@ -82,6 +85,7 @@ impl Running {
             has_ended: false,
             awaited,
             sums: Arc::default(),
+            exactness: Arc::default(),
         };
         running.show_sums();
         running
@@ -129,8 +133,13 @@ impl Running {
         match wanted(&self.config, false) {
             Ok(Wanted { pending, unlisted: Some(reason), .. }) => self.set_pending(pending, Some(reason)),
             Ok(Wanted { interfaces, mut pending, unlisted: None }) => {
-                pending.extend(refused(self.attached.place(&interfaces, changes)));
+                // Without a request every interface that does not fit is left out.
+                let (fitting, left) =
+                    exactness::fitting(interfaces, &self.attached.directions).unwrap_or_default();
+                pending.extend(left);
+                pending.extend(refused(self.attached.place(&fitting, changes)));
                 self.set_pending(pending, None);
+                self.refresh_exactness();
             }
             Err(rejection) => tracing::error!(?rejection, "interfaces are refused; attachments stay"),
         }
@@ -222,6 +231,16 @@ impl Running {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// Asks the kernel what the interfaces do to packets, for statuses and documents.
+    pub fn refresh_exactness(&self) {
+        self.exactness.refresh(&self.attached.places, &self.sees());
+    }
+
+    /// What the programs of the directions look at.
+    pub fn sees(&self) -> Vec<Sees> {
+        self.attached.directions.iter().map(|loaded| loaded.plan.sees).collect()
     }
 
     /// Returns the context of a reading made now. Interfaces are listed only if a metric shows interface indices.

@@ -1,17 +1,20 @@
 //! The status of a probe, and the report on a configuration that was validated, as the API shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use twinprobe_client::{
     AttachmentStatus, JoinStatus, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport, Word,
 };
 use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection, MapPlan};
+use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection, MapPlan, Sees};
 
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::Pending;
+use crate::engine::probe::exactness::{Exactness, Found, approximately};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::telemetry::page::AttachmentFacts;
@@ -35,6 +38,9 @@ pub struct Shown {
     pub joins: Option<Vec<JoinStatus>>,
     /// The reason why the last window could not be closed.
     pub trouble: Option<String>,
+    /// What the programs of the directions look at.
+    sees: Vec<Sees>,
+    exactness: Arc<Exactness>,
 }
 
 impl Shown {
@@ -51,6 +57,8 @@ impl Shown {
             shared_maps: shared_maps(&attached.directions),
             joins: Some(running.readers.iter().filter_map(MetricState::join_status).collect()),
             trouble: running.trouble.clone(),
+            sees: running.sees(),
+            exactness: Arc::clone(&running.exactness),
         }
     }
 
@@ -97,8 +105,40 @@ impl Shown {
         waits.chain(called).collect()
     }
 
-    pub fn interfaces(&self) -> Vec<AttachmentStatus> {
-        let attachments = self.places.iter().map(|at| {
+    /// The indices of the interfaces that the probe is attached to.
+    pub fn indices(&self) -> impl Iterator<Item = u32> {
+        self.places.iter().map(|at| at.place.ifindex)
+    }
+
+    /// Asks the kernel anew what is to be said of each attachment. This may have to wait.
+    pub fn refresh(&self) {
+        self.exactness.refresh(&self.places, &self.sees);
+    }
+
+    /// Returns where the numbers of each attachment are not those of the wire.
+    pub fn found(&self) -> Vec<Found> {
+        self.exactness.known(&self.places)
+    }
+
+    /// Returns the same for documents; `None` if all is exact.
+    pub fn approximate(&self) -> Option<String> {
+        self.exactness.text(&self.places)
+    }
+
+    /// Returns the warnings that this gives.
+    pub fn warnings(&self, found: &[Found]) -> Vec<Finding> {
+        let mut warnings = BTreeSet::new();
+        for (at, found) in self.places.iter().zip(found) {
+            let messages = found.approximate.iter().map(|reason| approximately(reason));
+            let messages = messages.chain(found.warning.clone());
+            warnings.extend(messages.map(|message| (direction(at.place.hook).name(), message)));
+        }
+        let finding = |(field, message)| Finding::new(Stage::Attach, field, message);
+        warnings.into_iter().map(finding).collect()
+    }
+
+    pub fn interfaces(&self, found: &[Found]) -> Vec<AttachmentStatus> {
+        let attachments = self.places.iter().enumerate().map(|(index, at)| {
             let (place, health) = (&at.place, at.health());
             AttachmentStatus {
                 interface: place.interface.clone(),
@@ -110,6 +150,7 @@ impl Shown {
                 direction: Some(direction(place.hook)),
                 hook: Some(place.hook.kind().section().into()),
                 mode: health.mode.map(Word::Borrowed),
+                approximate: found.get(index).and_then(Found::text),
             }
         });
         let pending = self.pending.iter().map(|pending| AttachmentStatus {
@@ -120,6 +161,7 @@ impl Shown {
             direction: None,
             hook: None,
             mode: None,
+            approximate: None,
         });
         attachments.chain(pending).collect()
     }

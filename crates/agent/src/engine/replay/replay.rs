@@ -251,6 +251,7 @@ impl Run {
             probe: config.name.clone(),
             origin: Some(origin),
             interfaces: Vec::new(),
+            approximate: None,
             window: self.span.map(|(first, last)| window(first, last)),
             // The clock of the programs counts from the Unix epoch.
             context: Arc::new(Context::default()),

@@ -88,6 +88,7 @@ impl Running {
         let context = self.context();
         let boot_time_ns = context.boot_time_ns;
         let interfaces = self.interfaces();
+        let approximate = self.exactness.of_window(&self.attached.places, &self.sees());
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
@@ -119,6 +120,7 @@ impl Running {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
             interfaces,
+            approximate,
             window: Window {
                 seq: epoch,
                 start: rfc3339(span.start),

@@ -54,6 +54,8 @@ pub struct Delivery {
     /// The origin of the numbers; `None` for windows of earlier versions.
     pub origin: Option<Arc<Origin>>,
     pub interfaces: Vec<String>,
+    /// The reasons why the numbers are not those of the wire; `None` if they are.
+    pub approximate: Option<String>,
     pub window: Option<Window>,
     /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
     /// closed.
@@ -167,6 +169,7 @@ impl Delivery {
             probe: head.probe.clone(),
             origin: head.origin.clone(),
             interfaces: head.interfaces.clone(),
+            approximate: head.approximate.clone(),
             window: Some(head.window.clone()),
             context: Arc::new(head.context.clone()),
             format: head.format,
@@ -185,9 +188,16 @@ impl Delivery {
     }
 
     pub fn head(&self) -> Head<'_> {
-        let Self { probe, origin, interfaces, window, replay, .. } = self;
+        let Self { probe, origin, interfaces, approximate, window, replay, .. } = self;
         let replayed = replay.as_ref().map(|replay| &replay.replayed);
-        Head { probe, origin: origin.as_deref(), interfaces, window: window.as_ref(), replayed }
+        Head {
+            probe,
+            origin: origin.as_deref(),
+            interfaces,
+            approximate: approximate.as_deref(),
+            window: window.as_ref(),
+            replayed,
+        }
     }
 
     /// The window on disk that the reading shows.

@@ -19,11 +19,13 @@ impl Running {
         let newest = self.windows.newest().filter(|_| self.has_windows());
         let last = newest.and_then(|stored| stored.open().ok());
         let last = last.filter(|last| self.is_own(last.head.origin.as_deref())).map(Arc::new);
+        self.refresh_exactness();
         let shown = self.readers.iter().filter(|reader| reader.is_shown());
         Delivery {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
             interfaces: self.interfaces(),
+            approximate: self.exactness.text(&self.attached.places),
             window: last.as_ref().map(|window| window.head.window.clone()),
             context: Arc::new(self.context()),
             format: self.config.format,

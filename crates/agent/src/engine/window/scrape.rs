@@ -77,7 +77,7 @@ impl Engine {
 /// The facts about a probe that need no lock which a reading holds.
 fn facts(probe: &Probe) -> ProbeFacts {
     let sums = probe.sums.lock().clone();
-    let attachments = probe.shown.lock().facts();
+    let shown = probe.shown.lock().clone();
     let ConfigDocument { ingress, egress, .. } = &probe.stored.config;
     let directions = [(Direction::Ingress, ingress), (Direction::Egress, egress)];
     let sample =
@@ -91,6 +91,7 @@ fn facts(probe: &Probe) -> ProbeFacts {
         sums,
         cost: probe.cost_status(),
         events: probe.events.as_ref().map(ProbeEvents::status).unwrap_or_default(),
-        attachments,
+        attachments: shown.facts(),
+        approximate: shown.approximate(),
     }
 }

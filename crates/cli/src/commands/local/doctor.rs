@@ -13,6 +13,9 @@ use crate::fleet::session::Session;
 use crate::output::screen::{ERROR, GOOD, HEADING, Screen, WARNING};
 use crate::output::view::ViewOption;
 
+/// The most attachments that are named because their numbers are not those of the wire.
+const PROBES: usize = 4;
+
 /// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to change. Fails if the
 /// daemon could not run here.
 #[derive(Debug, Args)]
@@ -33,6 +36,7 @@ impl Doctor {
         checks.extend(host::maps());
         checks.push(compiler());
         checks.push(daemon(session).await);
+        checks.extend(wire(session).await);
         checks.extend(self.more);
         self.view.output.show(&checks, |screen| render(&checks, screen))?;
         let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
@@ -64,6 +68,26 @@ async fn daemon(session: &Session) -> Check {
             "start it: `systemctl start twinprobe`, or `twinprobe serve` as root",
         ),
     }
+}
+
+/// Returns the probes of the daemon whose numbers are not those of the wire, and why; `None` if there are none, or no daemon.
+async fn wire(session: &Session) -> Option<Check> {
+    let probes = session.fleet.one().ok()?.probes().await.ok()?.read().ok()?.probes;
+    let said = probes.iter().flat_map(|probe| {
+        let places = probe.interfaces.iter();
+        places.filter_map(|at| {
+            Some(format!("{} on {}: {}", probe.name, at.interface, at.approximate.as_ref()?))
+        })
+    });
+    let mut said: Vec<String> = said.collect();
+    let more = said.len().saturating_sub(PROBES);
+    said.truncate(PROBES);
+    if more > 0 {
+        said.push(format!("and {more} more"));
+    }
+    let advice = "do what the texts say, or take the numbers for what they are (docs/exactness.md)";
+    (!said.is_empty())
+        .then(|| Check::warning("wire", format!("numbers are approximate: {}", said.join("; ")), advice))
 }
 
 fn render(checks: &[Check], screen: Screen) -> String {

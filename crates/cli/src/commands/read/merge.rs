@@ -105,7 +105,7 @@ pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
 fn origin(part: &Part) -> Value {
     let document = &part.document;
     let mut origin = Map::from_iter([("server".to_owned(), part.node.clone().into())]);
-    for field in ["node", "instance", "interfaces", "window"] {
+    for field in ["node", "instance", "interfaces", "approximate", "window"] {
         if let Some(value) = document.get(field) {
             origin.insert(field.to_owned(), value.clone());
         }

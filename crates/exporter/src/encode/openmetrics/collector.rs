@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
 
-use super::info::origins;
+use super::info::{approximations, origins};
 use super::page_encoder::PageEncoder;
 use crate::encode::encoder::DocumentEncoder;
 use crate::metric::Metric;
@@ -14,20 +14,22 @@ use crate::metric::Metric;
 pub struct Collector {
     page: PageEncoder,
     context: Arc<Context>,
-    /// The family about the origin; `None` once the page has begun.
-    origin: Option<String>,
+    /// The families about the origin and about what is not exact; `None` once the page has begun.
+    about: Option<String>,
 }
 
 impl Collector {
-    /// Makes the document. The format has no place for its head, except for the name of the probe and the origin.
+    /// Makes the document. The format has no place for its head, except for the name of the probe, the origin, and
+    /// what is not exact.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
         let origin = origins(head.origin.iter().map(|origin| (head.probe, *origin)));
-        Self { page: PageEncoder::of_one(head), context, origin: Some(origin) }
+        let approximate = approximations(head.approximate.map(|why| (head.probe, why)));
+        Self { page: PageEncoder::of_one(head), context, about: Some(origin + &approximate) }
     }
 
     fn begin(&mut self, out: &mut Vec<u8>) {
-        if let Some(origin) = self.origin.take() {
-            self.page.begin(&origin, out);
+        if let Some(about) = self.about.take() {
+            self.page.begin(&about, out);
         }
     }
 }

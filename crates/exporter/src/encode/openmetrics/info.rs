@@ -1,4 +1,4 @@
-//! The family with the origin of the numbers of probes.
+//! The families with the origin of the numbers of probes, and with the places where they are not those of the wire.
 
 use twinprobe_ebpf_common::Origin;
 
@@ -20,6 +20,25 @@ pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a Origin)>) -> S
         for (name, value) in own.into_iter().chain(labels.iter().map(|(name, value)| (&**name, value))) {
             label(&mut out, name, value);
         }
+        out.extend_from_slice(b"\"} 1\n");
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Writes a family of type `info` with a sample for each probe whose numbers are approximate, and the reason. Writes nothing if
+/// there are no such probes.
+pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut out = Vec::new();
+    for (probe, reason) in probes {
+        if out.is_empty() {
+            out.extend_from_slice(
+                b"# TYPE twinprobe_approximate info\n\
+                  # HELP twinprobe_approximate Why the numbers of a probe are not those of the wire.\n",
+            );
+        }
+        out.extend_from_slice(b"twinprobe_approximate_info{probe=\"");
+        escaped(&mut out, probe);
+        label(&mut out, "reason", reason);
         out.extend_from_slice(b"\"} 1\n");
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -49,5 +68,16 @@ mod tests {
              twinprobe_probe_info{probe=\"b\",node=\"gw-1\",instance=\"0a\"} 1\n"
         );
         assert_eq!(origins([]), "");
+    }
+
+    #[test]
+    fn each_reason_is_a_label() {
+        assert_eq!(
+            approximations([("a", "\"why\"")]),
+            "# TYPE twinprobe_approximate info\n\
+             # HELP twinprobe_approximate Why the numbers of a probe are not those of the wire.\n\
+             twinprobe_approximate_info{probe=\"a\",reason=\"\\\"why\\\"\"} 1\n"
+        );
+        assert_eq!(approximations([]), "");
     }
 }

@@ -87,6 +87,7 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
             labels: [("rack".into(), "7".into())].into(),
         })),
         interfaces: vec!["eth0".into()],
+        approximate: None,
         window: Window {
             seq,
             start: format!("2026-11-21T10:00:00.{:09}Z", seq - 1),

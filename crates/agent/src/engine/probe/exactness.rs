@@ -1,0 +1,207 @@
+//! Where the numbers of a probe can't be those of the wire: what its programs look at, and what its interfaces do to packets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
+use twinprobe_ebpf_common::hook::XdpMode;
+use twinprobe_kernel::netns::Netns;
+use twinprobe_kernel::offloads::{Offloads, offloads};
+use twinprobe_kernel::{AttachedAt, Interface, LoadedDirection, Sees, exactness};
+
+use crate::engine::placement::Pending;
+use crate::engine::probe::status::direction;
+
+/// The time for which what was read of the interfaces is taken for what is so: windows may follow each other fast.
+const FRESH: Duration = Duration::from_secs(1);
+/// The most reasons that a document names.
+const MOST: usize = 8;
+
+/// What is known of the interfaces of one deployment. Features change while a probe runs, and the kernel is asked again.
+#[derive(Debug, Default)]
+pub struct Exactness(Mutex<Known>);
+
+/// A place: namespace, index and mode of XDP.
+type Asked = (u64, u32, Option<&'static str>);
+
+#[derive(Debug, Default)]
+struct Known {
+    read: Option<Instant>,
+    /// The places that were asked about.
+    places: Vec<Asked>,
+    /// What was found of each place.
+    found: Vec<Found>,
+    /// The reasons since the open window began, each with its direction.
+    since: BTreeSet<String>,
+}
+
+/// What is to be said of a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The reasons why numbers are approximate.
+    pub approximate: Vec<String>,
+    /// What to say of a program of which nothing is known.
+    pub warning: Option<String>,
+}
+
+impl Found {
+    /// Returns the reasons as one text; `None` if there are none.
+    pub fn text(&self) -> Option<String> {
+        (!self.approximate.is_empty()).then(|| self.approximate.join("; "))
+    }
+}
+
+impl Exactness {
+    /// Asks the kernel, unless this was done a moment ago. This may have to wait for the kernel's lock of all links. `sees` are what the
+    /// programs of the directions look at.
+    pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
+        let asked = asked(places);
+        if self.0.lock().is_fresh(&asked) {
+            return;
+        }
+        // Who shows a status does not wait for this.
+        let interfaces = read(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
+        let found = places.iter().zip(&asked).map(|(at, (netns, index, mode))| {
+            let sees = sees.get(at.direction).copied().unwrap_or_default();
+            // An interface of which nothing is known has gone.
+            let Some(offloads) = interfaces.get(&(*netns, *index)) else { return Found::default() };
+            Found {
+                approximate: exactness::reasons(offloads, at.place.hook, *mode, sees),
+                warning: exactness::warning(offloads, sees),
+            }
+        });
+        let found = found.collect();
+        let mut known = self.0.lock();
+        known.found = found;
+        (known.read, known.places) = (Some(Instant::now()), asked);
+        let lines = known.lines(places);
+        known.since.extend(lines);
+    }
+
+    /// Returns what is known of each place, without waiting; nothing if the places are others by now.
+    pub fn known(&self, places: &[AttachedAt]) -> Vec<Found> {
+        let known = self.0.lock();
+        if known.is_of(places) { known.found.clone() } else { Vec::new() }
+    }
+
+    /// Returns the text for a document about what is counted at these places, by what is known; `None` if all is exact.
+    pub fn text(&self, places: &[AttachedAt]) -> Option<String> {
+        let known = self.0.lock();
+        known.is_of(places).then(|| text(known.lines(places))).flatten()
+    }
+
+    /// Returns the text for the window that ends now: what was so while it was open counts, too.
+    pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> Option<String> {
+        self.refresh(places, sees);
+        let mut known = self.0.lock();
+        let now = known.lines(places);
+        text(std::mem::replace(&mut known.since, now))
+    }
+}
+
+/// The places that are asked about: namespace, index and mode of XDP.
+fn asked(places: &[AttachedAt]) -> Vec<Asked> {
+    places.iter().map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode)).collect()
+}
+
+impl Known {
+    fn is_fresh(&self, asked: &[Asked]) -> bool {
+        self.read.is_some_and(|read| read.elapsed() < FRESH) && self.places == asked
+    }
+
+    fn is_of(&self, places: &[AttachedAt]) -> bool {
+        let here = |at: &AttachedAt| (at.place.netns.id(), at.place.ifindex);
+        places.iter().map(here).eq(self.places.iter().map(|(netns, index, _)| (*netns, *index)))
+    }
+
+    fn lines(&self, places: &[AttachedAt]) -> BTreeSet<String> {
+        let lines = places.iter().zip(&self.found).flat_map(|(at, found)| {
+            let of = direction(at.place.hook);
+            found.approximate.iter().map(move |reason| format!("{of}: {reason}"))
+        });
+        lines.collect()
+    }
+}
+
+fn text(lines: BTreeSet<String>) -> Option<String> {
+    let more = lines.len().saturating_sub(MOST);
+    let mut lines: Vec<String> = lines.into_iter().take(MOST).collect();
+    if more > 0 {
+        lines.push(format!("and {more} more: see the probe's status"));
+    }
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// Asks the kernel about interfaces, by the number of the namespace and the index. Those that can't be asked about are left out.
+fn read<'a>(interfaces: impl Iterator<Item = (&'a Netns, u32)>) -> BTreeMap<(u64, u32), Offloads> {
+    let mut wanted: BTreeMap<u64, (&Netns, BTreeSet<u32>)> = BTreeMap::new();
+    for (netns, index) in interfaces {
+        wanted.entry(netns.id()).or_insert_with(|| (netns, BTreeSet::new())).1.insert(index);
+    }
+    let mut found = BTreeMap::new();
+    for (id, (netns, indices)) in wanted {
+        let indices: Vec<u32> = indices.into_iter().collect();
+        match offloads(netns, &indices) {
+            Ok(of) => found.extend(of.into_iter().map(|(index, offloads)| ((id, index), offloads))),
+            Err(error) => note(&error),
+        }
+    }
+    found
+}
+
+fn note(error: &io::Error) {
+    tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
+}
+
+/// Leaves out the interfaces that a program can't be attached to because it would take one header for another, and returns them
+/// with the reason. Refuses the probe if one of them is named.
+pub fn fitting(
+    interfaces: Vec<Interface>,
+    directions: &[LoadedDirection],
+) -> Result<(Vec<Interface>, Vec<Pending>), Rejection> {
+    if !directions.iter().any(|loaded| loaded.plan.sees.ethernet) {
+        return Ok((interfaces, Vec::new()));
+    }
+    let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
+    let (mut fitting, mut left, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for interface in interfaces {
+        let offloads = known.get(&(interface.netns.id(), interface.index));
+        let reason = offloads.and_then(|offloads| {
+            directions.iter().find_map(|loaded| exactness::refusal(offloads, loaded.plan.sees))
+        });
+        match reason {
+            None => fitting.push(interface),
+            Some(reason) if interface.required => {
+                refused.push(Finding::new(Stage::Attach, "interface", reason));
+            }
+            Some(reason) => left.push(Pending { interface: interface.name, reason }),
+        }
+    }
+    if refused.is_empty() { Ok((fitting, left)) } else { Err(refused.into()) }
+}
+
+/// Returns the warnings about a probe that is attached nowhere, if it were attached to these interfaces.
+pub fn warnings(interfaces: &[Interface], directions: &[LoadedDirection]) -> Vec<Finding> {
+    let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
+    let mut found = BTreeSet::new();
+    for (offloads, loaded) in known.values().flat_map(|known| directions.iter().map(move |of| (known, of))) {
+        let (attach, sees) = (&loaded.plan.attach, loaded.plan.sees);
+        let mode = match attach.xdp_mode {
+            XdpMode::Native => Some("native"),
+            XdpMode::Generic => Some("generic"),
+            XdpMode::Auto => None,
+        };
+        let reasons = exactness::reasons(offloads, attach.hook, mode, sees);
+        let said = reasons.into_iter().map(|reason| approximately(&reason));
+        let said = said.chain(exactness::warning(offloads, sees));
+        found.extend(said.map(|message| (direction(attach.hook).name(), message)));
+    }
+    found.into_iter().map(|(field, message)| Finding::new(Stage::Attach, field, message)).collect()
+}
+
+/// Returns the warning that says why numbers are approximate.
+pub fn approximately(reason: &str) -> String {
+    format!("numbers are approximate: {reason}")
+}
