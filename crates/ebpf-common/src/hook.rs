@@ -113,6 +113,15 @@ pub enum Hook {
     TcEgress,
 }
 
+impl From<Hook> for Direction {
+    fn from(hook: Hook) -> Self {
+        match hook {
+            Hook::Xdp | Hook::TcIngress => Self::Ingress,
+            Hook::TcEgress => Self::Egress,
+        }
+    }
+}
+
 impl Hook {
     pub const ALL: [Self; 3] = [Self::Xdp, Self::TcIngress, Self::TcEgress];
 

@@ -12,7 +12,6 @@ use twinprobe_kernel::{LiveRuns, clock};
 
 use crate::engine::engine::Engine;
 use crate::engine::probe::probe::Probe;
-use crate::engine::probe::status::direction;
 
 /// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the time.
 const PAUSE: Duration = Duration::from_millis(4_950);
@@ -63,7 +62,7 @@ impl Engine {
         for probe in &probes {
             let Some(serial) = probe.serial() else { continue };
             let live = measured.iter().filter(|runs| runs.serials.contains(&serial)).map(|runs| {
-                let direction = direction(runs.hook);
+                let direction = Direction::from(runs.hook);
                 let weight = |serial| by_serial(serial).map_or(1.0, |probe| weight(probe, direction));
                 let all: f64 = runs.serials.iter().copied().map(weight).sum();
                 let per_packet = runs.nanoseconds as f64 / runs.packets.max(1) as f64;

@@ -88,16 +88,16 @@ impl Index {
         }
     }
 
-    /// Counts the windows as damaged that the state knows and the store has not. The last window of all is always in the
-    /// store, or it is known what has become of it.
+    /// Counts the windows as damaged that the state knows and the store does not have. The store has the last window of all,
+    /// or the state says what became of it.
     pub fn lose_vanished(&mut self, probe: &str) {
-        let newest = self.newest().map_or(0, |window| window.seq()).max(self.state.acknowledged);
-        for seq in newest + 1..=self.state.last {
-            if !self.state.lost.contains(seq) && !self.state.outlived.contains(seq) {
-                tracing::error!(probe, seq, "a window is damaged: its row is not there");
-                self.state.lost.add(seq, u64::MAX);
-                self.state.damaged += 1;
-            }
+        let State { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
+        let stored = self.retained.keys().next_back().copied().unwrap_or_default();
+        let known = [stored, first.saturating_sub(1), *acknowledged, lost.newest(), outlived.newest()];
+        for seq in known.into_iter().max().unwrap_or_default() + 1..=*last {
+            tracing::error!(probe, seq, "a window is damaged: its row is not there");
+            lost.add(seq, u64::MAX);
+            *damaged += 1;
         }
     }
 

@@ -181,6 +181,11 @@ impl Lost {
         self.after(0)
     }
 
+    /// The last window that was lost; 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        self.0.last().map_or(0, |gap| gap.to)
+    }
+
     /// Merges the gap at `at` with the next one if no window is between them.
     fn join(&mut self, at: usize) {
         if let [gap, next, ..] = self.0[at..]

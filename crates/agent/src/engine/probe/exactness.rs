@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::XdpMode;
 use twinprobe_kernel::netns::Netns;
@@ -12,7 +13,6 @@ use twinprobe_kernel::offloads::{Offloads, offloads};
 use twinprobe_kernel::{AttachedAt, Interface, LoadedDirection, Sees, exactness};
 
 use crate::engine::placement::Pending;
-use crate::engine::probe::status::direction;
 
 /// The time for which what was read of the interfaces is taken for what is so: windows may follow each other fast.
 const FRESH: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl Known {
 
     fn lines(&self, places: &[AttachedAt]) -> BTreeSet<String> {
         let lines = places.iter().zip(&self.found).flat_map(|(at, found)| {
-            let of = direction(at.place.hook);
+            let of = Direction::from(at.place.hook);
             found.approximate.iter().map(move |reason| format!("{of}: {reason}"))
         });
         lines.collect()
@@ -196,7 +196,7 @@ pub fn warnings(interfaces: &[Interface], directions: &[LoadedDirection]) -> Vec
         let reasons = exactness::reasons(offloads, attach.hook, mode, sees);
         let said = reasons.into_iter().map(|reason| approximately(&reason));
         let said = said.chain(exactness::warning(offloads, sees));
-        found.extend(said.map(|message| (direction(attach.hook).name(), message)));
+        found.extend(said.map(|message| (Direction::from(attach.hook).name(), message)));
     }
     found.into_iter().map(|(field, message)| Finding::new(Stage::Attach, field, message)).collect()
 }

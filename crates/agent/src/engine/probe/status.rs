@@ -131,7 +131,7 @@ impl Shown {
         for (at, found) in self.places.iter().zip(found) {
             let messages = found.approximate.iter().map(|reason| approximately(reason));
             let messages = messages.chain(found.warning.clone());
-            warnings.extend(messages.map(|message| (direction(at.place.hook).name(), message)));
+            warnings.extend(messages.map(|message| (Direction::from(at.place.hook).name(), message)));
         }
         let finding = |(field, message)| Finding::new(Stage::Attach, field, message);
         warnings.into_iter().map(finding).collect()
@@ -147,7 +147,7 @@ impl Shown {
                     .or_else(|| health.fallback.clone())
                     .or_else(|| self.unlisted.clone()),
                 ifindex: Some(place.ifindex),
-                direction: Some(direction(place.hook)),
+                direction: Some(Direction::from(place.hook)),
                 hook: Some(place.hook.kind().section().into()),
                 mode: health.mode.map(Word::Borrowed),
                 approximate: found.get(index).and_then(Found::text),
@@ -182,14 +182,15 @@ fn reason_of(health: &Health) -> Option<String> {
 
 pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> ValidationReport {
     let metrics = loaded.directions.iter().map(|loaded| {
-        let configured =
-            config.direction(direction(loaded.plan.attach.hook)).map_or(0, |config| config.metrics.len());
+        let configured = config
+            .direction(Direction::from(loaded.plan.attach.hook))
+            .map_or(0, |config| config.metrics.len());
         let reports = loaded.plan.metrics.iter().take(configured).map(|metric| MetricReport {
             name: metric.request.name.clone(),
             map: metric.request.map.clone(),
             kind: metric.kind_name().into(),
         });
-        (direction(loaded.plan.attach.hook), reports.collect())
+        (Direction::from(loaded.plan.attach.hook), reports.collect())
     });
     ValidationReport {
         valid: true,
@@ -207,7 +208,7 @@ fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus
         .iter()
         .map(|loaded| {
             let (entry, twins) = (loaded.plan.entry.clone(), loaded.plan.has_twins());
-            (direction(loaded.plan.attach.hook), ProgramStatus { entry, twins })
+            (Direction::from(loaded.plan.attach.hook), ProgramStatus { entry, twins })
         })
         .collect()
 }
@@ -221,12 +222,4 @@ fn shared_maps(directions: &[LoadedDirection]) -> Vec<SharedMapStatus> {
         twins: map.private,
     };
     maps.filter(|map| map.common).map(status).collect()
-}
-
-/// Returns the direction of the packets at a hook.
-pub const fn direction(hook: Hook) -> Direction {
-    match hook {
-        Hook::Xdp | Hook::TcIngress => Direction::Ingress,
-        Hook::TcEgress => Direction::Egress,
-    }
 }
