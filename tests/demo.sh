@@ -122,12 +122,20 @@ serve() {
     return 1
 }
 
+# The daemon warns that XDP does not see VLAN tags which the other end of the pair leaves beside packets. The client sends none.
+apply() {
+    local code=0
+    "$bin/twinprobe" apply "$@" 2>"$dir/warnings" || code=$?
+    grep -v 'numbers are approximate: XDP does not see VLAN tags' "$dir/warnings" >&2 || true
+    return "$code"
+}
+
 step "twinprobe serve"
 serve
 grep 'listening on' "$dir/log"
 
 step "twinprobe apply --probe packet-counter --interface server0"
-"$bin/twinprobe" apply --probe packet-counter --interface server0
+apply --probe packet-counter --interface server0
 "$bin/twinprobe" list
 
 # syns COUNT: sends SYNs. The option --paced keeps a slow machine from losing packets between the sender and the
@@ -187,7 +195,7 @@ step "A window every 250 ms, and a daemon that dies by kill -9 under traffic"
 # The configuration of the library is a JSON object: the windows become its first field.
 sed '1s/{/{"window": {"interval": "250ms", "retain": 1000},/' probes/packet-counter/packet-counter.json \
     >"$dir/packet-counter.json"
-"$bin/twinprobe" apply -f "$dir/packet-counter.json" --interface server0
+apply -f "$dir/packet-counter.json" --interface server0
 (for _ in $(seq 20); do
     syns 20000
     sleep 0.1
@@ -233,7 +241,7 @@ step "Forty clients talk to a server: who are the loudest?"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=demo \
     -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 beside "$server" node tests/demo/servers.mjs "$dir/key.pem" "$dir/cert.pem"
-"$bin/twinprobe" apply --probe top-talkers --interface server0
+apply --probe top-talkers --interface server0
 inside "$client" node tests/demo/clients.mjs 3
 "$bin/twinprobe" metrics top-talkers --sort bytes --top 8
 
@@ -247,7 +255,7 @@ kept=yes
 # Ten minutes of windows make the console's charts.
 for probe in packet-counter top-talkers tcp-flags; do
     sed '1s/{/{"window": {"interval": "2s", "retain": 300},/' "probes/$probe/$probe.json" >"$dir/$probe.json"
-    "$bin/twinprobe" apply -f "$dir/$probe.json" --interface server0
+    apply -f "$dir/$probe.json" --interface server0
 done
 beside "$server" node tests/demo/door.mjs inside "$dir/console"
 node tests/demo/door.mjs outside "$dir/console" >"$dir/port" &
