@@ -1,4 +1,4 @@
-//! The reasons why a text is no configuration.
+//! The mistakes for which a text is refused as a configuration.
 
 use twinprobe_ebpf_common::finding::Rejection;
 

@@ -60,7 +60,7 @@ impl Engine {
         let mut counted = Vec::new();
         for (netns, indices) in wanted {
             let opened = netns.as_deref().map_or_else(Netns::own, Netns::open);
-            // An interface that can't be counted is left out, as one that has gone.
+            // The message leaves out interfaces that can't be counted, like removed ones.
             let present = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
             let of = |one: Traffic| Counted {
                 netns: netns.clone(),

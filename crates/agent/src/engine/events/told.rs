@@ -1,4 +1,4 @@
-//! What the clients that follow changes were told, and what one of them is told next.
+//! The messages that the clients of changes have got, and the next message of each client.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::engine::probe::probe::Probe;
 /// The number of changes that a client may be behind before it misses some.
 const BEHIND: usize = 1024;
 
-/// What clients were told; `None` while nobody follows changes.
+/// The messages that clients have got; `None` while no client follows changes.
 #[derive(Debug, Default)]
 pub struct Herald(pub Mutex<Option<Told>>);
 
@@ -97,7 +97,7 @@ impl Told {
     }
 
     pub fn tell(&self, about: About, bytes: Bytes) {
-        // An error says that the last client has gone meanwhile.
+        // An error says that the last client has hung up meanwhile.
         let _ = self.out.send(Change { about, bytes });
     }
 

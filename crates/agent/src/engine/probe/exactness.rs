@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// The most reasons that a document names.
 const MOST: usize = 8;
 
-/// What is known of the interfaces of one deployment. Features change while a probe runs, and the kernel is asked again.
+/// The knowledge about the interfaces of one deployment. Features change while a probe runs, so the daemon asks the kernel again.
 #[derive(Debug, Default)]
 pub struct Exactness(Mutex<Known>);
 
@@ -31,18 +31,18 @@ struct Known {
     read: Option<Instant>,
     /// The places that were asked about.
     places: Vec<Asked>,
-    /// What was found of each place.
+    /// The findings about each place.
     found: Vec<Found>,
     /// The reasons since the open window began, each with its direction.
     since: BTreeSet<String>,
 }
 
-/// What is to be said of a place.
+/// The findings about a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The reasons why numbers are approximate.
     pub approximate: Vec<String>,
-    /// What to say of a program of which nothing is known.
+    /// The warning about a program without marks.
     pub warning: Option<String>,
 }
 
@@ -61,11 +61,11 @@ impl Exactness {
         if self.0.lock().is_fresh(&asked) {
             return;
         }
-        // Who shows a status does not wait for this.
+        // Statuses do not wait for this.
         let interfaces = read(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
         let found = places.iter().zip(&asked).map(|(at, (netns, index, mode))| {
             let sees = sees.get(at.direction).copied().unwrap_or_default();
-            // An interface of which nothing is known has gone.
+            // The kernel knows nothing of an interface that was removed.
             let Some(offloads) = interfaces.get(&(*netns, *index)) else { return Found::default() };
             Found {
                 approximate: exactness::reasons(offloads, at.place.hook, *mode, sees),

@@ -27,7 +27,7 @@ impl Known {
 
 pub type Registers = [Known; 11];
 
-/// Follows an instruction that is no jump.
+/// Follows an instruction other than a jump.
 pub fn step(program: &[bpf_insn], at: Index, instruction: Instruction, registers: &mut Registers) {
     let raw = program[at];
     match instruction {
