@@ -40,8 +40,9 @@ all: build
 setup:
 	@sh setup/install.sh
 
+# The daemon alone: with the tests beside it the binary would have their fault points.
 build: console
-	$(CARGO) build --release
+	$(CARGO) build --release -p twinprobe
 
 # The console is built again only if one of its sources, or a probe of its library, has changed.
 CONSOLE := $(shell find console/src console/*.json console/*.mjs probes/*/*.json probes/index.json -type f)
@@ -98,7 +99,8 @@ test-console: test-build
 
 test-timed: PROFILE := timed
 test-timed: TESTS := test(/::timed$$/)
-test-timed: build
+test-timed: console
+	$(CARGO) build --release
 	$(call run-tests,--release --run-ignored only)
 
 test-arm64: test-build
@@ -114,7 +116,8 @@ soak: format test-build
 	$(call run-tests,--run-ignored all $(if $(PART),--partition slice:$(PART)))
 
 # The profile `bench` compiles the traffic generator with optimizations, and lies where `release` does.
-bench: build $(if $(QUICK)$(BENCH),,test-timed)
+bench: console $(if $(QUICK)$(BENCH),,test-timed)
+	$(CARGO) build --release -p twinprobe
 	$(CARGO) run --profile bench -p twinprobe-bench -- $(if $(QUICK),--quick) $(BENCH)
 
 probes:

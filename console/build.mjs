@@ -16,7 +16,8 @@ const LIMIT = 300 * 1024;
 export function library() {
   const probes = join(here, "../probes");
   const index = JSON.parse(readFileSync(join(probes, "index.json"), "utf8"));
-  return index.map((entry) => {
+  // The console has the fields from the windows that it shows.
+  return index.map(({ fields: _, ...entry }) => {
     const config = JSON.parse(readFileSync(join(probes, entry.name, `${entry.name}.json`), "utf8"));
     if (config.egress && config.ingress && config.egress.source === config.ingress.source) {
       config.egress.source = null;

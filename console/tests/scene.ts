@@ -147,6 +147,18 @@ export class Scene {
   }
 }
 
+/** Serves the page from the folder CONSOLE_DIST instead of the binary, with the headers of the binary's: no build of the daemon is needed. */
+async function fromDist(page: Page) {
+  const dist = process.env.CONSOLE_DIST!;
+  const types: Record<string, string> = { js: "text/javascript", css: "text/css", json: "application/json", html: "text/html; charset=utf-8", txt: "text/plain" };
+  await page.route(/^https?:\/\/[^/]+\/(console\/[^/]+)?$/, async (route) => {
+    const name = new URL(route.request().url()).pathname.replace(/^\/(console\/)?/, "") || "index.html";
+    const headers = (await route.fetch({ url: new URL("/", route.request().url()).href })).headers();
+    const kept = { "content-security-policy": headers["content-security-policy"]!, "content-type": types[name.split(".").pop()!]! };
+    await route.fulfill({ status: 200, headers: kept, body: readFileSync(join(dist, name)) });
+  });
+}
+
 interface Fixtures {
   /** The statuses of refused requests that the test expects; the browser writes a line for each into its console. */
   expected: number[];
@@ -173,6 +185,7 @@ export const test = base.extend<Fixtures, { scene: Scene }>({
       const refused = /^Failed to load resource: the server responded with a status of (\d+)/.exec(message.text());
       if (message.type() === "error" && !(refused && expected.includes(Number(refused[1])))) errors.push(message.text());
     });
+    if (process.env.CONSOLE_DIST) await fromDist(page);
     await use(page);
     expect(errors, "errors in the browser's console").toEqual([]);
   },

@@ -1,4 +1,4 @@
-//! Lists the configurations of the library of probes: a new folder in `probes/` needs no line of Rust.
+//! Lists the configurations and the pages of the library of probes: a new folder in `probes/` needs no line of Rust.
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -12,14 +12,15 @@ fn main() -> io::Result<()> {
         let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
         let configuration = folder.join(format!("{name}.json"));
         if configuration.is_file() {
-            list += &format!("    ({name:?}, include_str!({configuration:?})),\n");
+            let readme = folder.join("README.md");
+            list += &format!("    ({name:?}, include_str!({configuration:?}), include_str!({readme:?})),\n");
         }
     }
     let out = env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?;
     fs::write(
         Path::new(&out).join("probes.rs"),
         format!(
-            "/// The names and configurations of the library.\nconst CONFIGURATIONS: &[(&str, &str)] = &[\n{list}];\n"
+            "/// The names, configurations and pages of the library.\nconst CONFIGURATIONS: &[(&str, &str, &str)] = &[\n{list}];\n"
         ),
     )
 }

@@ -46,7 +46,7 @@ struct connections {
 	__s64 established;
 	__s64 half_closed;	/* one side has sent FIN */
 	__s64 closing;		/* both sides have */
-	__s64 time_wait;	/* over; late packets are no new connection */
+	__s64 time_wait;	/* over; late packets do not begin a new connection */
 	__s64 reset;		/* the same after a reset */
 };
 

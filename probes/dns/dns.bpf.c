@@ -137,7 +137,7 @@ struct work {
 
 TP_PERCPU_HASH(types, enum type, __u64, 512);
 TP_PERCPU_HASH(codes, enum code, __u64, 64);
-TP_HISTOGRAM(latency);
+TP_HISTOGRAM_SUM(latency);
 TP_LRU_HASH(names, struct name, __u64, NAMES);
 TP_LRU_HASH(servers, tp_ip, struct server, SERVERS);
 TP_PERCPU_ARRAY(messages, struct messages, 1);
@@ -158,7 +158,7 @@ static __always_inline void turn(struct tp_flow *flow)
 
 /*
  * Finds the end of the name in the scratch memory, of which so many bytes are there, and puts dots between its labels. Returns
- * the length with all length bytes, or 0 if it is no name. A function of its own, which the verifier goes through once.
+ * the length with all length bytes, or 0 if it is not a name. A function of its own, which the verifier goes through once.
  */
 __noinline __u32 read_name(__u32 copied)
 {
@@ -265,7 +265,7 @@ static __always_inline void answer(const struct tp_packet *packet, struct messag
 	}
 	nanoseconds = now > pending->time ? now - pending->time : 0;
 	pending->time = 0;
-	tp_histogram(latency, nanoseconds);
+	tp_histogram_sum(latency, nanoseconds);
 	server = tp_get(servers, &flow->destination);
 	if (!server)
 		return;

@@ -15,7 +15,7 @@
 struct conversation {
 	tp_ip source;
 	tp_ip destination;
-	__u32 protocol;
+	__u32 protocol TP_AS(protocol);
 };
 
 struct passage {

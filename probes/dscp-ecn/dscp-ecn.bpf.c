@@ -51,42 +51,45 @@ struct counters {
 TP_PERCPU_HASH(classes, struct class, struct counters, 256);
 TP_PERCPU_HASH(signals, enum ecn_signal, __u64, 8);
 
-static __always_inline void signal(enum ecn_signal signal)
+static __always_inline void signal(enum ecn_signal signal, __u32 frames)
 {
 	__u64 *count = tp_get(signals, &signal);
 
 	if (count)
-		(*count)++;
+		*count += frames;
 }
 
-static __always_inline void tcp_signals(__u8 flags)
+/* Of the frames that a packet stands for, each has ECE, and the first alone CWR. */
+static __always_inline void tcp_signals(__u8 flags, __u32 frames)
 {
 	int asks = flags & FLAG_ECE;
 
 	if ((flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN) {
-		signal(asks && flags & FLAG_CWR ? SYN_ASKS : SYN);
+		signal(asks && flags & FLAG_CWR ? SYN_ASKS : SYN, 1);
 	} else if (flags & FLAG_SYN) {
-		signal(asks ? SYN_ACK_AGREES : SYN_ACK);
+		signal(asks ? SYN_ACK_AGREES : SYN_ACK, 1);
 	} else {
 		if (asks)
-			signal(ECE);
+			signal(ECE, frames);
 		if (flags & FLAG_CWR)
-			signal(CWR);
+			signal(CWR, 1);
 	}
 }
 
 TP_PROBE(count_classes, packet)
 {
 	struct class class = {};
+	__u32 frames;
 
 	tp_parse(packet);
 	if (!packet->version)
 		return TP_PASS;
 	class.dscp = packet->tos >> 2;
 	class.ecn = packet->tos & 3;
-	tp_count_frames(classes, &class, tp_segments(packet), tp_length(packet));
+	frames = tp_segments(packet);
+	tp_count_frames(classes, &class, frames, tp_length(packet));
 	if (packet->protocol == IPPROTO_TCP && packet->tcp_flags & (FLAG_SYN | FLAG_ECE | FLAG_CWR))
-		tcp_signals(packet->tcp_flags);
+		tcp_signals(packet->tcp_flags, frames);
 	return TP_PASS;
 }
 

@@ -13,6 +13,17 @@
  * transport header for 11-13. IPv6 flows have a table of their own with the
  * same features; 7 and 8 are their addresses, too.
  *
+ * Beyond the 15, each only where it is asked for, whatever FEATURES says:
+ *   F_IN_OCTETS=1    bytes of IP packets: without link layer and padding,
+ *                    which is what NetFlow calls IN_BYTES
+ *   F_END_REASON=1   3 for a flow that has ended (TCP's FIN or RST), 2 for one
+ *                    that goes on, as in IPFIX (flowEndReason)
+ *   F_IDLE_GAPS=1    pauses of more than INACTIVE seconds (default 15): so many
+ *                    times an inactive timeout would have cut the flow
+ *   BIFLOW=1         both directions are one entry (RFC 5103): counts of the
+ *                    direction of the first packet, and REVERSE_ ones. Needs
+ *                    7, 8, 11 and 12
+ *
  * Further defines:
  *   TC             a TC program instead of an XDP program
  *   FLOWS=n        IPv4 flows at most (default 65536)
@@ -95,14 +106,42 @@
 #define F_LAST_SWITCHED 1
 #endif
 
+#if defined(BIFLOW) && !(defined(F_IPV4_SRC_ADDR) && defined(F_IPV4_DST_ADDR) && defined(F_L4_SRC_PORT) && \
+			 defined(F_L4_DST_PORT))
+#error BIFLOW needs the features IPV4_SRC_ADDR, IPV4_DST_ADDR, L4_SRC_PORT and L4_DST_PORT
+#undef BIFLOW
+#endif
+#ifndef INACTIVE
+#define INACTIVE 15
+#endif
+
+#if defined(F_IN_PKTS) || defined(F_IN_BYTES) || defined(F_IN_OCTETS)
+#define NEEDS_FRAMES
+#endif
+#if defined(F_TCP_FLAGS) || defined(F_END_REASON) || defined(BIFLOW)
+#define NEEDS_FLAGS
+#endif
+#if defined(F_LAST_SWITCHED) || defined(F_IDLE_GAPS)
+#define NEEDS_LAST
+#endif
+
+#if defined(TC) && defined(NEEDS_FRAMES)
+#ifndef TWINPROBE_TC
+#define TWINPROBE_TC 1
+#endif
+/* The frames that a packet stands for. */
+#include <twinprobe/packet.h>
+#include <twinprobe/segments.h>
+#endif
+
 #if defined(F_L4_SRC_PORT) || defined(F_L4_DST_PORT)
 #define NEEDS_PORTS
 #endif
-#if defined(NEEDS_PORTS) || defined(F_TCP_FLAGS)
+#if defined(NEEDS_PORTS) || defined(NEEDS_FLAGS)
 #define NEEDS_L4
 #endif
 #if defined(NEEDS_L4) || defined(F_IPV4_SRC_ADDR) || defined(F_IPV4_DST_ADDR) || \
-	defined(F_PROTOCOL) || defined(F_SRC_TOS)
+	defined(F_PROTOCOL) || defined(F_SRC_TOS) || defined(F_IN_OCTETS)
 #define NEEDS_L3
 #endif
 #if defined(F_IPV4_SRC_ADDR) || defined(F_IPV4_DST_ADDR) || defined(F_PROTOCOL) || defined(NEEDS_PORTS)
@@ -110,7 +149,8 @@
 #endif
 #if defined(F_INPUT_SNMP) || defined(F_OUTPUT_SNMP) || defined(F_SRC_AS) || defined(F_DST_AS) || \
 	defined(F_IN_PKTS) || defined(F_IN_BYTES) || defined(F_SRC_TOS) || defined(F_TCP_FLAGS) || \
-	defined(F_FIRST_SWITCHED) || defined(F_LAST_SWITCHED)
+	defined(F_FIRST_SWITCHED) || defined(F_LAST_SWITCHED) || defined(F_IN_OCTETS) || defined(F_END_REASON) || \
+	defined(F_IDLE_GAPS)
 #define HAS_VALUE
 #endif
 
@@ -213,8 +253,31 @@ struct features {
 #ifdef F_FIRST_SWITCHED
 	__u64 FIRST_SWITCHED TAG("ktime");
 #endif
-#ifdef F_LAST_SWITCHED
+#ifdef NEEDS_LAST
 	__u64 LAST_SWITCHED TAG("ktime");
+#endif
+#ifdef F_IN_OCTETS
+	__u64 IN_OCTETS;
+#endif
+#ifdef F_END_REASON
+	__u32 END_REASON;
+#endif
+#ifdef F_IDLE_GAPS
+	__u32 IDLE_GAPS;
+#endif
+#ifdef BIFLOW
+#ifdef F_IN_PKTS
+	__u64 REVERSE_IN_PKTS;
+#endif
+#ifdef F_IN_BYTES
+	__u64 REVERSE_IN_BYTES;
+#endif
+#ifdef F_IN_OCTETS
+	__u64 REVERSE_IN_OCTETS;
+#endif
+#ifdef F_TCP_FLAGS
+	__u32 REVERSE_TCP_FLAGS;
+#endif
 #endif
 #ifndef HAS_VALUE
 	__u8 seen;
@@ -268,6 +331,8 @@ struct {
 struct packet {
 	__u32 frames;
 	__u32 length;
+	__u32 octets;
+	__u32 link_layer;	/* the length of Ethernet and tags on the wire */
 	__u64 now;
 	__u8 tos;
 	__u8 tcp_flags;
@@ -294,7 +359,7 @@ static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol
 
 	switch (protocol) {
 	case 6:
-#ifdef F_TCP_FLAGS
+#ifdef NEEDS_FLAGS
 		if (header + 14 <= data_end)
 			packet->tcp_flags = ((__u8 *)header)[13];
 #endif
@@ -314,7 +379,7 @@ static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol
 		*destination = ports[0];
 }
 
-/* A feature's place in a flow, or NULL if nobody asked for it. */
+/* A feature's place in a flow, or NULL if it was not asked for. */
 #ifdef F_L4_SRC_PORT
 #define SOURCE_PORT(FLOW) &(FLOW)->L4_SRC_PORT
 #else
@@ -334,7 +399,7 @@ struct tag {
 };
 
 /* Returns the header behind Ethernet and tags, or NULL if it is cut off before. */
-static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_type)
+static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_type, struct packet *packet)
 {
 	struct ethhdr *eth = data;
 	void *header = eth + 1;
@@ -342,6 +407,7 @@ static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_
 	if (header > data_end)
 		return 0;
 	*ether_type = eth->h_proto;
+	packet->link_layer += sizeof(*eth);
 	for (int i = 0; i < MAX_TAGS; i++) {
 		struct tag *tag = header;
 
@@ -350,10 +416,26 @@ static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_
 		if ((void *)(tag + 1) > data_end)
 			return 0;
 		*ether_type = tag->ether_type;
+		packet->link_layer += sizeof(*tag);
 		header = tag + 1;
 	}
 	return header;
 }
+
+#ifdef F_IN_OCTETS
+/*
+ * The bytes of IP in the frames of a packet, by its own length, or by what is around IP where the packet stands for several
+ * frames: each of them has headers of its own.
+ */
+static __always_inline __u32 octets(const struct packet *packet, __u32 length)
+{
+#ifdef TC
+	if (packet->frames > 1)
+		return packet->length - packet->frames * packet->link_layer;
+#endif
+	return length;
+}
+#endif
 
 /* Returns 1 for an IPv4 header, 0 for any other. */
 static __always_inline int parse_ipv4(void *header, void *data_end, struct flow *flow, struct packet *packet)
@@ -373,6 +455,9 @@ static __always_inline int parse_ipv4(void *header, void *data_end, struct flow 
 #endif
 #ifdef F_SRC_TOS
 	packet->tos = ip->tos;
+#endif
+#ifdef F_IN_OCTETS
+	packet->octets = octets(packet, bpf_ntohs(ip->tot_len));
 #endif
 #ifdef NEEDS_L4
 	if (!(ip->frag_off & bpf_htons(0x1fff)))
@@ -437,6 +522,9 @@ static __always_inline int parse_ipv6(void *header, void *data_end, struct flow_
 #ifdef F_SRC_TOS
 	packet->tos = bpf_ntohs(*(__be16 *)ip) >> 4;
 #endif
+#ifdef F_IN_OCTETS
+	packet->octets = octets(packet, sizeof(*ip) + bpf_ntohs(ip->payload_len));
+#endif
 #if defined(F_PROTOCOL) || defined(NEEDS_L4)
 	__u8 protocol = ip->nexthdr;
 
@@ -453,6 +541,33 @@ static __always_inline int parse_ipv6(void *header, void *data_end, struct flow_
 }
 #endif
 
+#define FLAG_FIN 1
+#define FLAG_SYN 2
+#define FLAG_RST 4
+#define FLAG_ACK 16
+
+/* IPFIX (flowEndReason): the window ends while the flow goes on, or the flow has ended. */
+#define ACTIVE_TIMEOUT 2
+#define END_OF_FLOW 3
+
+/* Notes the time of a packet of a flow that is there, and whether the flow ends with it. */
+static __always_inline void go_on(struct features *features, const struct packet *packet)
+{
+#ifdef F_END_REASON
+	if (packet->tcp_flags & (FLAG_FIN | FLAG_RST))
+		features->END_REASON = END_OF_FLOW;
+	else if (packet->tcp_flags & FLAG_SYN)
+		features->END_REASON = ACTIVE_TIMEOUT;
+#endif
+#ifdef F_IDLE_GAPS
+	if (packet->now - features->LAST_SWITCHED > INACTIVE * 1000000000ULL && packet->now > features->LAST_SWITCHED)
+		__sync_fetch_and_add(&features->IDLE_GAPS, 1);
+#endif
+#ifdef NEEDS_LAST
+	features->LAST_SWITCHED = packet->now;
+#endif
+}
+
 static __always_inline void add(struct features *features, const struct packet *packet)
 {
 #ifdef F_IN_PKTS
@@ -461,15 +576,37 @@ static __always_inline void add(struct features *features, const struct packet *
 #ifdef F_IN_BYTES
 	__sync_fetch_and_add(&features->IN_BYTES, packet->length);
 #endif
+#ifdef F_IN_OCTETS
+	__sync_fetch_and_add(&features->IN_OCTETS, packet->octets);
+#endif
 #ifdef F_TCP_FLAGS
 	/* Flags that are set already need no atomic OR, only a plain read. */
 	if (packet->tcp_flags & ~features->TCP_FLAGS)
 		__sync_fetch_and_or(&features->TCP_FLAGS, packet->tcp_flags);
 #endif
-#ifdef F_LAST_SWITCHED
-	features->LAST_SWITCHED = packet->now;
-#endif
+	go_on(features, packet);
 }
+
+#ifdef BIFLOW
+/* Adds a packet of the other direction. */
+static __always_inline void add_reverse(struct features *features, const struct packet *packet)
+{
+#ifdef F_IN_PKTS
+	__sync_fetch_and_add(&features->REVERSE_IN_PKTS, packet->frames);
+#endif
+#ifdef F_IN_BYTES
+	__sync_fetch_and_add(&features->REVERSE_IN_BYTES, packet->length);
+#endif
+#ifdef F_IN_OCTETS
+	__sync_fetch_and_add(&features->REVERSE_IN_OCTETS, packet->octets);
+#endif
+#ifdef F_TCP_FLAGS
+	if (packet->tcp_flags & ~features->REVERSE_TCP_FLAGS)
+		__sync_fetch_and_or(&features->REVERSE_TCP_FLAGS, packet->tcp_flags);
+#endif
+	go_on(features, packet);
+}
+#endif
 
 static __always_inline void first(struct features *features, const struct packet *packet)
 {
@@ -479,8 +616,14 @@ static __always_inline void first(struct features *features, const struct packet
 #ifdef F_IN_BYTES
 	features->IN_BYTES = packet->length;
 #endif
+#ifdef F_IN_OCTETS
+	features->IN_OCTETS = packet->octets;
+#endif
 #ifdef F_TCP_FLAGS
 	features->TCP_FLAGS = packet->tcp_flags;
+#endif
+#ifdef F_END_REASON
+	features->END_REASON = packet->tcp_flags & (FLAG_FIN | FLAG_RST) ? END_OF_FLOW : ACTIVE_TIMEOUT;
 #endif
 #ifdef F_SRC_TOS
 	features->SRC_TOS = packet->tos;
@@ -488,24 +631,34 @@ static __always_inline void first(struct features *features, const struct packet
 #ifdef F_FIRST_SWITCHED
 	features->FIRST_SWITCHED = packet->now;
 #endif
-#ifdef F_LAST_SWITCHED
+#ifdef NEEDS_LAST
 	features->LAST_SWITCHED = packet->now;
 #endif
 }
 
-/* Adds a packet to its flow. Returns 0 if the table is full. */
-static __always_inline int account(void *table, const void *flow, struct packet *packet)
+/*
+ * Adds a packet to its flow, or to that of the other direction, whose key is `back` where there is one. Returns 0 if the
+ * table is full.
+ */
+static __always_inline int account(void *table, const void *flow, const void *back, struct packet *packet)
 {
 	struct features *features = bpf_map_lookup_elem(table, flow);
 
-#ifdef F_LAST_SWITCHED
+#ifdef NEEDS_LAST
 	packet->now = bpf_ktime_get_ns();
 #endif
 	if (features) {
 		add(features, packet);
 		return 1;
 	}
-#if defined(F_FIRST_SWITCHED) && !defined(F_LAST_SWITCHED)
+#ifdef BIFLOW
+	features = bpf_map_lookup_elem(table, back);
+	if (features) {
+		add_reverse(features, packet);
+		return 1;
+	}
+#endif
+#if defined(F_FIRST_SWITCHED) && !defined(NEEDS_LAST)
 	packet->now = bpf_ktime_get_ns();
 #endif
 	struct features new;
@@ -528,9 +681,22 @@ static __always_inline void handle_ipv6(void *header, void *data_end, struct pac
 	struct flow_ipv6 flow;
 
 	__builtin_memset(&flow, 0, sizeof(flow));
-	if (!parse_ipv6(header, data_end, &flow, packet))
+	if (!parse_ipv6(header, data_end, &flow, packet)) {
 		IN_NO_FLOW(unaccounted_ipv6, not_ip);
-	else if (!account(&flows_ipv6, &flow, packet))
+		return;
+	}
+#ifdef BIFLOW
+	struct flow_ipv6 back;
+
+	__builtin_memcpy(&back, &flow, sizeof(back));
+	__builtin_memcpy(back.IPV6_SRC_ADDR, flow.IPV6_DST_ADDR, sizeof(back.IPV6_SRC_ADDR));
+	__builtin_memcpy(back.IPV6_DST_ADDR, flow.IPV6_SRC_ADDR, sizeof(back.IPV6_DST_ADDR));
+	back.L4_SRC_PORT = flow.L4_DST_PORT;
+	back.L4_DST_PORT = flow.L4_SRC_PORT;
+	if (!account(&flows_ipv6, &flow, &back, packet))
+#else
+	if (!account(&flows_ipv6, &flow, 0, packet))
+#endif
 		IN_NO_FLOW(unaccounted_ipv6, table_full);
 }
 #endif
@@ -543,7 +709,7 @@ static __always_inline void handle(void *data, void *data_end, struct packet *pa
 	__builtin_memset(&flow, 0, sizeof(flow));
 #ifdef NEEDS_L3
 	__be16 ether_type = 0;
-	void *header = parse_l2(data, data_end, &ether_type);
+	void *header = parse_l2(data, data_end, &ether_type, packet);
 
 	if (!header || ether_type != bpf_htons(ETH_P_IP) || !parse_ipv4(header, data_end, &flow, packet)) {
 		IN_NO_FLOW(unaccounted, not_ipv4);
@@ -554,62 +720,20 @@ static __always_inline void handle(void *data, void *data_end, struct packet *pa
 		return;
 	}
 #endif
-	if (!account(&flows, &flow, packet))
+#ifdef BIFLOW
+	struct flow back;
+
+	__builtin_memcpy(&back, &flow, sizeof(back));
+	back.IPV4_SRC_ADDR = flow.IPV4_DST_ADDR;
+	back.IPV4_DST_ADDR = flow.IPV4_SRC_ADDR;
+	back.L4_SRC_PORT = flow.L4_DST_PORT;
+	back.L4_DST_PORT = flow.L4_SRC_PORT;
+	if (!account(&flows, &flow, &back, packet))
+#else
+	if (!account(&flows, &flow, 0, packet))
+#endif
 		IN_NO_FLOW(unaccounted, table_full);
 }
-
-#if defined(TC) && (defined(F_IN_PKTS) || defined(F_IN_BYTES))
-/* The headers that each frame has which this packet is cut into, or was put together from. */
-static __always_inline __u32 repeated_headers(struct __sk_buff *skb)
-{
-	__u8 *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *header = frame + sizeof(struct ethhdr);
-	__u32 length = 0;
-	__u8 protocol;
-
-	for (int i = 0; i < MAX_TAGS && header + 2 <= end; i++) {
-		__be16 ether_type = *(__be16 *)(header - 2);
-
-		if (ether_type != bpf_htons(ETH_P_8021Q) && ether_type != bpf_htons(ETH_P_8021AD))
-			break;
-		header += 4;
-	}
-	if (header + sizeof(struct ipv6hdr) > end)
-		return 0;
-	if (header[0] >> 4 == 4) {
-		protocol = header[9];
-		length = (header[0] & 15) * 4;
-	} else {
-		protocol = header[6];
-		length = sizeof(struct ipv6hdr);
-	}
-	header += length;
-	length = header - frame;
-	if (protocol == IPPROTO_UDP)
-		return length + 8;
-	if (protocol != IPPROTO_TCP || header + 20 > end)
-		return length;
-	return length + (header[12] >> 4) * 4;
-}
-
-/* The frames on the wire, and their bytes: with the tag that the network card took out, and with the headers of each frame. */
-static __always_inline __u32 frames_of(struct __sk_buff *skb, __u32 *bytes)
-{
-	__u32 size = skb->gso_size, tag = skb->vlan_present ? 4 : 0, headers, frames;
-
-	*bytes = skb->len + tag;
-	if (!size)
-		return 1;
-	headers = repeated_headers(skb);
-	frames = skb->gso_segs;
-	/* The kernel leaves the number out for packets of virtual machines. */
-	if (!frames)
-		frames = (skb->len - headers + size - 1) / size;
-	if (!frames)
-		return 1;
-	*bytes += (frames - 1) * (headers + tag);
-	return frames;
-}
-#endif
 
 /* The marks are only in programs that have the features. */
 static __always_inline void say_what_is_seen(void)
@@ -617,7 +741,7 @@ static __always_inline void say_what_is_seen(void)
 #ifdef F_IN_PKTS
 	SEES("frames");
 #endif
-#ifdef F_IN_BYTES
+#if defined(F_IN_BYTES) || defined(F_IN_OCTETS)
 	SEES("lengths");
 #endif
 #ifdef NEEDS_L3
@@ -630,6 +754,9 @@ SEC("tc")
 int flow_features(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
+#ifdef NEEDS_FRAMES
+	struct tp_packet whole = { .context = skb };
+#endif
 	struct packet packet = {};
 
 	say_what_is_seen();
@@ -641,8 +768,15 @@ int flow_features(struct __sk_buff *skb)
 		data_end = (void *)(long)skb->data_end;
 	}
 #endif
-#if defined(F_IN_PKTS) || defined(F_IN_BYTES)
-	packet.frames = frames_of(skb, &packet.length);
+#if defined(F_IN_PKTS) || defined(F_IN_OCTETS)
+	packet.frames = tp_segments(&whole);
+#endif
+#if defined(F_IN_BYTES) || defined(F_IN_OCTETS)
+	packet.length = tp_length(&whole);
+#endif
+#ifdef F_IN_OCTETS
+	/* A tag that the kernel keeps beside the packet. */
+	packet.link_layer = skb->vlan_present ? sizeof(struct tag) : 0;
 #endif
 	handle(data, data_end, &packet);
 	return TC_ACT_UNSPEC;

@@ -53,8 +53,8 @@ struct bucket {
 	struct handshake handshakes[2];
 };
 
-TP_HISTOGRAM(server_side);
-TP_HISTOGRAM(client_side);
+TP_HISTOGRAM_SUM(server_side);
+TP_HISTOGRAM_SUM(client_side);
 TP_LRU_HASH(servers, struct server, struct latency, SERVERS);
 /*
  * A table by hashes of flows from client to server, for each interface: a hash table of the kernel would cost more than all the rest. No metric
@@ -132,7 +132,7 @@ static __always_inline void answer(const struct tp_flow *flow, struct handshake 
 
 	handshake->server_sequence = sequence;
 	handshake->answered = now;
-	tp_histogram(server_side, nanoseconds);
+	tp_histogram_sum(server_side, nanoseconds);
 	if (latency) {
 		tp_add(&latency->answered_total, 1);
 		tp_add(&latency->server_side_nanoseconds_total, nanoseconds);
@@ -150,7 +150,7 @@ static __always_inline void complete(const struct tp_flow *flow, const struct ha
 		tp_add(&latency->completed_total, 1);
 	if (!handshake->answered)
 		return;
-	tp_histogram(client_side, nanoseconds);
+	tp_histogram_sum(client_side, nanoseconds);
 	if (latency) {
 		tp_add(&latency->client_side_nanoseconds_total, nanoseconds);
 		tp_max(&latency->client_side_nanoseconds_max, nanoseconds);

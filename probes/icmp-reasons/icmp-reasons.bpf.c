@@ -83,11 +83,11 @@ struct counters {
 	__u64 bytes_total;
 };
 
-/* What could not be done, and to whom: destination, protocol and port of the packet inside the message. */
+/* What could not be done: destination, protocol and port of the packet inside the message. */
 struct subject {
 	enum reason reason;
 	tp_ip destination;
-	__u32 protocol;
+	__u32 protocol TP_AS(protocol);
 	__u32 port;
 };
 

@@ -10,8 +10,8 @@
 #define FLOWS 8192
 #endif
 
-TP_HISTOGRAM(gaps);
-TP_HISTOGRAM(flow_gaps);
+TP_HISTOGRAM_SUM(gaps);
+TP_HISTOGRAM_SUM(flow_gaps);
 /* A flow and the time of its last packet. */
 struct flow_time {
 	__u64 flow;		/* a hash */
@@ -41,7 +41,7 @@ TP_PROBE(measure_gaps, packet)
 	if (!all)
 		return TP_PASS;
 	if (*all)
-		tp_histogram(gaps, since(*all, now));
+		tp_histogram_sum(gaps, since(*all, now));
 	*all = now;
 
 	tp_parse(packet);
@@ -52,7 +52,7 @@ TP_PROBE(measure_gaps, packet)
 	if (!place)
 		return TP_PASS;
 	if (place->flow == hash)
-		tp_histogram(flow_gaps, since(place->time, now));
+		tp_histogram_sum(flow_gaps, since(place->time, now));
 	place->flow = hash;
 	place->time = now;
 	return TP_PASS;

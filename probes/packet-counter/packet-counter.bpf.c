@@ -27,6 +27,14 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#ifdef TC
+#ifndef TWINPROBE_TC
+#define TWINPROBE_TC 1
+#endif
+/* The frames that a packet stands for. */
+#include <twinprobe/packet.h>
+#include <twinprobe/segments.h>
+#endif
 
 #ifndef PROTOCOLS
 #define PROTOCOLS 512	/* 256 of IP, the names from NOT_IP on, and room */
@@ -137,59 +145,6 @@ static __always_inline enum protocol protocol_of(void *data, void *data_end)
 	return ether_type == bpf_htons(ETH_P_ARP) ? ARP : NOT_IP;
 }
 
-#ifdef TC
-/* The headers that each frame has which this packet is cut into, or was put together from. */
-static __always_inline __u32 repeated_headers(struct __sk_buff *skb)
-{
-	__u8 *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *header = frame + sizeof(struct ethhdr);
-	__u32 length = 0;
-	__u8 protocol;
-
-	for (int i = 0; i < MAX_TAGS && header + 2 <= end; i++) {
-		__be16 ether_type = *(__be16 *)(header - 2);
-
-		if (ether_type != bpf_htons(ETH_P_8021Q) && ether_type != bpf_htons(ETH_P_8021AD))
-			break;
-		header += sizeof(struct tag);
-	}
-	if (header + sizeof(struct ipv6hdr) > end)
-		return 0;
-	if (header[0] >> 4 == 4) {
-		protocol = header[9];
-		length = (header[0] & 15) * 4;
-	} else {
-		protocol = header[6];
-		length = sizeof(struct ipv6hdr);
-	}
-	header += length;
-	length = header - frame;
-	if (protocol == IPPROTO_UDP)
-		return length + 8;
-	if (protocol != IPPROTO_TCP || header + 20 > end)
-		return length;
-	return length + (header[12] >> 4) * 4;
-}
-
-/* The frames on the wire, and their bytes: with the tag that the network card took out, and with the headers of each frame. */
-static __always_inline __u32 frames_of(struct __sk_buff *skb, __u32 *bytes)
-{
-	__u32 size = skb->gso_size, tag = skb->vlan_present ? sizeof(struct tag) : 0, headers, frames;
-
-	*bytes = skb->len + tag;
-	if (!size)
-		return 1;
-	headers = repeated_headers(skb);
-	frames = skb->gso_segs;
-	/* The kernel leaves the number out for packets of virtual machines. */
-	if (!frames)
-		frames = (skb->len - headers + size - 1) / size;
-	if (!frames)
-		return 1;
-	*bytes += (frames - 1) * (headers + tag);
-	return frames;
-}
-#endif
-
 static __always_inline void count(enum protocol protocol, __u64 packets, __u64 bytes)
 {
 	struct counters *counters = bpf_map_lookup_elem(&protocols, &protocol);
@@ -216,19 +171,16 @@ SEC("tc")
 int packet_counter(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;
-	__u32 frames, bytes;
+	struct tp_packet packet = { .context = skb };
 
 	SEES("ethernet");
-	SEES("lengths");
-	SEES("frames");
 	/* Headers may be outside the linear part; ask for them only then. */
 	if (data + MAX_HEADERS > data_end && skb->len > data_end - data) {
 		bpf_skb_pull_data(skb, skb->len < MAX_HEADERS ? skb->len : MAX_HEADERS);
 		data = (void *)(long)skb->data;
 		data_end = (void *)(long)skb->data_end;
 	}
-	frames = frames_of(skb, &bytes);
-	count(protocol_of(data, data_end), frames, bytes);
+	count(protocol_of(data, data_end), tp_segments(&packet), tp_length(&packet));
 	return TC_ACT_UNSPEC;
 }
 #else

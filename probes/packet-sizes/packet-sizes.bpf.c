@@ -31,7 +31,7 @@ struct counters {
 	__u64 bytes_total;
 };
 
-TP_HISTOGRAM(sizes);
+TP_HISTOGRAM_SUM(sizes);
 TP_PERCPU_HASH(classes, struct class, struct counters, 32);
 
 static __always_inline enum size_class size_class(__u32 length)
@@ -51,13 +51,13 @@ TP_PROBE(measure_sizes, packet)
 		frames--;
 		full = tp_frame_length(packet);
 		class.size = size_class(full);
-		tp_histogram_add(sizes, full, frames);
+		tp_histogram_sum_add(sizes, full, frames);
 		tp_count_frames(classes, &class, frames, frames * full);
 		length -= frames * full;
 	}
 	length = tp_opaque(packet, length);
 	class.size = size_class(length);
-	tp_histogram(sizes, length);
+	tp_histogram_sum(sizes, length);
 	tp_count_frames(classes, &class, 1, length);
 	return TP_PASS;
 }

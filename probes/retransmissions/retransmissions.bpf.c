@@ -39,7 +39,7 @@ struct segments {
 	__u64 needless_segments_total;		/* of the retransmitted ones: had been acknowledged */
 	__u64 out_of_order_segments_total;
 	__u64 gaps_total;			/* jumps over what was not seen yet */
-	__u64 probes_total;			/* keep-alives and probes of closed windows, which are no segments */
+	__u64 probes_total;			/* keep-alives and probes of closed windows, which do not count as segments */
 };
 
 struct trouble {
@@ -226,16 +226,22 @@ static __always_inline struct due fill(const struct tp_packet *packet, struct st
 }
 
 /*
- * Tells whether what fills a gap was sent before what came in front of it. The sender's clock tells; if it had not moved
- * on, what was sent again comes a round trip later, since the sender has to hear of the gap.
+ * Tells whether what fills a gap was sent before what came in front of it. The sender's clock tells. If it had not moved
+ * on, what was sent again comes a round trip later, since the sender has to hear of the gap. An acknowledgement may have
+ * waited while the round trip was measured, so half of it decides, and what was surely sent again is a measurement, too.
  */
-static __always_inline int is_overtaken(const struct stream *stream, const struct due *due, __u32 stamp, __u32 now)
+static __always_inline int is_overtaken(struct stream *stream, const struct due *due, __u32 stamp, __u32 now)
 {
-	__u32 limit = stream->round_trip ? stream->round_trip : REORDERING * 1000000U >> TICK;
+	__u32 late = now - due->time;
 
-	if (stamp && due->stamp && stamp != due->stamp)
-		return behind(stamp, due->stamp) < 0;
-	return now - due->time < limit;
+	if (stamp && due->stamp && stamp != due->stamp) {
+		if (behind(stamp, due->stamp) < 0)
+			return 1;
+		if (late && late < stream->round_trip)
+			stream->round_trip = late;
+		return 0;
+	}
+	return late < (stream->round_trip ? stream->round_trip / 2 : REORDERING * 1000000U >> TICK);
 }
 
 /* Entries are made only for flows that have something to show. */

@@ -27,7 +27,7 @@ struct segment {
 	tp_ip active;		/* the segment that the packet is on its way to */
 	tp_ip final;		/* the last segment of the path */
 	__u32 segments_left;	/* after the active one */
-	__u32 inside;		/* IP protocol behind the extension headers: 4, 41 and 143 are encapsulated packets */
+	__u32 inside TP_AS(protocol);	/* behind the extension headers; IPIP, IPV6 and ETHERNET are encapsulated packets */
 };
 
 struct counters {

@@ -4,7 +4,7 @@
  * connections, and the versions of TLS that clients offer.
  *
  *	PORT=n		only this TCP port; 0 for all ports (default 0)
- *	NAMES=n		names at most; those that nobody asked for the longest make room (default 1024)
+ *	NAMES=n		names at most; those that were not asked for the longest make room (default 1024)
  *	CONNECTIONS=n	connections whose packets are counted at most, a power of two (default 4096)
  */
 #define TP_LABELS 0
@@ -37,7 +37,7 @@
 enum hello {
 	NAMED,
 	NO_NAME,
-	SPLIT,		/* it goes on in another packet, and there is no name in this one */
+	SPLIT,		/* it goes on in another packet, and this one has no name */
 	MALFORMED,
 };
 

@@ -35,7 +35,7 @@ struct conversation {
 	tp_ip destination;
 	enum kind kind;
 	__u32 id;
-	__u32 protocol;
+	__u32 protocol TP_AS(protocol);
 };
 
 struct counters {
@@ -58,10 +58,8 @@ TP_PROBE(look_inside, packet)
 	struct conversation conversation = {};
 	struct tunnel_counters *counters;
 	struct tunnel tunnel = {};
-	__u32 length = tp_length(packet), frames = tp_segments(packet);
+	__u32 length = tp_length(packet), frames = tp_segments(packet), headers;
 
-	/* The inner headers of the frames that a packet stands for are not counted. */
-	TP_SEES(packets);
 	tp_parse(packet);
 	if (!tp_addresses(packet, &tunnel.source, &tunnel.destination))
 		return TP_PASS;
@@ -73,10 +71,12 @@ TP_PROBE(look_inside, packet)
 	if (!counters)
 		return TP_PASS;
 	if (!tp_addresses(packet, &conversation.source, &conversation.destination)) {
-		tp_add(&counters->not_ip_packets_total, 1);
+		tp_add(&counters->not_ip_packets_total, frames);
 		return TP_PASS;
 	}
-	tp_add(&counters->inner_bytes_total, packet->ip_length);
+	/* Each of the frames that a packet stands for has the headers inside, too. */
+	headers = packet->payload > packet->l3 ? packet->payload - packet->l3 : 0;
+	tp_add(&counters->inner_bytes_total, packet->ip_length + (frames - 1) * headers);
 	conversation.kind = tunnel.kind;
 	conversation.id = tunnel.id;
 	conversation.protocol = packet->protocol;

@@ -11,7 +11,7 @@ directory=$2
 tests=$3
 # A guest without output for this long hangs: a test prints its name when it begins and its result when it ends, and no
 # test takes longer than half a minute. The whole run has no limit, because its duration depends on the machine.
-silent_seconds=${TWINPROBE_SILENT_SECONDS:-300}
+silent_seconds=${TWINPROBE_SILENT_SECONDS:-600}
 
 initrd=$directory/initrd
 rm -rf "$initrd" "$initrd.cpio"
@@ -63,7 +63,8 @@ boot() {
             said=$says
             silent=0
         elif [ "$silent" -ge "$silent_seconds" ]; then
-            echo "$directory: ended, as it said nothing for $silent_seconds s" >&2
+            echo "$directory: ended, as it said nothing for $silent_seconds s; the last it said:" >&2
+            tail -n 5 "$directory/console" "$directory/result" >&2
             kill -KILL "$qemu"
             break
         fi

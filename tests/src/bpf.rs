@@ -1,5 +1,7 @@
 //! Compiler and loader of the fixture's own programs.
 
+pub mod variants;
+
 use std::{
     io::Write,
     process::{Command, Stdio},
@@ -11,8 +13,10 @@ use aya::{Ebpf, EbpfLoader};
 /// Compiles eBPF C with clang; `defines` are `NAME` or `NAME=VALUE`.
 pub fn compile(source: &str, defines: &[String]) -> Result<Vec<u8>> {
     let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers");
     let mut clang = Command::new("clang")
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-fno-addrsig", "-idirafter", &multiarch])
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-fno-addrsig"])
+        .args(["-I", headers, "-idirafter", &multiarch])
         .args(defines.iter().map(|define| format!("-D{define}")))
         .args(["-x", "c", "-c", "-", "-o", "-"])
         .stdin(Stdio::piped())

@@ -1,4 +1,5 @@
-//! A small blocking HTTP/1.1 client: one request per connection.
+//! A small blocking HTTP/1.1 client: one request per connection. Not `ureq`: tests speak over Unix sockets, send requests that are
+//! broken, and hang up in the middle of an answer.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -126,7 +127,7 @@ pub fn exchange<S: Read + Write>(
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     head.push_str("\r\n");
-    // A server may answer (413) and close before it has read everything: a failed write is no error if it has answered.
+    // A server may answer (413) and close before it has read everything: a failed write is not an error if it has answered.
     let written =
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
     match read_response(&mut BufReader::new(stream), method) {

@@ -42,6 +42,7 @@ pub mod traffic;
 pub mod unit;
 pub mod wait;
 pub mod windows;
+pub mod wire;
 
 pub use bystanders::{Bystanders, Stand};
 pub use copies::copy_directory;

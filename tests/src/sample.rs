@@ -76,6 +76,6 @@ pub fn total(document: &Value, direction: &str, metric: &str) -> u64 {
 fn sum(value: &Value) -> u64 {
     match value {
         Value::Array(values) => values.iter().map(sum).sum(),
-        value => value.as_u64().unwrap_or_else(|| panic!("{value} is no counter")),
+        value => value.as_u64().unwrap_or_else(|| panic!("{value} is not a counter")),
     }
 }

@@ -50,7 +50,7 @@ pub fn packets(document: &Value) -> u64 {
 /// Returns the values of a metric of [`config`].
 ///
 /// # Panics
-/// Panics if the metric is not in the document, or its values are no numbers.
+/// Panics if the metric is not in the document, or its values are not numbers.
 pub fn values(document: &Value, metric: &str) -> Vec<u64> {
     let entries = document["ingress"][metric]["entries"].as_array();
     let entries = entries.unwrap_or_else(|| panic!("no {metric} in {document}"));

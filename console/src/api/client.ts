@@ -14,7 +14,7 @@ export function keepToken(value: string | null) {
   else sessionStorage.setItem(TOKEN, value);
 }
 
-/** An answer that is no success: a problem document of the daemon, or what stands for one. */
+/** An answer that is not a success: a problem document of the daemon, or what stands for one. */
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -74,3 +74,6 @@ export async function ask<T>(path: string, options: Options = {}): Promise<T> {
 }
 
 export const probePath = (name: string) => `/v1/probes/${encodeURIComponent(name)}`;
+
+/** A path with the reason for a change, which the list of revisions shows. */
+export const withReason = (path: string, reason: string) => (reason.trim() ? `${path}?message=${encodeURIComponent(reason.trim())}` : path);

@@ -23,6 +23,7 @@ export interface DirectionConfig {
   mode?: string;
   verdict?: string;
   source?: string;
+  files?: Record<string, string>;
   object?: string;
   metrics?: MetricConfig[];
   [more: string]: unknown;
@@ -72,6 +73,7 @@ export interface LiveCost {
   direction: Direction;
   hook: string;
   ns_per_packet: number;
+  by: "samples" | "trial";
   dispatcher_ns_per_packet: number;
   packets: number;
   measured: string;
@@ -116,7 +118,7 @@ export interface Probe {
   created: string;
   pushed_by?: string;
   interfaces: Attachment[];
-  programs: Partial<Record<Direction, { entry: string; twins: boolean }>>;
+  programs: Partial<Record<Direction, { entry: string; twins: boolean; left_out?: string[] }>>;
   shared_maps?: { map: string; type: string; twins: boolean }[];
   events?: { direction: Direction; metric: string; delivered: number; lost: number | null; missed: number; clients: number }[];
   cost?: Cost;
@@ -125,10 +127,26 @@ export interface Probe {
   config: Config;
 }
 
+/** A change of a probe. */
+export interface HistoryEntry {
+  time: string;
+  probe: string;
+  change: "created" | "replaced" | "removed" | "expired";
+  revision: number;
+  who?: string;
+  /** The other end of the connection, or the file. */
+  from?: { address?: string; pid?: number | null; file?: string };
+  message?: string;
+  cost_before?: Cost;
+  cost_after?: Cost;
+}
+
 export interface Revision {
   revision: number;
   created: string;
   pushed_by?: string;
+  /** Why it was deployed. */
+  message?: string;
   current: boolean;
   config: Config;
 }
@@ -173,9 +191,10 @@ export interface WindowHead {
 export interface Document {
   probe: string;
   node?: string;
+  instance?: string;
   interfaces: string[];
   window?: WindowHead;
-  replayed?: Record<string, number>;
+  replayed?: Record<string, number | Record<string, number>>;
   ingress: Record<string, Metric>;
   egress: Record<string, Metric>;
 }

@@ -1,4 +1,4 @@
-// The difference of two configurations: of each source, and of everything else.
+// The difference of two configurations: of each source and its files, and of everything else.
 import { structuredPatch } from "diff";
 import type { Config } from "../api/types.ts";
 import { DIRECTIONS } from "../api/types.ts";
@@ -17,7 +17,10 @@ export interface Difference {
 
 function withoutSources(config: Config): Config {
   const copy = structuredClone(config);
-  for (const direction of DIRECTIONS) delete copy[direction]?.source;
+  for (const direction of DIRECTIONS) {
+    delete copy[direction]?.source;
+    delete copy[direction]?.files;
+  }
   return copy;
 }
 
@@ -40,6 +43,8 @@ export function differences(before: Config, after: Config): Difference[] {
   const parts: [string, string, string][] = [["configuration", json(before), json(after)]];
   for (const direction of DIRECTIONS) {
     parts.push([`${direction} source`, before[direction]?.source ?? "", after[direction]?.source ?? ""]);
+    const [old, now] = [before[direction]?.files ?? {}, after[direction]?.files ?? {}];
+    for (const name of Object.keys({ ...old, ...now })) parts.push([`${direction} ${name}`, old[name] ?? "", now[name] ?? ""]);
   }
   return parts.filter(([, a, b]) => a !== b).map(([title, a, b]) => ({ title, hunks: linesOf(a, b) }));
 }

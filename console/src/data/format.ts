@@ -22,6 +22,8 @@ function scaled(value: number, step: number, units: string[], gap: string): stri
 }
 
 export const count = (value: number) => scaled(value, 1000, SI, "\u202f");
+/** What lines carry is counted in bits, by thousands. */
+export const bits = (value: number) => scaled(value, 1000, ["bit", "kbit", "Mbit", "Gbit", "Tbit", "Pbit", "Ebit"], "\u202f");
 export const bytes = (value: number) => scaled(value, 1024, IEC, "\u202f");
 
 export function duration(ns: number): string {
@@ -96,3 +98,8 @@ export function text(value: Value): string {
 }
 
 export const plural = (number: number, word: string) => `${exact(number)} ${word}${number === 1 ? "" : "s"}`;
+
+export const ordinal = (number: number) => {
+  const ending = number % 100 > 10 && number % 100 < 14 ? "th" : (["th", "st", "nd", "rd"][number % 10] ?? "th");
+  return `${exact(number)}${ending}`;
+};

@@ -43,6 +43,28 @@ export function difference(now: Map<number, number>, before: Map<number, number>
   return new Map([...now].map(([slot, value]) => [slot, Math.max(0, value - (before.get(slot) ?? 0))]));
 }
 
+/** The shares whose values are shown. */
+export const PERCENTILES = [["p50", 0.5], ["p95", 0.95], ["p99", 0.99]] as const;
+
+/**
+ * The value below which this share of all values lies: within its slot, values are taken to spread evenly, as Prometheus
+ * does. `null` if nothing was counted.
+ */
+export function percentile(slots: Map<number, number>, share: number, scale: Scale): number | null {
+  const order = [...slots].filter(([, value]) => value > 0).sort(([a], [b]) => a - b);
+  const total = order.reduce((sum, [, value]) => sum + value, 0);
+  let left = total * share;
+  for (const [slot, value] of order) {
+    if (left <= value) {
+      if (scale === "linear") return slot;
+      const from = startOf(slot, scale);
+      return from + (endOf(slot, scale) - from) * (left / value);
+    }
+    left -= value;
+  }
+  return null;
+}
+
 /** The range of slots that hold something in any of the windows; `null` if none does. */
 export function rangeOf(windows: Map<number, number>[]): { first: number; last: number } | null {
   let [first, last] = [Infinity, -Infinity];
@@ -57,6 +79,9 @@ export function rangeOf(windows: Map<number, number>[]): { first: number; last: 
 /** The end of a slot, which belongs to the next one. */
 const endOf = (slot: number, scale: Scale) => 2 ** (scale === "log2" ? slot + 1 : slot);
 
+/** The least value of a slot: that of the first one is 0. */
+const startOf = (slot: number, scale: Scale) => (slot === 0 ? 0 : endOf(slot - 1, scale));
+
 /** The lower end of a slot in words. */
 export function slotLabel(slot: number, scale: Scale, name: string): string {
   if (scale === "linear") return String(slot);
@@ -69,7 +94,7 @@ export function slotRange(slot: number, scale: Scale, name: string): string {
   return `${slotLabel(slot, scale, name)} to ${inUnit(endOf(slot, scale), name)}`;
 }
 
-/** What the slots of a metric stand for; `null` if its entries are no slots of a histogram. BCC's have no tag that a document shows. */
+/** What the slots of a metric stand for; `null` if its entries are not slots of a histogram. BCC's have no tag that a document shows. */
 export function histogramOf(probe: Probe | undefined, place: Place, metric: Metric | undefined): Scale | null {
   if (!metric) return null;
   if (metric.histogram) return "log2";

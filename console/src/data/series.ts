@@ -1,6 +1,8 @@
 // Windows as lines of a chart: one point for each window, one line for each of the largest keys.
 import { address } from "./format.ts";
 import type { Document } from "../api/types.ts";
+import { isPort, portText } from "./names.ts";
+import type { Range } from "./range.ts";
 import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
 
 export interface Choice {
@@ -13,6 +15,10 @@ export interface Choice {
   /** Whether numbers count from the beginning of the probe, so that windows are differences. */
   cumulative: boolean;
   perSecond: boolean;
+  /** That each so manieth window is here: 1 if all are. */
+  stride?: number;
+  /** Whether ports have the names of services. */
+  names?: boolean;
 }
 
 export interface Point {
@@ -30,14 +36,14 @@ export interface Line {
 }
 
 /** The sums of a field by group, in one window. */
-export function groupsOf(document: Document, choice: Pick<Choice, "place" | "field" | "by">): Map<string, number> {
+export function groupsOf(document: Document, choice: Pick<Choice, "place" | "field" | "by" | "names">): Map<string, number> {
   const groups = new Map<string, number>();
   const metric = metricAt(document, choice.place);
   if (!metric) return groups;
   for (const row of rowsOf(metric)) {
     const value = row[choice.field];
     if (!isNumber(value)) continue;
-    const label = choice.by.map((id) => address(String(row[id] ?? ""))).join(" ");
+    const label = choice.by.map((id) => (choice.names && isPort(id) ? portText(row[id]) : address(String(row[id] ?? "")))).join(" ");
     groups.set(label, (groups.get(label) ?? 0) + Number(value));
   }
   return groups;
@@ -46,17 +52,19 @@ export function groupsOf(document: Document, choice: Pick<Choice, "place" | "fie
 /** The points of documents, oldest first. Of what is cumulative, the first document only begins the first window. */
 export function pointsOf(documents: Document[], choice: Choice): Point[] {
   const points: Point[] = [];
-  let before: { seq: number; groups: Map<string, number> } | null = null;
+  let before: { seq: number; end: number; groups: Map<string, number> } | null = null;
+  const stride = choice.stride ?? 1;
   for (const document of documents) {
     const { window } = document;
     if (!window) continue;
     const all = groupsOf(document, choice);
     const end = Date.parse(window.end) / 1000;
-    const seconds = (window.duration_ns ?? Math.max(0, Date.parse(window.end) - Date.parse(window.start)) * 1e6) / 1e9;
+    let seconds = (window.duration_ns ?? Math.max(0, Date.parse(window.end) - Date.parse(window.start)) * 1e6) / 1e9;
     let groups = all;
     if (choice.cumulative) {
-      const begins: Map<string, number> | undefined = before?.seq === window.seq - 1 ? before.groups : undefined;
-      before = { seq: window.seq, groups: all };
+      const begins: Map<string, number> | undefined = before && before.seq >= window.seq - stride ? before.groups : undefined;
+      if (before && begins && before.seq !== window.seq - 1) seconds = end - before.end;
+      before = { seq: window.seq, end, groups: all };
       // The first window of a probe begins with nothing.
       if (!begins && window.seq !== 1) continue;
       groups = new Map([...all].map(([label, value]) => [label, Math.max(0, value - (begins?.get(label) ?? 0))]));
@@ -64,6 +72,13 @@ export function pointsOf(documents: Document[], choice: Choice): Point[] {
     points.push({ seq: window.seq, time: end, seconds, groups });
   }
   return points;
+}
+
+/** The points of documents that belong to a range of time. */
+export function seriesOf(documents: Document[], choice: Choice, range: Range | null): Point[] {
+  const points = pointsOf(documents, choice);
+  if (!range) return points;
+  return points.filter((point) => point.time * 1000 > range.from && (point.time - point.seconds) * 1000 < range.to);
 }
 
 const scaled = (value: number, point: Point, choice: Choice) =>
@@ -99,12 +114,12 @@ export function linesOf(points: Point[], choice: Choice): Line[] {
 }
 
 /** Times and lines with a gap wherever windows are missing. */
-export function withGaps(points: Point[], lines: Line[]): { times: number[]; lines: Line[] } {
+export function withGaps(points: Point[], lines: Line[], stride = 1): { times: number[]; lines: Line[] } {
   const times: number[] = [];
   const values: (number | null)[][] = lines.map(() => []);
   points.forEach((point, index) => {
     const last = points[index - 1];
-    if (last && point.seq !== last.seq + 1) {
+    if (last && point.seq > last.seq + stride) {
       times.push((last.time + point.time) / 2);
       values.forEach((line) => line.push(null));
     }

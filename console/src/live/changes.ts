@@ -1,28 +1,15 @@
-// What the daemon tells by `GET /v1/changes`: the state of all probes, each closed window, the rates of interfaces.
-import { batch, computed, effect, signal } from "@preact/signals";
+// What the daemon tells by `GET /v1/changes`: the state of all probes, and each closed window.
+import { batch, computed, signal } from "@preact/signals";
 import { asProblem, keepToken, type Problem, token } from "../api/client.ts";
 import { messages } from "../api/stream.ts";
-import type { Direction, Probe, Role, WindowEntry, WindowsStatus } from "../api/types.ts";
+import type { Probe, Role, WindowEntry, WindowsStatus } from "../api/types.ts";
+import { beginTraffic, takeTraffic } from "./traffic.ts";
 
 export interface Hello {
   node: string;
   version: string;
   who: string;
   role: Role;
-}
-
-/** What an interface has received and sent, since it is there, at one moment. */
-interface Counted {
-  netns?: string;
-  interface: string;
-  ifindex: number;
-  received: { packets: number; bytes: number };
-  sent: { packets: number; bytes: number };
-}
-
-export interface Rate {
-  packets: number;
-  bytes: number;
 }
 
 export type Connection = "connecting" | "live" | "lost" | "signed-out";
@@ -34,8 +21,6 @@ export const hello = signal<Hello | null>(null);
 export const probes = signal<ReadonlyMap<string, Probe>>(new Map());
 /** False until the daemon has told of all probes. */
 export const listed = signal(false);
-
-const rates = signal<ReadonlyMap<string, { ingress: Rate; egress: Rate }>>(new Map());
 
 export type OnWindow = (probe: string, window: WindowEntry) => void;
 const listeners = new Set<OnWindow>();
@@ -53,70 +38,6 @@ export function may(role: Role): boolean {
   return hello.value !== null && RANKS.indexOf(hello.value.role) >= RANKS.indexOf(role);
 }
 
-/** The interfaces of the daemon's own namespace that it tells this credential of, with what goes through them. */
-export const interfaces = signal<{ name: string; packets: number | null }[]>([]);
-
-/** Waits until the daemon has told of interfaces, as it does shortly after it has told of the probes. */
-export function interfacesTold(): Promise<void> {
-  return new Promise((resolve) => {
-    const longest = setTimeout(resolve, 3000);
-    const stop = effect(() => {
-      if (interfaces.value.length === 0) return;
-      clearTimeout(longest);
-      resolve();
-    });
-    setTimeout(stop, 3000);
-  });
-}
-
-const place = (netns: unknown, ifindex: number) => `${netns ?? ""} ${ifindex}`;
-
-/** The packets per second that meet a probe; `null` while that is not known. */
-export function rateOf(probe: Probe, direction?: Direction): Rate | null {
-  const sum = { packets: 0, bytes: 0 };
-  let known = false;
-  for (const at of probe.interfaces) {
-    if (at.state !== "attached" || (direction && at.direction !== direction)) continue;
-    const rate = rates.value.get(place(probe.config.netns, at.ifindex!))?.[at.direction!];
-    if (!rate) continue;
-    known = true;
-    sum.packets += rate.packets;
-    sum.bytes += rate.bytes;
-  }
-  return known ? sum : null;
-}
-
-/** The packets per second of an interface, in both directions. */
-export function ratesOf(netns: unknown, ifindex: number) {
-  return rates.value.get(place(netns, ifindex)) ?? null;
-}
-
-let before: { time: number; counted: Map<string, Counted> } | null = null;
-
-function traffic(time: number, all: Counted[]) {
-  const counted = new Map(all.map((one) => [place(one.netns, one.ifindex), one]));
-  if (before && time > before.time) {
-    const seconds = (time - before.time) / 1000;
-    const rate = (now: Rate, then: Rate) => ({
-      packets: Math.max(0, now.packets - then.packets) / seconds,
-      bytes: Math.max(0, now.bytes - then.bytes) / seconds,
-    });
-    const found = new Map<string, { ingress: Rate; egress: Rate }>();
-    for (const [key, now] of counted) {
-      const then = before.counted.get(key);
-      if (then) found.set(key, { ingress: rate(now.received, then.received), egress: rate(now.sent, then.sent) });
-    }
-    rates.value = found;
-  }
-  before = { time, counted };
-  interfaces.value = all
-    .filter((one) => !one.netns)
-    .map((one) => {
-      const rate = rates.value.get(place(one.netns, one.ifindex));
-      return { name: one.interface, packets: rate ? rate.ingress.packets + rate.egress.packets : null };
-    });
-}
-
 /** The probes that the daemon has told of since the connection began. */
 let fresh: Map<string, Probe> | null = null;
 
@@ -132,7 +53,7 @@ function take(event: string, data: any) {
   switch (event) {
     case "hello":
       fresh = new Map();
-      before = null;
+      beginTraffic();
       hello.value = data;
       break;
     case "probe":
@@ -163,7 +84,7 @@ function take(event: string, data: any) {
       break;
     }
     case "traffic":
-      traffic(Date.parse(data.time), data.interfaces);
+      takeTraffic(Date.parse(data.time), data.interfaces);
       break;
     // Changes that this client was too slow for are missing: begin anew.
     case "missed":

@@ -1,7 +1,8 @@
-// The windows of one probe: those that are retained when a view is opened, and each one that is closed while it is open.
+// The windows of one probe: those of a range of time, or the newest ones and each one that is closed while the view is open.
 import { signal } from "@preact/signals";
 import { ask, asProblem, type Problem, probePath } from "../api/client.ts";
 import type { Document, WindowEntry } from "../api/types.ts";
+import { pick, type Range } from "../data/range.ts";
 import { onWindow, probes } from "./changes.ts";
 
 /** At most so many windows are kept. */
@@ -23,6 +24,18 @@ export function hasWindows(config: { ingress?: any; egress?: any }): boolean {
   );
 }
 
+/** The newest windows of a list, oldest first, that together are not too large. */
+function newestOf(windows: WindowEntry[]): WindowEntry[] {
+  let room = FETCH_BYTES;
+  const newest = [...windows].reverse().filter((window, index) => {
+    room -= window.bytes;
+    return index === 0 || (index < WINDOWS && room >= 0);
+  });
+  // The oldest goes when the next window is closed, which may be before it is asked for.
+  if (newest.length > 2 && newest.length === windows.length) newest.splice(-2);
+  return newest.reverse();
+}
+
 class Loader {
   /** Oldest first. */
   windows = signal<Document[]>([]);
@@ -30,15 +43,28 @@ class Loader {
   live = signal<{ document: Document; time: Date } | null>(null);
   problem = signal<Problem | null>(null);
   loading = signal(true);
+  /** The moments of the oldest and the newest window that is retained, in milliseconds. */
+  span = signal<{ first: number; last: number } | null>(null);
+  /** How many windows the range has, and that each so manieth one of them is fetched. */
+  drawn = signal<{ inside: number; stride: number }>({ inside: 0, stride: 1 });
   private control = new AbortController();
+  private begun = false;
   private known = new Set<number>();
+  private had: Map<number, Document>;
   private waiting: number[] = [];
   private busy = 0;
   private stop: () => void;
 
-  constructor(private name: string) {
+  /** `had` are windows that were fetched before, for another range. */
+  constructor(private name: string, private range: Range | null, had: Document[]) {
+    const fits = (document: Document) => !range || (Date.parse(document.window!.end) > range.from && Date.parse(document.window!.start) < range.to);
+    this.had = new Map(had.map((document) => [document.window!.seq, document]));
+    this.windows.value = range ? had.filter(fits) : [];
     this.stop = onWindow((probe, window) => {
-      if (probe === name) this.want([window.seq]);
+      if (probe !== name) return;
+      const span = this.span.peek();
+      if (span) this.span.value = { ...span, last: Date.parse(window.end) };
+      if (!range || Date.parse(window.start) < range.to) this.want([window.seq]);
     });
   }
 
@@ -46,14 +72,15 @@ class Loader {
   async begin() {
     try {
       const list = await ask<{ windows: WindowEntry[] }>(`${probePath(this.name)}/windows`, { signal: this.control.signal });
-      let room = FETCH_BYTES;
-      const newest = list.windows.reverse().filter((window, index) => {
-        room -= window.bytes;
-        return index === 0 || (index < WINDOWS && room >= 0);
-      });
-      // The oldest goes when the next window is closed, which may be before it is asked for.
-      if (newest.length > 2 && newest.length === list.windows.length) newest.splice(-2);
-      this.want(newest.map((window) => window.seq));
+      const all = list.windows;
+      if (all.length > 0) this.span.value = { first: Date.parse(all[0]!.start), last: Date.parse(all[all.length - 1]!.end) };
+      const { windows, ...drawn } = this.range ? pick(all, this.range, WINDOWS, FETCH_BYTES) : { windows: newestOf(all), inside: all.length, stride: 1 };
+      this.drawn.value = drawn;
+      const wanted = new Set(windows.map((window) => window.seq));
+      // What was fetched before may be closer together than what is drawn of this range.
+      if (this.range && !this.begun) this.windows.value = this.windows.peek().filter((document) => wanted.has(document.window!.seq));
+      this.begun = true;
+      this.want([...wanted].reverse());
     } catch (error) {
       this.failed(error);
     }
@@ -67,11 +94,15 @@ class Loader {
   }
 
   private want(seqs: number[]) {
+    const there: Document[] = [];
     for (const seq of seqs) {
       if (this.known.has(seq)) continue;
       this.known.add(seq);
-      this.waiting.push(seq);
+      const had = this.had.get(seq);
+      if (had) there.push(had);
+      else this.waiting.push(seq);
     }
+    if (there.length > 0) this.keep(there);
     while (this.busy < LANES && this.waiting.length > 0) void this.fetch();
   }
 
@@ -100,7 +131,8 @@ class Loader {
 
   private keep(more: Document[]) {
     const bySeq = new Map([...this.windows.value, ...more].map((document) => [document.window!.seq, document]));
-    const all = [...bySeq.values()].sort((a, b) => a.window!.seq - b.window!.seq);
+    const oldest = this.range?.length ? Date.now() - this.range.length : 0;
+    const all = [...bySeq.values()].filter((document) => Date.parse(document.window!.end) > oldest).sort((a, b) => a.window!.seq - b.window!.seq);
     let entries = 0;
     let first = all.length - 1;
     for (let index = all.length - 1; index >= 0 && all.length - index <= WINDOWS; index -= 1) {
@@ -108,7 +140,7 @@ class Loader {
       if (entries > ENTRIES && index < all.length - 2) break;
       first = index;
     }
-    this.windows.value = all.slice(first);
+    this.windows.value = all.slice(Math.max(0, first));
   }
 
   async read() {
@@ -143,4 +175,4 @@ class Loader {
 }
 
 export type { Loader };
-export const loadDocuments = (name: string) => new Loader(name);
+export const loadDocuments = (name: string, range: Range | null, had: Document[]) => new Loader(name, range, had);

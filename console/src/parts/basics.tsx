@@ -115,6 +115,16 @@ export function Select<T extends string>({ label, value, options, onChange }: {
   );
 }
 
+/** Asks why something is changed. The daemon keeps it with the revision. */
+export function Reason({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+  return (
+    <label class="field grow reason-field">
+      <span>Reason for the change</span>
+      <input value={value} maxLength={1000} placeholder="the list of revisions shows it" onInput={(event) => onChange(event.currentTarget.value)} />
+    </label>
+  );
+}
+
 export function Check({ label, value, onChange, disabled }: { label: string; value: boolean; onChange: (value: boolean) => void; disabled?: boolean }) {
   return (
     <label class="check">

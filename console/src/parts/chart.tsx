@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Line } from "../data/series.ts";
-import { clock } from "../data/format.ts";
+import { clock, moment } from "../data/format.ts";
 import { colour, lineColour, shown } from "./theme.ts";
 
 const HEIGHT = 260;
@@ -16,13 +16,31 @@ export interface ChartProps {
   format: (value: number) => string;
   /** Whether the last line is what is left over. */
   hasOthers: boolean;
+  /** Whether ticks stand at powers of two, as those of bytes do. */
+  binary?: boolean;
+  /** The range of time that is drawn, in seconds; without one, that of the points. */
+  range?: { from: number; to: number } | null;
+  /** Called with the range that was drawn with the pointer, in seconds; with `null` to show all again. */
+  onZoom?: (range: { from: number; to: number } | null) => void;
 }
 
-export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
+/** A narrower one was not meant, in pixels. */
+const NARROWEST = 6;
+
+const DAY = 86_400;
+const POWERS = Array.from({ length: 60 }, (_, exponent) => 2 ** exponent);
+
+/** The labels of times: with the day where they go beyond one. */
+const timeLabel = (splits: number[]) => {
+  const isLong = splits.length > 1 && splits[splits.length - 1]! - splits[0]! > DAY;
+  return (time: number) => (isLong ? moment(time * 1000).slice(5, 16) : clock(time * 1000));
+};
+
+export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, onZoom }: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const newest = useRef({ format, hasOthers });
-  newest.current = { format, hasOthers };
+  const newest = useRef({ format, hasOthers, range, onZoom });
+  newest.current = { format, hasOthers, range, onZoom };
   const data = [times, ...lines.map((line) => line.values)] as uPlot.AlignedData;
   const latest = useRef(data);
   latest.current = data;
@@ -39,14 +57,19 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
         height: HEIGHT,
         padding: [8, 12, 0, 0],
         legend: { show: false },
-        cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false } },
+        // A zoom is a range of time in the address: what comes in meanwhile does not end it.
+        cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
         axes: [
-          { ...axis, values: (_, splits) => splits.map((time) => clock(time * 1000)), space: 90 },
-          { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72 },
+          { ...axis, values: (_, splits) => splits.map(timeLabel(splits)), space: 90 },
+          { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72, ...(binary && { incrs: POWERS }) },
         ],
         scales: {
           // The scale of one window alone would end far in the future.
-          x: { range: (plot, from, to) => (plot.data[0].length === 1 ? [from - ALONE, from + ALONE] : [from, to]) },
+          x: { range: (plot, from, to) => {
+            const { range } = newest.current;
+            if (range) return [range.from, range.to];
+            return plot.data[0].length === 1 ? [from - ALONE, from + ALONE] : [from, to];
+          } },
           y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
         },
         series: [
@@ -58,7 +81,15 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
             points: { show: times.length < 40, size: 4 },
           })),
         ],
-        hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },
+        hooks: {
+          setCursor: [(plot) => setAt(plot.cursor.idx ?? null)],
+          setSelect: [(plot) => {
+            const { left, width } = plot.select;
+            if (width < NARROWEST) return;
+            plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            newest.current.onZoom?.({ from: plot.posToVal(left, "x"), to: plot.posToVal(left + width, "x") });
+          }],
+        },
       },
       latest.current,
       element,
@@ -66,13 +97,14 @@ export function Chart({ label, times, lines, format, hasOthers }: ChartProps) {
     plot.current = made;
     const resize = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
     resize.observe(element);
+    made.over.addEventListener("dblclick", () => newest.current.onZoom?.(null));
     return () => {
       resize.disconnect();
       made.destroy();
     };
-  }, [names, mode, times.length < 40]);
+  }, [names, mode, binary, times.length < 40]);
 
-  useEffect(() => plot.current?.setData(data), [times, lines]);
+  useEffect(() => plot.current?.setData(data), [times, lines, range?.from, range?.to]);
 
   // The legend has the values under the pointer, else the newest.
   const value = (line: Line) => line.values[at ?? line.values.length - 1];

@@ -2,23 +2,25 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Metric } from "../api/types.ts";
 import { exact, inUnit, plural, text } from "../data/format.ts";
+import { isPort, portText } from "../data/names.ts";
 import { compare, filterOf } from "../data/filter.ts";
 import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
 import { type Scale, slotRange } from "../data/histogram.ts";
-import { Empty, Select } from "./basics.tsx";
+import { Check, Empty, Select } from "./basics.tsx";
+import { parameter, toggle } from "./route.ts";
 
 const PAGE = 100;
 
 export type Rendering = "units" | "exact" | "hex" | "rate";
 
-function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number, scale: Scale | null): string {
+function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number, scale: Scale | null, names: boolean): string {
   const value = row[column.id];
   if (value === undefined) return "";
   // The name of a histogram says the unit of what is counted, not that of the counts.
   if (scale && column.isKey && typeof value === "number" && rendering !== "exact" && rendering !== "hex") return slotRange(value, scale, metric);
   if (scale && !column.isKey) metric = "";
   if (!isNumber(value)) return rendering === "exact" && typeof value === "string" ? value : text(value);
-  if (column.isKey && rendering !== "hex") return String(value);
+  if (column.isKey && rendering !== "hex") return names && isPort(column.id) ? portText(value) : String(value);
   switch (rendering) {
     case "exact": return exact(value);
     case "hex": return Number.isInteger(Number(value)) ? `0x${BigInt(value).toString(16)}` : String(value);
@@ -38,13 +40,16 @@ interface TableProps {
 export function MetricTable({ name, metric, seconds, scale = metric.histogram ? "log2" : null }: TableProps) {
   const rows = useMemo(() => rowsOf(metric), [metric]);
   const columns = useMemo(() => columnsOf(rows, metric.agg), [rows]);
-  const [filter, setFilter] = useState("");
-  const [sort, setSort] = useState<{ id: string; down: boolean } | null>(null);
-  const [rendering, setRendering] = useState<Rendering>("units");
+  const [filter, setFilter] = parameter("filter");
+  const [sort, setSort] = parameter("sort");
+  const [rendering, setRendering] = parameter("numbers", "units") as [Rendering, (value: Rendering) => void];
+  const [names, setNames] = toggle("names", false);
   const [limit, setLimit] = useState(PAGE);
   const first = useMemo(() => mainColumn(columns, rows), [columns]);
   const slots = /array$/.test(metric.type);
-  const order = sort ?? (first && !slots ? { id: first.id, down: true } : null);
+  // The order stands in the address as the column, with a minus before it where the largest comes first.
+  const chosen = sort && columns.find((column) => column.id === sort.replace(/^-/, "")) ? { id: sort.replace(/^-/, ""), down: sort.startsWith("-") } : null;
+  const order = chosen ?? (first && !slots ? { id: first.id, down: true } : null);
   const found = useMemo(() => rows.filter(filterOf(filter, columns)), [rows, filter]);
   const sorted = useMemo(() => {
     if (!order) return found;
@@ -53,7 +58,7 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
   }, [found, order?.id, order?.down]);
   const renderings: [Rendering, string][] = [["units", "units"], ["exact", "exact"], ["hex", "hex"]];
   if (seconds) renderings.push(["rate", "per second"]);
-  const click = (column: Column) => setSort(order?.id === column.id ? { id: column.id, down: !order.down } : { id: column.id, down: column.isNumber });
+  const click = (column: Column) => setSort(`${(order?.id === column.id ? !order.down : column.isNumber) ? "-" : ""}${column.id}`);
   // A sum has entries of earlier windows as well, which the map does not hold any more.
   const fill = metric.max_entries && rows.length <= (metric.entries_used ?? 0)
     ? `${plural(metric.entries_used ?? 0, "entry").replace("entrys", "entries")} of ${exact(metric.max_entries)}`
@@ -64,9 +69,10 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
       <div class="controls">
         <label class="field grow">
           <span>Filter</span>
-          <input type="search" value={filter} placeholder="10.0.0. or packets>100" onInput={(event) => setFilter(event.currentTarget.value)} />
+          <input type="search" value={filter} placeholder="10.0.0. or packets>100" onInput={(event) => setFilter(event.currentTarget.value, true)} />
         </label>
         <Select label="Numbers" value={rendering} options={renderings} onChange={setRendering} />
+        {columns.some((column) => column.isKey && isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
         <p class="muted summary" role="status">
           {filter ? `${exact(found.length)} of ${plural(rows.length, "row")}` : fill}
           {metric.full && <strong class="warn-text"> full: what found no room is missing</strong>}
@@ -93,7 +99,7 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
               {sorted.slice(0, limit).map((row) => (
                 <tr>
                   {columns.map((column) => (
-                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1, scale)}</td>
+                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1, scale, names)}</td>
                   ))}
                 </tr>
               ))}

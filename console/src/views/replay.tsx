@@ -22,9 +22,9 @@ function Drop({ label, file, onFile }: { label: string; file: File | null; onFil
     <div class={`drop ${over ? "over" : ""}`} onDragOver={(event) => { event.preventDefault(); setOver(true); }} onDragLeave={() => setOver(false)} onDrop={drop}>
       <label>
         <span>{label}</span>
-        <input ref={input} type="file" accept=".pcap,.pcapng,.cap" onChange={(event) => onFile(event.currentTarget.files?.[0] ?? null)} />
+        <input ref={input} type="file" accept=".pcap,.pcapng,.cap,.snoop,.gz,.zst" onChange={(event) => onFile(event.currentTarget.files?.[0] ?? null)} />
       </label>
-      <p class="muted">{file ? `${file.name}, ${bytes(file.size)}` : "Drop a pcap or pcapng file here, or choose one."}</p>
+      <p class="muted">{file ? `${file.name}, ${bytes(file.size)}` : "Drop a pcap, pcapng or snoop file here, or choose one; it may be compressed."}</p>
       {file && <button type="button" class="link" onClick={() => { onFile(null); if (input.current) input.current.value = ""; }}>Remove</button>}
     </div>
   );
@@ -33,8 +33,17 @@ function Drop({ label, file, onFile }: { label: string; file: File | null; onFil
 const WORDS: Record<string, string> = {
   packets: "seen by a program", too_short: "shorter than an Ethernet header", too_long: "too long for a replay", no_interface: "too long without an interface, which the daemon can't make", wrong_length: "longer in the file than they are",
   other_direction: "of a direction without a program", not_sampled: "left out by the sample", cut_off: "captures end within a packet",
+  framed: "got an Ethernet header", skipped: "skipped",
   truncated: "captured only at their beginning", out_of_order: "earlier than a packet before", events: "events written",
 };
+
+/** The counts with their labels; those of a list have the name of what they count, too. */
+const figuresOf = (replayed: NonNullable<Document["replayed"]>): [string, number][] =>
+  Object.entries(replayed).flatMap(([name, value]) => {
+    const label = WORDS[name] ?? name;
+    if (typeof value !== "object") return [[label, value] as [string, number]];
+    return Object.entries(value).map(([of, count]): [string, number] => [`${label}: ${of}`, count]);
+  });
 
 function Result({ document, took }: { document: Document; took: number }) {
   const places = placesOf(document);
@@ -50,7 +59,7 @@ function Result({ document, took }: { document: Document; took: number }) {
   return (
     <Section title="What it would have measured" actions={<button type="button" onClick={save}>Save as JSON</button>}>
       <dl class="figures">
-        {Object.entries(replayed ?? {}).map(([name, value]) => <div class="figure"><dt>{WORDS[name] ?? name}</dt><dd>{exact(value)}</dd></div>)}
+        {figuresOf(replayed ?? {}).map(([label, value]) => <div class="figure"><dt>{label}</dt><dd>{exact(value)}</dd></div>)}
         {window && <div class="figure"><dt>time of the capture</dt><dd>{duration(window.duration_ns ?? 0)} <span class="muted">from {clock(window.start)}</span></dd></div>}
         <div class="figure"><dt>time of the replay</dt><dd>{duration(took * 1e6)}</dd></div>
       </dl>
@@ -74,6 +83,7 @@ export function Replay() {
   const [chosen, setChosen] = useState("");
   const [capture, setCapture] = useState<File | null>(null);
   const [egress, setEgress] = useState<File | null>(null);
+  const [local, setLocal] = useState("");
   const [state, setState] = useState<{ busy?: boolean; problem?: Problem; document?: Document; took?: number }>({});
   if (!may("operator")) return <><h1>Replay</h1><p class="note">A replay compiles and loads a probe, as a push does: it needs the role operator.</p></>;
   const names = [...probes.value.keys()];
@@ -96,6 +106,7 @@ export function Replay() {
       form.append("config", new Blob([writeJson(await configFor())], { type: "application/json" }));
       if (capture) form.append("capture", capture);
       if (egress) form.append("egress-capture", egress);
+      for (const address of local.split(/[\s,]+/).filter(Boolean)) form.append("local", address);
       const document = await ask<Document>("/v1/replay", { method: "POST", form });
       setState({ document, took: performance.now() - begun });
     } catch (error) {
@@ -107,9 +118,11 @@ export function Replay() {
       <div class="view-head"><h1>Replay</h1><p class="muted">The packets of a capture go through a probe that is attached to nothing.</p></div>
       <div class="controls"><Select label="Probe" value={id} options={options} onChange={setChosen} /></div>
       <div class="columns drops">
-        <Drop label="Capture of what comes in" file={capture} onFile={setCapture} />
-        <Drop label="Capture of what goes out (optional)" file={egress} onFile={setEgress} />
+        <Drop label="Capture of both directions, or of what comes in" file={capture} onFile={setCapture} />
+        <Drop label="Capture of what goes out only (optional)" file={egress} onFile={setEgress} />
       </div>
+      <label class="field"><span>Addresses of the captured host (optional): what they send goes out</span>
+        <input type="text" value={local} placeholder="192.0.2.1, 2001:db8::1" onInput={(event) => setLocal(event.currentTarget.value)} /></label>
       <div class="actions"><button type="button" class="primary" disabled={state.busy || !(capture || egress) || !id} onClick={run}>{state.busy ? "Replaying…" : "Replay"}</button></div>
       <div aria-live="polite">
         {state.problem && <ProblemBox problem={state.problem} />}

@@ -5,7 +5,7 @@ import { answerOffer, connection, hasToken, hello, listed, offered, signOut, tro
 import { route } from "../parts/route.ts";
 import { setTheme, theme, type Theme } from "../parts/theme.ts";
 import { Capabilities } from "./capabilities.tsx";
-import { Overview } from "./overview.tsx";
+import { Overview } from "./overview/overview.tsx";
 import { ProbeView } from "./probe/probe.tsx";
 import { SignIn } from "./signin.tsx";
 

@@ -5,8 +5,8 @@
 mod api;
 mod engine;
 mod folder;
-mod inspect;
 mod limits;
+mod local;
 mod privileges;
 mod serve;
 mod store;
@@ -16,13 +16,14 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use twinprobe_cli::LogFormat;
 
 use crate::engine::deploy::examination::Examine;
+use crate::local::command::LocalCommand;
 use crate::serve::Serve;
 
 /// Fully adaptive network monitoring: eBPF probes pushed over HTTP, exact windows out.
@@ -40,15 +41,17 @@ enum Command {
     /// Run the daemon in the foreground
     Serve(Box<Serve>),
     /// Read the store of a state directory
-    Store(inspect::Store),
+    Store(local::store::StoreCommands),
     #[command(hide = true)]
     Examine(Examine),
+    #[command(flatten)]
+    Local(LocalCommand),
     #[command(flatten)]
     Other(twinprobe_cli::Command),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     if let Err(error) = start_logging(&cli.options) {
         eprintln!("twinprobe: {error:#}");
         return ExitCode::from(2);
@@ -61,6 +64,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Reads the command line, or ends the program with what is wrong about it.
+fn parse() -> Cli {
+    let mut command = twinprobe_cli::for_clients_only(Cli::command());
+    let matches = command.clone().get_matches();
+    if let Some(error) = twinprobe_cli::misplaced(&mut command, &matches) {
+        error.exit();
+    }
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -79,11 +92,14 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(options) => serve::serve(*options).await?,
         Command::Examine(command) => command.run()?,
         Command::Store(command) => command.run()?,
-        Command::Other(mut command) => {
-            if let twinprobe_cli::Command::Doctor(doctor) = &mut command {
-                inspect::examine(doctor);
-            }
-            return Ok(twinprobe_cli::run(command, cli.options, Cli::command()).await);
+        Command::Local(command) => return Ok(command.run(&cli.options).await),
+        Command::Other(command) => {
+            return Ok(twinprobe_cli::run(
+                command,
+                cli.options,
+                twinprobe_cli::for_clients_only(Cli::command()),
+            )
+            .await);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -96,7 +112,7 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
         Command::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Examine(_) | Command::Store(_) | Command::Other(_) => {
+        Command::Examine(_) | Command::Store(_) | Command::Local(_) | Command::Other(_) => {
             tokio::runtime::Builder::new_current_thread().enable_all().build()
         }
     }
@@ -104,7 +120,7 @@ fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level and modules, `info` by default.
 fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
-    let filter: Targets = match &options.log_level {
+    let filter: Targets = match &options.log.log_level {
         Some(level) => level.parse().with_context(|| format!("--log-level {level}"))?,
         None => std::env::var("RUST_LOG")
             .ok()
@@ -117,7 +133,7 @@ fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
         // The reader of the log may have ended; a line that can't be written must not make a request fail.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
-    match options.log_format {
+    match options.log.log_format {
         LogFormat::Text => subscriber.finish().with(filter).init(),
         LogFormat::Json => subscriber.json().finish().with(filter).init(),
     }

@@ -27,6 +27,8 @@ pub struct Needs {
     pub low_ports: bool,
     /// The daemon is to give its socket to a group.
     pub group: bool,
+    /// The daemon is to find the owners of addresses in the kernel, which it is shown only so.
+    pub addresses: bool,
 }
 
 /// Drops all capabilities but those that are needed, and the way to get them back. Files that are made from now on are
@@ -42,9 +44,11 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     let kept = |(set, ..): &(CapabilitySet, &str, &str)| had.permitted.contains(*set);
     let mut keep =
         KEPT.iter().filter(|entry| kept(entry)).fold(CapabilitySet::empty(), |all, (set, ..)| all | *set);
-    for (needed, set) in
-        [(needs.low_ports, CapabilitySet::NET_BIND_SERVICE), (needs.group, CapabilitySet::CHOWN)]
-    {
+    for (needed, set) in [
+        (needs.low_ports, CapabilitySet::NET_BIND_SERVICE),
+        (needs.group, CapabilitySet::CHOWN),
+        (needs.addresses, CapabilitySet::SYSLOG),
+    ] {
         keep |= if needed { had.permitted & set } else { CapabilitySet::empty() };
     }
     set_no_new_privs(true).context("the daemon can't give up the way to more privileges")?;

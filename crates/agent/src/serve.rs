@@ -10,21 +10,22 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use twinprobe_kernel::{Expedite, Kernel, QuiesceMethod, TcMethod, crash, memory};
+use twinprobe_faults::crash;
+use twinprobe_kernel::{Expedite, Kernel, QuiesceMethod, TcMethod, memory};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
-use crate::folder::changes::Files;
+use crate::folder::changes::WatchedFiles;
 use crate::folder::deploy::{self, FolderOptions};
-use crate::limits::options::Limits;
+use crate::limits::options::RequestLimits;
 use crate::privileges::Needs;
 use crate::store::Store;
+use twinprobe_access::Access;
+use twinprobe_access::AccessOptions;
 use twinprobe_compiler::{CompilerOptions, Toolchain};
-use twinprobe_serve::Access;
-use twinprobe_serve::AccessOptions;
 use twinprobe_serve::Connections;
 use twinprobe_serve::Listener;
 use twinprobe_serve::Tls;
@@ -53,7 +54,7 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
     #[command(flatten)]
-    limits: Limits,
+    limits: RequestLimits,
     /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
@@ -97,7 +98,8 @@ impl Serve {
         let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));
         let low_ports = self.listen.listen.iter().any(is_low)
             || self.listen.listen_metrics.iter().any(|address| low(address.port()));
-        Needs { low_ports, group: self.access.socket_group.is_some() }
+        let (group, addresses) = (self.access.socket_group.is_some(), self.cost.measure_cost);
+        Needs { low_ports, group, addresses }
     }
 }
 
@@ -140,7 +142,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // order, too.
     let mut told = Told::new()?;
     let hangup = signal(SignalKind::hangup())?;
-    let files = options.reload_on_change.then(|| Files::new(options.files()));
+    let files = options.reload_on_change.then(|| WatchedFiles::new(options.files()));
     let node = options.node_name.map_or_else(host_name, Ok)?;
     options.listen.check(options.access.tokens.is_some())?;
     let open_tcp =
@@ -151,7 +153,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let tls = Tls::load(&options.listen)?;
     options.folder.check().context("--probes can't be used")?;
     tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
-    let store = Store::open(&options.state_dir).context("the state directory can't be used")?;
+    let store = Store::open(&options.state_dir, options.limits.keep_history)
+        .context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
     let (mut listeners, mut metrics_listeners, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for address in &options.listen.listen {
@@ -233,10 +236,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         // The start was work as well.
         answered.notify_one();
         background.spawn(rest(answered));
-        if let Some(directory) = options.folder.probes {
-            let removed = options.folder.probes_removed;
-            background.spawn(deploy::follow(Arc::clone(&engine), audit, directory, removed));
-        }
+        background.spawn(deploy::follow(Arc::clone(&engine), audit, options.folder));
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
             // One write: who waits for the line in a file never sees half of it.
@@ -249,7 +249,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     background.abort_all();
     tracing::info!("draining");
     let _ = stop.send(true);
-    engine.end_streams();
+    engine.registry.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());
     }
@@ -261,15 +261,20 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         tokio::task::spawn_blocking(|| crash::pause("detached_all")).await?;
     }
     tokio::task::spawn_blocking(move || {
-        engine.windows.settle();
-        engine.store.database.close();
+        engine.readings.windows.settle();
+        engine.deployer.store.database.close();
     })
     .await?;
     Ok(())
 }
 
 /// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP or that `files` change.
-async fn reload(mut hangup: Signal, mut files: Option<Files>, tls: Option<Arc<Tls>>, access: Arc<Access>) {
+async fn reload(
+    mut hangup: Signal,
+    mut files: Option<WatchedFiles>,
+    tls: Option<Arc<Tls>>,
+    access: Arc<Access>,
+) {
     loop {
         match &mut files {
             Some(files) => tokio::select! {

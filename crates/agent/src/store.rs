@@ -11,8 +11,9 @@
 //! be read is left as it is, and its probe stays listed; a PUT that replaces such a record keeps it in the table
 //! `unreadable`.
 
-pub mod files;
+pub mod error;
 pub mod format;
+pub mod history;
 pub mod pending;
 pub mod record;
 pub mod room;
@@ -26,13 +27,16 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use twinprobe_client::Revision;
-use twinprobe_kernel::{crash, private};
+use twinprobe_api::{HistoryEntry, Revision};
+use twinprobe_faults::crash;
+use twinprobe_state_files::lasting::{self, TEMPORARY};
+use twinprobe_state_files::private;
 use twinprobe_store::{Change, Connection, Database, Durable, OptionalExtension as _, params};
 
-use crate::store::files::{StoreError, TEMPORARY, failed, hex};
+use crate::store::error::{StoreError, failed, hex};
 use crate::store::format::Unread;
 use crate::store::record::{StoredProbe, StoredRevision};
 use crate::store::spool::Spools;
@@ -46,12 +50,14 @@ pub struct Store {
     pub database: Arc<Database>,
     objects: PathBuf,
     state_dir: PathBuf,
+    /// The time for which the history of changes is kept.
+    keep_history: Duration,
     /// The lock files, locked while the daemon lives.
     _lock: Vec<File>,
 }
 
 /// A probe's name, and what is stored or why it can't be read.
-pub type Stored = (String, Result<StoredProbe, Unread>);
+pub type StoredRecord = (String, Result<StoredProbe, Unread>);
 
 /// A table of records by the names of probes.
 #[derive(Clone, Copy)]
@@ -71,7 +77,7 @@ impl Table {
 
 impl Store {
     /// Makes the directories, takes the lock, and opens the store. Fails if another daemon holds the lock.
-    pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
+    pub fn open(state_dir: &Path, keep_history: Duration) -> Result<Self, StoreError> {
         let objects = state_dir.join("objects");
         for directory in [state_dir, &objects] {
             private::directory(directory).map_err(failed("preparing", directory))?;
@@ -81,12 +87,12 @@ impl Store {
             private::directory(&bodies).map_err(failed("preparing", &bodies))?;
         }
         let lock_path = state_dir.join("lock");
-        let lock = files::lock(&lock_path, &objects).map_err(failed("locking", &lock_path))?;
+        let lock = lasting::lock(&lock_path, &objects).map_err(failed("locking", &lock_path))?;
         let lock = lock.ok_or_else(|| StoreError::InUse(state_dir.to_owned()))?;
         clean(&objects);
         let database = Database::open(state_dir)?;
         takeover::take_over(state_dir, &database)?;
-        Ok(Self { database, objects, state_dir: state_dir.to_owned(), _lock: lock })
+        Ok(Self { database, objects, state_dir: state_dir.to_owned(), keep_history, _lock: lock })
     }
 
     /// The place for files of what is too large for the memory, which leave `keep_free` bytes of the disk free.
@@ -95,16 +101,16 @@ impl Store {
     }
 
     /// Reads every stored probe, sorted by name.
-    pub fn load(&self) -> Result<Vec<Stored>, StoreError> {
+    pub fn load(&self) -> Result<Vec<StoredRecord>, StoreError> {
         self.load_all(Table::Probes)
     }
 
     /// Reads the records of probes whose leases have ended, sorted by name.
-    pub fn load_expired(&self) -> Result<Vec<Stored>, StoreError> {
+    pub fn load_expired(&self) -> Result<Vec<StoredRecord>, StoreError> {
         self.load_all(Table::Expired)
     }
 
-    fn load_all(&self, table: Table) -> Result<Vec<Stored>, StoreError> {
+    fn load_all(&self, table: Table) -> Result<Vec<StoredRecord>, StoreError> {
         let records = self.read("the probes", |connection| {
             let mut statement = connection.prepare(table.all())?;
             let rows =
@@ -134,19 +140,20 @@ impl Store {
         })
     }
 
-    /// Removes a probe's record with its revisions, and makes the change `windows` of its windows. After an error nothing
-    /// has changed.
-    pub fn remove(&self, name: &str, windows: Change) -> Result<(), StoreError> {
-        self.forget(name, windows, false)
+    /// Removes a probe's record with its revisions, makes the change `windows` of its windows, and adds `entry` to the history.
+    /// After an error nothing has changed.
+    pub fn remove(&self, entry: HistoryEntry, windows: Change) -> Result<(), StoreError> {
+        self.forget(entry, windows, false)
     }
 
     /// Does the same at the end of a probe's lease, and keeps its record for its windows.
-    pub fn expire(&self, name: &str) -> Result<(), StoreError> {
-        self.forget(name, Box::new(|_| Ok(())), true)
+    pub fn expire(&self, entry: HistoryEntry) -> Result<(), StoreError> {
+        self.forget(entry, Box::new(|_| Ok(())), true)
     }
 
-    fn forget(&self, name: &str, windows: Change, is_kept: bool) -> Result<(), StoreError> {
-        let of = name.to_owned();
+    fn forget(&self, entry: HistoryEntry, windows: Change, is_kept: bool) -> Result<(), StoreError> {
+        let (name, oldest) = (entry.probe.clone(), self.oldest_change());
+        let of = name.clone();
         self.commit(
             &format!("the removal of probe {name}"),
             true,
@@ -165,6 +172,7 @@ impl Store {
                 ] {
                     connection.prepare_cached(sql)?.execute([&of])?;
                 }
+                history::add(connection, &entry, oldest)?;
                 windows(connection)
             }),
         )

@@ -1,10 +1,17 @@
-//! Captured packets: pcap (microseconds and nanoseconds, both byte orders) and pcapng, read piece by piece.
+//! Captured packets: pcap (microseconds and nanoseconds, both byte orders), pcapng and snoop, as they are or compressed by
+//! gzip or zstd, read piece by piece.
 
 #![forbid(unsafe_code)]
 
 mod capture;
-mod interface;
+mod error;
+mod format;
+mod link;
+mod local;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
-pub use capture::{Capture, CaptureError, Packet};
+pub use capture::{Capture, Packet};
+pub use error::CaptureError;
+pub use local::{LocalAddress, NoAddress};

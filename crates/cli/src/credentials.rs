@@ -1,4 +1,4 @@
-//! The options by which a client shows who it is, and whom it believes.
+//! The options by which a client shows who it is, and which servers it trusts.
 
 use std::path::PathBuf;
 

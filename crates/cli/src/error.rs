@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::Rejection;
 
-use crate::files::files::FileError;
+use crate::commands::deploy::adjust::AdjustmentError;
+use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
 use crate::library::LibraryError;
 
@@ -17,11 +18,17 @@ pub enum CommandError {
     /// The refusal of a configuration by a daemon, and the sources that it is about.
     #[error("{error}")]
     Probe { error: ClientError, sources: Box<Sources> },
+    #[error("a configuration is needed: --file FILE, or --probe NAME for one of the library")]
+    NoChoice,
+    #[error(
+        "a probe is needed: the NAME of one that runs, --file FILE, or --probe NAME for one of the library"
+    )]
+    NoProbe,
     /// Mistakes that were found without a daemon.
     #[error("the configuration is refused")]
     Rejected { rejection: Rejection, sources: Box<Sources> },
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] ProbeFileError),
     #[error("nothing can be compiled here: {0}")]
     NoCompiler(String),
     #[error("the daemon shows sources to the role operator only, and the probe is run from its source")]
@@ -54,10 +61,14 @@ pub enum CommandError {
     Written { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Library(#[from] LibraryError),
+    #[error(transparent)]
+    Adjustment(#[from] AdjustmentError),
     #[error("could not read {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
     #[error("could not read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("{} has no entries for a map: {problem}", path.display())]
+    Entries { path: PathBuf, problem: String },
     #[error(transparent)]
     Convert(twinprobe_client::ConvertError),
     /// Some probes of several were refused. Each refusal has been printed already.
@@ -76,6 +87,14 @@ pub enum CommandError {
 impl CommandError {
     /// Tells whether the arguments are wrong, whatever the daemons and files are like.
     pub const fn is_usage(&self) -> bool {
-        matches!(self, Self::Servers(_) | Self::OneServer(_) | Self::NotOfMany | Self::NoRates)
+        matches!(
+            self,
+            Self::Servers(_)
+                | Self::OneServer(_)
+                | Self::NotOfMany
+                | Self::NoRates
+                | Self::NoChoice
+                | Self::NoProbe
+        )
     }
 }

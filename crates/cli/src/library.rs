@@ -1,7 +1,9 @@
 //! The library of probes: the configurations of `probes/`, which the binary brings with it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 
 /// The list of the probes, which `make probes` writes.
 const INDEX: &str = include_str!("../../../probes/index.json");
@@ -10,37 +12,54 @@ include!(concat!(env!("OUT_DIR"), "/probes.rs"));
 
 /// The description of a probe of the library, as lists show it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LibraryEntry {
     pub name: String,
     pub title: String,
+    /// What it is good for.
+    pub summary: String,
     /// The hooks that it can run at, the default of its ingress first.
     pub hooks: Vec<String>,
     pub directions: Vec<String>,
-    /// Nanoseconds per packet, as its README says.
+    /// The columns of each metric: those of the key, then those of the value.
+    pub fields: BTreeMap<String, Vec<String>>,
+    /// Nanoseconds per packet by a trial on the machine that the library was measured on, as its README says.
     pub cost: u64,
     pub tags: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
-    #[error("the library has no probe {0:?}; `twinprobe probes` lists what it has")]
-    NoSuchProbe(String),
+    #[error("the library has no probe {name:?}{meant}; `twinprobe probes` lists what it has")]
+    NoSuchProbe { name: String, meant: String },
     #[error("{name} does not run at {hook}, only at {}", .hooks.join(" or "))]
     NotAtHook { name: String, hook: String, hooks: Vec<String> },
 }
 
 /// Returns all probes of the library, in the order of their names.
-pub fn index() -> Vec<Entry> {
+pub fn index() -> Vec<LibraryEntry> {
     serde_json::from_str(INDEX).expect("a test reads the index")
+}
+
+/// Returns one probe of the library, and its README.
+pub fn entry(name: &str) -> Result<(LibraryEntry, &'static str), LibraryError> {
+    let found = index().into_iter().find(|entry| entry.name == name);
+    let page = CONFIGURATIONS.iter().find(|(of, ..)| *of == name).map(|(.., page)| *page);
+    found.zip(page).ok_or_else(|| no_such_probe(name))
+}
+
+/// Refuses a name, with those that are nearest.
+fn no_such_probe(name: &str) -> LibraryError {
+    let near = |known: &&(&str, &str, &str)| known.0.contains(name) || name.contains(known.0);
+    let near: Vec<&str> = CONFIGURATIONS.iter().filter(near).map(|known| known.0).collect();
+    let meant = if near.is_empty() { String::new() } else { format!(" (is it {}?)", near.join(" or ")) };
+    LibraryError::NoSuchProbe { name: name.to_owned(), meant }
 }
 
 /// Returns the configuration of a probe of the library, its ingress at this hook if one is given.
 pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, LibraryError> {
     let entry = index().into_iter().find(|entry| entry.name == name);
-    let text = CONFIGURATIONS.iter().find(|(of, _)| *of == name).map(|(_, text)| text);
-    let (Some(entry), Some(text)) = (entry, text) else {
-        return Err(LibraryError::NoSuchProbe(name.to_owned()));
-    };
+    let text = CONFIGURATIONS.iter().find(|(of, ..)| *of == name).map(|(_, text, _)| text);
+    let (Some(entry), Some(text)) = (entry, text) else { return Err(no_such_probe(name)) };
     let mut config: ConfigDocument = serde_json::from_str(text).expect("a test reads the configurations");
     if let Some(hook) = hook {
         if !entry.hooks.iter().any(|has| has == hook) {
@@ -86,7 +105,8 @@ mod tests {
         let error = |name, hook| configuration(name, hook).unwrap_err().to_string();
         assert_eq!(
             error("packet", None),
-            "the library has no probe \"packet\"; `twinprobe probes` lists what it has"
+            "the library has no probe \"packet\" (is it packet-counter or packet-sizes?); `twinprobe probes` lists what \
+             it has"
         );
         assert_eq!(
             error("packet-counter", Some("egress")),

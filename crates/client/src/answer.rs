@@ -41,9 +41,13 @@ impl<T> Answer<T> {
         self.parse()
     }
 
+    /// Returns what `parse` makes of the body.
+    pub fn parsed<D>(&self, parse: impl FnOnce(&[u8]) -> serde_json::Result<D>) -> Result<D, ClientError> {
+        parse(&self.body).map_err(|source| ClientError::Content { call: self.call.clone(), source })
+    }
+
     fn parse<D: DeserializeOwned>(&self) -> Result<D, ClientError> {
-        serde_json::from_slice(&self.body)
-            .map_err(|source| ClientError::Content { call: self.call.clone(), source })
+        self.parsed(|body| serde_json::from_slice(body))
     }
 }
 

@@ -10,19 +10,22 @@ use reqwest::multipart::{Form, Part};
 use tokio::fs::File;
 use tokio_util::io::ReaderStream;
 
-use crate::config::document::ConfigDocument;
 use crate::error::ClientError;
+use twinprobe_api::ConfigDocument;
 
 /// The bytes of a file that are read at once.
 const PIECE: usize = 256 << 10;
 
-/// The captures of a replay: at least one file, in pcap or pcapng.
+/// The captures of a replay: at least one file, in pcap, pcapng or snoop, perhaps compressed by gzip or zstd.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
-    /// Packets of the ingress; if the configuration has only an egress, of the egress.
+    /// Packets of both directions, as far as the file or `local` tells them; others are of the ingress, or, if the
+    /// configuration has only an egress, of the egress.
     pub capture: Option<PathBuf>,
     /// Packets of the egress.
     pub egress_capture: Option<PathBuf>,
+    /// The addresses (IPv4, IPv6, Ethernet) of the host that the packets were captured on.
+    pub local: Vec<String>,
     /// The number of bytes of the files that were sent so far.
     pub sent: Arc<AtomicU64>,
 }
@@ -38,6 +41,9 @@ impl Captures {
     pub(crate) async fn form(&self, config: &ConfigDocument) -> Result<Form, ClientError> {
         let config = Part::text(serde_json::to_string(config).expect("a configuration is JSON"));
         let mut form = Form::new().part("config", config);
+        for address in &self.local {
+            form = form.text("local", address.clone());
+        }
         let files = [("capture", &self.capture), ("egress-capture", &self.egress_capture)];
         for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
             form = form.part(name, part(path, Arc::clone(&self.sent)).await?);

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
-use serde_json::Value;
+use serde_json::{Value, json};
+use twinprobe_ebpf_common::request::MapEntry;
 use twinprobe_ebpf_common::window::Listing;
 
 use crate::answer::{Answer, EventStream};
 use crate::captures::Captures;
-use crate::config::document::ConfigDocument;
 use crate::credentials::Credentials;
 use crate::error::ClientError;
 use crate::server::Server;
-use crate::status::{ProbeList, ProbeStatus, RevisionList, Rollback, ValidationReport};
 use crate::transport::Transport;
+use twinprobe_api::Chart;
+use twinprobe_api::ConfigDocument;
+use twinprobe_api::{
+    HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, ValidationReport,
+};
 
 const JSON: &str = "application/json";
 /// The time that the answer to a long poll may take after the end of the poll.
@@ -67,9 +71,19 @@ impl Client {
         self.whole(self.probe(Method::GET, name, [], JSON)?).await
     }
 
-    /// `DELETE /v1/probes/{name}`.
-    pub async fn delete(&self, name: &str) -> Result<(), ClientError> {
-        self.transport.send(self.probe(Method::DELETE, name, [], JSON)?).await.map(drop)
+    /// `DELETE /v1/probes/{name}`. The history shows `message`.
+    pub async fn delete(&self, name: &str, message: Option<&str>) -> Result<(), ClientError> {
+        let request = explained(self.probe(Method::DELETE, name, [], JSON)?, message);
+        self.transport.send(request).await.map(drop)
+    }
+
+    /// `GET /v1/probes/{name}/history`, or `GET /v1/history` without a name.
+    pub async fn history(&self, name: Option<&str>) -> Result<Answer<HistoryList>, ClientError> {
+        self.whole(match name {
+            Some(name) => self.probe(Method::GET, name, ["history"], JSON)?,
+            None => self.transport.request(Method::GET, ["v1", "history"], JSON),
+        })
+        .await
     }
 
     /// `GET /v1/probes/{name}/revisions`.
@@ -86,6 +100,23 @@ impl Client {
     ) -> Result<Answer<ProbeStatus>, ClientError> {
         let request = self.probe(Method::POST, name, ["rollback"], JSON)?;
         self.whole(explained(request, message).json(&to)).await
+    }
+
+    /// `GET /v1/probes/{name}/maps/{map}/entries`.
+    pub async fn entries(&self, name: &str, map: &str) -> Result<Answer<MapEntries>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["maps", map, "entries"], JSON)?).await
+    }
+
+    /// `PUT /v1/probes/{name}/maps/{map}/entries`: gives the map exactly these entries.
+    pub async fn put_entries(
+        &self,
+        name: &str,
+        map: &str,
+        entries: &[MapEntry],
+        message: Option<&str>,
+    ) -> Result<Answer<MapEntries>, ClientError> {
+        let request = self.probe(Method::PUT, name, ["maps", map, "entries"], JSON)?;
+        self.whole(explained(request, message).json(&json!({ "entries": entries }))).await
     }
 
     /// `POST /v1/validate`.
@@ -107,6 +138,12 @@ impl Client {
     /// `GET /v1/probes/{name}/metrics`: reads the probe, which may close a window.
     pub async fn metrics(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
         self.whole(self.probe(Method::GET, name, ["metrics"], accept)?).await
+    }
+
+    /// `GET /v1/probes/{name}/metrics?peek=true`: what the open window has counted so far. Takes nothing from other readers.
+    pub async fn peek(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
+        let request = self.probe(Method::GET, name, ["metrics"], accept)?;
+        self.whole(request.query(&[("peek", "true")])).await
     }
 
     /// `POST /v1/probes/{name}/windows`: closes the window.
@@ -135,6 +172,11 @@ impl Client {
     pub async fn acknowledge(&self, name: &str, seq: u64, by: Option<&str>) -> Result<(), ClientError> {
         let request = self.probe(Method::DELETE, name, ["windows", &seq.to_string()], JSON)?;
         self.transport.send(collector(request, by)).await.map(drop)
+    }
+
+    /// `GET /v1/probes/{name}/series`: numbers of a metric over the retained windows. `query` has the parameters of the call.
+    pub async fn series(&self, name: &str, query: &[(&str, String)]) -> Result<Answer<Chart>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["series"], JSON)?.query(query)).await
     }
 
     /// `GET /v1/probes/{name}/events`: a line of JSON per event, of `metric` or of all.

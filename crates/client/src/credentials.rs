@@ -3,7 +3,7 @@
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Identity};
 
-use crate::error::{Cause, ClientError};
+use crate::error::{ClientError, HttpCause};
 
 /// The credentials of a client. The default shows nothing, and believes the authorities that the system knows.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl Credentials {
 }
 
 fn unusable(what: &'static str) -> impl FnOnce(reqwest::Error) -> ClientError {
-    move |error| ClientError::Credential(what, Some(Cause(error)))
+    move |error| ClientError::Credential(what, Some(HttpCause(error)))
 }
 
 #[cfg(test)]

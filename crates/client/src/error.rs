@@ -4,16 +4,16 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use crate::problem::problem::Problem;
 use crate::server::Server;
+use twinprobe_api::Problem;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("could not reach the daemon at {server}; is `twinprobe serve` running?")]
-    Connect { server: Server, source: Cause },
+    Connect { server: Server, source: HttpCause },
     /// The answer is missing or broke off. `call` is the method and the path.
     #[error("{call} failed")]
-    Exchange { call: String, source: Cause },
+    Exchange { call: String, source: HttpCause },
     /// The daemon refused the request, and gave the reason.
     #[error("{0}")]
     Refused(Box<Problem>),
@@ -24,17 +24,17 @@ pub enum ClientError {
     Name(String),
     /// A credential that can't be used; the first part says which.
     #[error("the {0} can't be used")]
-    Credential(&'static str, #[source] Option<Cause>),
+    Credential(&'static str, #[source] Option<HttpCause>),
     #[error("could not read {}", path.display())]
     Capture { path: PathBuf, source: io::Error },
     #[error("could not prepare for HTTP")]
-    Setup(#[source] Cause),
+    Setup(#[source] HttpCause),
 }
 
 /// The reason that the HTTP library gives, without the words that the errors above say already.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", innermost(.0))]
-pub struct Cause(pub(crate) reqwest::Error);
+pub struct HttpCause(pub(crate) reqwest::Error);
 
 fn innermost(mut error: &dyn Error) -> String {
     while let Some(source) = error.source() {
@@ -46,6 +46,6 @@ fn innermost(mut error: &dyn Error) -> String {
 impl ClientError {
     /// The answer to `call` is missing or broke off.
     pub(crate) fn exchange(call: &str, error: reqwest::Error) -> Self {
-        Self::Exchange { call: call.to_owned(), source: Cause(error) }
+        Self::Exchange { call: call.to_owned(), source: HttpCause(error) }
     }
 }

@@ -5,9 +5,9 @@ use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Method, RequestBuilder, Response, Url};
 
 use crate::credentials::Credentials;
-use crate::error::{Cause, ClientError};
-use crate::problem::problem::Problem;
+use crate::error::{ClientError, HttpCause};
 use crate::server::Server;
+use twinprobe_api::Problem;
 
 /// The HTTP client for one daemon.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Transport {
             ),
             Server::Http(url) => (credentials.add_to(builder(), url.scheme() == "https"), url.clone()),
         };
-        let http = builder.build().map_err(|error| ClientError::Setup(Cause(error)))?;
+        let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
         Ok(Self { http, server, root })
     }
 
@@ -48,11 +48,11 @@ impl Transport {
 
     /// Sends the request and waits for the head of the answer. Returns the answer, and the request's method and path.
     pub async fn send(&self, request: RequestBuilder) -> Result<(String, Response), ClientError> {
-        let request = request.build().map_err(|error| ClientError::Setup(Cause(error)))?;
+        let request = request.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
         let call = format!("{} {}", request.method(), request.url().path());
         let response = self.http.execute(request).await.map_err(|error| {
             if error.is_connect() {
-                ClientError::Connect { server: self.server.clone(), source: Cause(error) }
+                ClientError::Connect { server: self.server.clone(), source: HttpCause(error) }
             } else {
                 ClientError::exchange(&call, error)
             }

@@ -50,10 +50,10 @@
  *				tunnel, or TP_NO_TUNNEL if there is none, which leaves the packet as it was. May be called again.
  *	tp_ethernet(packet), tp_ipv4(packet), tp_ipv6(packet), tp_tcp(packet), tp_udp(packet), tp_icmp(packet), tp_arp(packet)
  *				the header, to be read only, or NULL. Not to be kept across tp_parse and tp_decapsulate.
- *	tp_flow(packet, &flow)	fills in a struct tp_flow; returns 0 if the packet is no IP packet
- *	tp_biflow(packet, &flow)	the same key for both ways of a conversation; returns 0 if the packet is no IP packet, TP_FORTH if
+ *	tp_flow(packet, &flow)	fills in a struct tp_flow; returns 0 if the packet is not an IP packet
+ *	tp_biflow(packet, &flow)	the same key for both ways of a conversation; returns 0 if the packet is not an IP packet, TP_FORTH if
  *				the packet's source is flow.source, TP_BACK if the packet's source is flow.destination
- *	tp_source(packet), tp_destination(packet)	the address as a tp_ip; zeros if the packet is no IP packet
+ *	tp_source(packet), tp_destination(packet)	the address as a tp_ip; zeros if the packet is not an IP packet
  *
  * Payload and other bytes; OFFSET counts from the start of the frame, as packet->l3, ->l4, ->payload and ->srh do
  *	tp_at(packet, offset, SIZE)	a pointer to SIZE (a constant) bytes in the first, linear part of the packet, or NULL
@@ -84,6 +84,9 @@
  * Histograms
  *	TP_HISTOGRAM(NAME)		PERCPU_ARRAY of 64 numbers; slot i counts values from 2^i to 2^(i+1)-1, slot 0 also zeros
  *	tp_histogram(NAME, value), tp_histogram_add(NAME, value, n)
+ *	TP_HISTOGRAM_SUM(NAME)		the same, and NAME_sum, one number: what the values add up to. A metric METRIC_sum of that map
+ *					gives the histogram METRIC its _count and _sum in Prometheus
+ *	tp_histogram_sum(NAME, value), tp_histogram_sum_add(NAME, value, n)
  *	TP_LINEAR(NAME, SLOTS)		PERCPU_ARRAY of SLOTS numbers
  *	tp_linear(NAME, value, WIDTH)	slot value / WIDTH; the last slot counts all larger ones
  *
@@ -114,7 +117,7 @@
  *	TP_SEES(packets)	single packets: their times, their order, one of many
  *
  * Renderings: TP_AS(ipv4), TP_AS(mac), TP_AS(be16), TP_AS(ktime), TP_AS(ifindex), TP_AS(hex), ... after a field's name.
- * A tp_ip is shown as an address by itself, an IPv4 address as ::ffff:192.0.2.1.
+ * A tp_ip is shown as an address by itself, an IPv4 address as 192.0.2.1.
  *
  * Rules that keep programs loadable from Linux 5.10 on:
  *  - ask tp_at for constant sizes; copy what is indexed by a variable to scratch memory, and mask the index there
@@ -139,6 +142,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include <twinprobe/packet.h>
+#include <twinprobe/segments.h>
 #include <twinprobe/numbers.h>
 #include <twinprobe/parse.h>
 #include <twinprobe/tunnel.h>

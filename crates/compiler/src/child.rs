@@ -2,33 +2,47 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use crate::confine::confine::Confinement;
-use crate::limits::Limits;
+use crate::limits::CompileLimits;
+
+/// The milliseconds of a tick in the numbers of processes, on all machines that run eBPF.
+const TICK: u64 = 10;
 
 /// The outcome of a run.
-pub enum Outcome {
-    Ended { status: ExitStatus, elf: Vec<u8>, log: String },
+pub enum ChildOutcome {
+    /// With the time of processors that the run has taken, where it is known.
+    Ended {
+        status: ExitStatus,
+        elf: Vec<u8>,
+        log: String,
+        cpu_time: Duration,
+    },
     TimedOut,
     ObjectTooLarge,
 }
 
-/// Runs `clang`, confined, on `input`, which a client wrote. The child has ended when this function returns: it is
+/// Runs `clang`, confined, on `input`, which a client wrote, with the files in memory that it inherits beside those of the
+/// confinement. The child has ended when this function returns: it is
 /// killed and reaped where a limit was hit, and killed when this future is dropped.
 pub async fn run(
     clang: &Path,
     arguments: &[OsString],
     input: &[u8],
-    limits: Limits,
+    limits: CompileLimits,
     confinement: &Confinement,
-) -> io::Result<Outcome> {
+    inherited: &Arc<[OwnedFd]>,
+) -> io::Result<ChildOutcome> {
     let mut command = command(clang);
-    confinement.apply(&mut command);
+    confinement.apply_with(&mut command, Arc::clone(inherited));
     let mut child = Command::from(command)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -38,16 +52,27 @@ pub async fn run(
         .spawn()?;
     let whole_run = async {
         let Some((elf, log)) = talk(&mut child, input, limits).await? else {
-            return Ok(Outcome::ObjectTooLarge);
+            return Ok(ChildOutcome::ObjectTooLarge);
         };
+        // The child has not been waited for, so that its numbers are there, also if it was killed.
+        let cpu_time = child.id().and_then(cpu_time).unwrap_or_default();
         // The child has closed its pipes, but may still run: the time limit covers the wait for its end too.
-        Ok(Outcome::Ended { status: child.wait().await?, elf, log })
+        Ok(ChildOutcome::Ended { status: child.wait().await?, elf, log, cpu_time })
     };
-    let outcome = tokio::time::timeout(limits.time, whole_run).await.unwrap_or(Ok(Outcome::TimedOut));
-    if !matches!(outcome, Ok(Outcome::Ended { .. })) {
+    let outcome = tokio::time::timeout(limits.time, whole_run).await.unwrap_or(Ok(ChildOutcome::TimedOut));
+    if !matches!(outcome, Ok(ChildOutcome::Ended { .. })) {
         child.kill().await?;
     }
     outcome
+}
+
+/// Returns the time of processors that a process has taken, user and system together.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the process, in parentheses, may have spaces.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some(Duration::from_millis((ticks()? + ticks()?) * TICK))
 }
 
 /// Returns the command for `clang`, the same from whichever directory and environment the daemon was started.
@@ -63,7 +88,11 @@ pub fn command(clang: &Path) -> std::process::Command {
 
 /// Writes and reads at the same time, because clang may fill one pipe before it has emptied the other.
 /// Returns `None` if the object is too large.
-async fn talk(child: &mut Child, input: &[u8], limits: Limits) -> io::Result<Option<(Vec<u8>, String)>> {
+async fn talk(
+    child: &mut Child,
+    input: &[u8],
+    limits: CompileLimits,
+) -> io::Result<Option<(Vec<u8>, String)>> {
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {

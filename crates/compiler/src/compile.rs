@@ -1,26 +1,31 @@
 //! Compilation of eBPF C to an ELF object with clang as a child process: clang reads the user's source from its stdin,
 //! writes the object to its stdout, and its messages become findings that name lines of the source.
 
+mod strip;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
-use twinprobe_ebpf_common::finding::{Finding, Rejection, SOURCE_NAME, Stage};
+use serde_json::Value;
+use twinprobe_ebpf_common::finding::{BESIDE, Finding, Rejection, SOURCE_NAME, Stage};
 
-use crate::bcc::dialect::{self, Told};
-use crate::child::{self, Outcome};
+use crate::bcc::dialect::{self, BccArguments};
+use crate::beside::FilesBeside;
+use crate::child::{self, ChildOutcome};
+use crate::compile::strip::without_debug_information;
 use crate::confine::confine::Confinement;
 use crate::diagnostics;
 use crate::headers;
-use crate::known::{Key, Known, LIST_HEADERS, take_headers};
-use crate::limits::Limits;
+use crate::known::{LIST_HEADERS, ObjectCache, ObjectKey, take_headers};
+use crate::limits::CompileLimits;
 use crate::object::CompiledObject;
-use crate::strip::without_debug_information;
+use crate::vmlinux::KernelTypes;
 use twinprobe_ebpf_common::unit::Unit;
 
 /// The name that clang gives a source from a pipe.
@@ -33,9 +38,12 @@ pub struct Compiler {
     /// The first line of `clang --version`.
     pub version: String,
     pub include: Vec<OsString>,
-    pub limits: Limits,
+    /// The description of what clang sees of the files.
+    pub view: Arc<Value>,
+    pub limits: CompileLimits,
     pub confinement: Confinement,
-    pub known: Arc<Known>,
+    pub types: Arc<KernelTypes>,
+    pub known: Arc<ObjectCache>,
 }
 
 impl Compiler {
@@ -44,26 +52,47 @@ impl Compiler {
         let Unit { field, source, .. } = *unit;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
         let told = dialect::told(unit)?;
-        let arguments = self.arguments(unit, told.as_ref());
-        let key = Key::new(&self.clang, &arguments, unit);
+        let mut arguments = self.arguments(unit, told.as_ref());
+        let key = ObjectKey::new(&self.clang, &arguments, unit);
         let shared = told.map(|told| told.shared).unwrap_or_default();
         if let Some(object) = self.known.get(&key) {
             return Ok(CompiledObject { shared, ..object });
         }
-        let run = child::run(&self.clang, &arguments, source.as_bytes(), self.limits, &self.confinement);
-        let outcome =
-            run.await.map_err(|error| refuse(format!("could not run {}: {error}", self.clang.display())))?;
+        if KernelTypes::are_asked_for(source)
+            || unit.files.values().any(|text| KernelTypes::are_asked_for(text))
+        {
+            let types = Arc::clone(&self.types);
+            let written = tokio::task::spawn_blocking(move || types.write()).await;
+            written.unwrap_or_else(|error| Err(error.to_string())).map_err(refuse)?;
+        }
+        let not_run = |error| refuse(format!("could not run {}: {error}", self.clang.display()));
+        let beside = FilesBeside::new(&self.view, unit.files).map_err(not_run)?;
+        beside.show(&mut arguments);
+        let (clang, limits, confinement) = (&self.clang, self.limits, &self.confinement);
+        let run = child::run(clang, &arguments, source.as_bytes(), limits, confinement, &beside.inherited);
+        let outcome = run.await.map_err(not_run)?;
         match outcome {
-            Outcome::TimedOut => {
-                Err(refuse(format!("compilation took longer than {} s", self.limits.time.as_secs())))
+            ChildOutcome::TimedOut => {
+                let limit = self.limits.time.as_secs();
+                Err(refuse(format!(
+                    "the compilation took longer than {limit} s by the clock; the host is busy, try again"
+                )))
             }
-            Outcome::ObjectTooLarge => {
+            ChildOutcome::Ended { status, cpu_time, .. } if self.is_over(status, cpu_time) => {
+                let limit = self.limits.cpu_time.as_secs();
+                Err(refuse(format!(
+                    "the compilation needed more than {limit} s of processor time; make the source smaller, above all its macros \
+                     and the loops that are unrolled"
+                )))
+            }
+            ChildOutcome::ObjectTooLarge => {
                 Err(refuse(format!("the compiled object is larger than {} MiB", self.limits.object >> 20)))
             }
-            Outcome::Ended { status, elf, log } => {
+            ChildOutcome::Ended { status, elf, log, .. } => {
                 let (log, headers) = take_headers(&log);
                 let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
                 let parsed = diagnostics::parse(field, &log);
+                let log = log.replace(&format!("{BESIDE}/"), "");
                 if status.success() {
                     let elf = without_debug_information(&elf).ok().flatten().unwrap_or(elf);
                     let object = CompiledObject { elf, warnings: parsed.warnings, shared, reused: false };
@@ -85,7 +114,17 @@ impl Compiler {
         }
     }
 
-    fn arguments(&self, unit: &Unit<'_>, bcc: Option<&Told>) -> Vec<OsString> {
+    /// Tells whether the kernel has ended a run because of its work. It kills for lack of memory, too.
+    fn is_over(&self, status: ExitStatus, cpu_time: Duration) -> bool {
+        status.signal() == Some(libc::SIGKILL) && cpu_time * INACCURACY >= self.limits.cpu_time
+    }
+
+    /// Takes the types of `vmlinux.h` from this file: BTF, or an ELF file that has it.
+    pub fn take_types_from(&self, path: &Path) {
+        self.types.take_from(path);
+    }
+
+    fn arguments(&self, unit: &Unit<'_>, bcc: Option<&BccArguments>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         if let Some(bcc) = bcc {
             // The dialect's headers take the place of others.
@@ -103,13 +142,16 @@ impl Compiler {
     }
 }
 
+/// The kernel holds the limit against ticks, which a busy host may give to the wrong process, and shows the exact time: a run that
+/// was killed is over its limit if it has taken at least one part in so many of it.
+const INACCURACY: u32 = 2;
 /// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
 /// Returns the message for a clang that failed without a diagnostic.
 fn unexplained(status: ExitStatus, log: &str) -> String {
     if status.signal() == Some(libc::SIGKILL) {
-        return "the compiler was killed: it took too long, or there was no memory left".to_owned();
+        return "the compiler was killed: there was no memory left".to_owned();
     }
     if status.signal().is_some() {
         return format!("the compiler crashed ({status}); the source may nest too deeply");

@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage};
+use twinprobe_ebpf_common::finding::{BESIDE, Finding, SOURCE_NAME, Stage};
 
 /// The findings in clang's log.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub fn without_crash_report(log: &str) -> &str {
 }
 
 /// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines (source excerpts,
-/// carets, counts) are no diagnostics.
+/// carets, counts) are not diagnostics.
 fn diagnostic(line: &str) -> Option<(Severity, Option<Location<'_>>, &str)> {
     if let Some(rest) = line.strip_prefix("Error at line ") {
         let (number, message) = rest.split_once(": ")?;
@@ -118,6 +118,11 @@ fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes:
         let (line, column) = position_inside(message);
         return at(new(field, &plain(message)), line, column);
     };
+    if let Some(name) = location.file.strip_prefix(BESIDE).and_then(|rest| rest.strip_prefix('/')) {
+        includes.chain = None;
+        let files = field.strip_suffix("source").map(|at| format!("{at}files.{name}"));
+        return at(new(files.as_deref().unwrap_or(field), &plain(message)), location.line, location.column);
+    }
     match location.file {
         SOURCE_NAME => {
             includes.chain = None;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::compile::Compiler;
-use crate::limits::Limits;
+use crate::limits::CompileLimits;
 use crate::sandbox::{self, Sandbox};
 
 /// The environment variable that names the clang to use instead of one on PATH.
@@ -45,13 +45,15 @@ impl Compiler {
     fn at(clang: PathBuf, lax: bool) -> Result<Self, DiscoverError> {
         let version = version(&clang)?;
         let multiarch = multiarch_include();
-        let limits = Limits::default();
+        let limits = CompileLimits::default();
         let sandbox = sandbox::choose(&clang, multiarch.as_deref(), limits, lax);
-        let Sandbox { confinement, view: mut include } = sandbox.map_err(DiscoverError::Unconfined)?;
+        let Sandbox { confinement, view: mut include, description, types } =
+            sandbox.map_err(DiscoverError::Unconfined)?;
         include.extend(
             multiarch.into_iter().flat_map(|directory| ["-idirafter".into(), directory.into_os_string()]),
         );
-        Ok(Self { clang, version, include, limits, confinement, known: Arc::default() })
+        let view = Arc::new(description);
+        Ok(Self { clang, version, include, view, limits, confinement, types, known: Arc::default() })
     }
 }
 

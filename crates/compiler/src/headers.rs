@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde_json::{Value, json};
+use twinprobe_ebpf_common::finding::BESIDE;
+
+use crate::vmlinux::{self, KernelTypes};
 
 /// The directory of the headers for all sources, as clang sees it. There is no such directory on disk.
 const COMMON: &str = "/twinprobe/include";
@@ -13,7 +16,8 @@ const COMMON: &str = "/twinprobe/include";
 pub const BCC: &str = "/twinprobe/bcc";
 
 /// The headers for all sources: the name that sources include, and the text.
-const COMMON_HEADERS: [(&str, &str); 8] = [
+const COMMON_HEADERS: [(&str, &str); 10] = [
+    ("gnu/stubs-32.h", include_str!("../headers/stubs-32.h")),
     ("twinprobe.h", include_str!("../headers/twinprobe.h")),
     ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
     ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
@@ -21,6 +25,7 @@ const COMMON_HEADERS: [(&str, &str); 8] = [
     ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
     ("twinprobe/parse.h", include_str!("../headers/twinprobe/parse.h")),
     ("twinprobe/sampling.h", include_str!("../headers/twinprobe/sampling.h")),
+    ("twinprobe/segments.h", include_str!("../headers/twinprobe/segments.h")),
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
 /// The headers of the dialect, and those that take the place of a host's header.
@@ -74,25 +79,30 @@ const NOTHING: [&str; 24] = [
 /// The header by which a directory is known to have the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
 
-/// Tells whether clang names a header of the daemon so.
+/// Tells whether clang names a header of the daemon so, or a file beside the source.
 pub fn is_own(name: &str) -> bool {
-    [COMMON, BCC]
+    [COMMON, BCC, BESIDE]
         .iter()
         .any(|directory| name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
 }
 
+/// The argument before the file with the description of a view.
+pub const OVERLAY: &str = "-ivfsoverlay";
+
 /// Files in memory that clang inherits.
-pub struct View {
+pub struct HeaderFiles {
     /// The description of the view, then the headers.
     pub files: Vec<OwnedFd>,
     /// The arguments that show clang the view.
     pub arguments: Vec<String>,
+    /// The description of the view.
+    pub description: Value,
 }
 
-impl View {
+impl HeaderFiles {
     /// Makes the view of what the preprocessor sees: the daemon's headers, these directories of the host, and nothing
-    /// else. A file that may not be read is then not there, so that nobody can ask for it.
-    pub fn new(host: &[PathBuf]) -> io::Result<Self> {
+    /// else. A file that may not be read is then not there, so that a source can't ask for it.
+    pub fn new(host: &[PathBuf], types: &KernelTypes) -> io::Result<Self> {
         let mut headers = Vec::new();
         let mut entries = |list: &[(&str, &str)]| -> io::Result<Vec<Value>> {
             let entry = |(name, text): &(&str, &str)| {
@@ -103,11 +113,14 @@ impl View {
             };
             list.iter().map(entry).collect()
         };
-        let common = entries(&COMMON_HEADERS)?;
+        let mut common = entries(&COMMON_HEADERS)?;
         let mut bcc = entries(&BCC_HEADERS)?;
         if let Some(none) = headers.last().map(path) {
             bcc.extend(NOTHING.map(|name| entry(name, &none)));
         }
+        let types = types.file()?;
+        common.push(entry(vmlinux::NAME, &path(&types)));
+        headers.push(types);
         // BCC compiles against the sources of the kernel, which have the headers for user space in a directory of their own.
         if let Some(linux) = host.iter().find(|path| path.join(LINUX).exists()).and_then(|path| path.to_str())
         {
@@ -126,14 +139,14 @@ impl View {
             "roots": roots
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
-        let arguments = ["-ivfsoverlay", &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
+        let arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
         files.append(&mut headers);
-        Ok(Self { files, arguments })
+        Ok(Self { files, arguments, description: view })
     }
 }
 
 /// Shows a file by this name.
-fn entry(name: &str, external: &str) -> Value {
+pub fn entry(name: &str, external: &str) -> Value {
     json!({ "type": "file", "name": name, "external-contents": external })
 }
 
@@ -143,12 +156,12 @@ fn remap(path: &str) -> Value {
 }
 
 /// Returns the path by which a process opens a file that it has inherited.
-fn path(file: &OwnedFd) -> String {
+pub fn path(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Makes a file that no directory has, and whose content can't be changed any more.
-fn sealed(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
+pub fn sealed(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(file);
     file.write_all(content)?;

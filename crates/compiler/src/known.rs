@@ -28,11 +28,11 @@ const LONGEST: usize = 128 << 10;
 pub const LIST_HEADERS: &str = "-H";
 
 /// Objects by what they were compiled from.
-pub struct Known(Mutex<LruCache<Key, Entry>>);
+pub struct ObjectCache(Mutex<LruCache<ObjectKey, Entry>>);
 
-/// Everything that an object follows from, but for the headers, as a digest.
+/// Everything that an object follows from, but for the headers of the host, as a digest.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Key([u8; 32]);
+pub struct ObjectKey([u8; 32]);
 
 struct Entry {
     object: CompiledObject,
@@ -47,23 +47,26 @@ struct Stamp {
     is: Option<[i128; 4]>,
 }
 
-impl Default for Known {
+impl Default for ObjectCache {
     fn default() -> Self {
         Self(Mutex::new(LruCache::new(OBJECTS)))
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for ObjectCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Known").field(&self.0.lock().len()).finish()
     }
 }
 
-impl Key {
+impl ObjectKey {
     pub fn new(clang: &Path, arguments: &[OsString], unit: &Unit<'_>) -> Self {
         let mut digest = Sha256::new();
         let parts = [clang.as_os_str().as_bytes(), unit.field.as_bytes(), unit.source.as_bytes()];
-        for part in parts.into_iter().chain(arguments.iter().map(|argument| argument.as_bytes())) {
+        let files = unit.files.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
+        digest.update(unit.files.len().to_ne_bytes());
+        let arguments = arguments.iter().map(|argument| argument.as_bytes());
+        for part in parts.into_iter().chain(files).chain(arguments) {
             digest.update(part.len().to_ne_bytes());
             digest.update(part);
         }
@@ -90,9 +93,9 @@ fn header(line: &str) -> Option<&str> {
     name.strip_prefix(' ').filter(|path| name.len() < line.len() && path.starts_with('/'))
 }
 
-impl Known {
+impl ObjectCache {
     /// Returns the object, unless something that it was made of has changed.
-    pub fn get(&self, key: &Key) -> Option<CompiledObject> {
+    pub fn get(&self, key: &ObjectKey) -> Option<CompiledObject> {
         let mut known = self.0.lock();
         let entry = known.get(key)?;
         if entry.read.iter().any(|stamp| *stamp != Stamp::of(stamp.path.clone())) {
@@ -103,7 +106,7 @@ impl Known {
     }
 
     /// Keeps an object that `clang` has made after it had read these headers.
-    pub fn keep(&self, key: Key, object: &CompiledObject, clang: &Path, headers: BTreeSet<PathBuf>) {
+    pub fn keep(&self, key: ObjectKey, object: &CompiledObject, clang: &Path, headers: BTreeSet<PathBuf>) {
         if object.elf.len() > LONGEST {
             return;
         }

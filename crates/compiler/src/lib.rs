@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bcc;
+mod beside;
 mod child;
 mod compile;
 mod confine;
@@ -16,11 +17,11 @@ mod object;
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 mod sandbox;
-mod strip;
 mod toolchain;
+mod vmlinux;
 
 pub use self::bcc::scan::declared;
 pub use self::compile::Compiler;
-pub use self::limits::Limits;
+pub use self::limits::CompileLimits;
 pub use self::object::CompiledObject;
 pub use self::toolchain::{CompilerOptions, Toolchain};

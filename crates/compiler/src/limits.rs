@@ -5,9 +5,12 @@ use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// The limits of compilations: time, bytes of the object and of the log, memory, and how many there may be at once.
+/// The limits of compilations: processor time, time, bytes of the object and of the log, memory, and how many there may be at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct CompileLimits {
+    /// The time of processors: a source that needs so much is the client's fault.
+    pub cpu_time: Duration,
+    /// The time by the clock, far more: a busy host gives a compilation a small share of its processors.
     pub time: Duration,
     pub object: usize,
     pub log: usize,
@@ -21,20 +24,21 @@ pub struct Limits {
 /// The least and the most data of a compilation.
 const DATA: (u64, u64) = (256 << 20, 1 << 30);
 
-impl Default for Limits {
+impl Default for CompileLimits {
     fn default() -> Self {
         Self::within(room())
     }
 }
 
-impl Limits {
+impl CompileLimits {
     /// The limits where there is so much memory: all compilations together take half of it.
     fn within(memory: u64) -> Self {
         let data = (memory / 4).clamp(DATA.0, DATA.1);
         let cpus = available_parallelism().map_or(1, usize::from);
         let at_once = usize::try_from(memory / 2 / data).unwrap_or(cpus).clamp(1, cpus);
         Self {
-            time: Duration::from_secs(20),
+            cpu_time: Duration::from_secs(20),
+            time: Duration::from_secs(180),
             object: 16 << 20,
             log: 256 << 10,
             memory: 2 << 30,
@@ -63,7 +67,7 @@ fn room() -> u64 {
         let group = Path::new(fields.next().unwrap_or("/")).strip_prefix("/").unwrap_or(Path::new(""));
         group.ancestors().map(|group| Path::new(root).join(group).join(file)).collect()
     });
-    // "max" is no limit.
+    // "max" is not a limit.
     let limits = limits.filter_map(|path| read(&path).trim().parse().ok());
     limits.chain(machine.map(|kib: u64| kib << 10)).min().unwrap_or(u64::MAX)
 }
@@ -78,7 +82,7 @@ mod tests {
         for (memory, data, most) in
             [(1 << 30, 256 << 20, 2), (100 << 20, 256 << 20, 1), (1 << 40, 1 << 30, 512)]
         {
-            let limits = Limits::within(memory);
+            let limits = CompileLimits::within(memory);
             assert_eq!(limits.data, data);
             assert!((1..=most).contains(&limits.at_once), "{}", limits.at_once);
         }

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::child;
 use crate::confine::confine::{Allowed, Confinement};
-use crate::headers::View;
-use crate::limits::Limits;
+use crate::headers::HeaderFiles;
+use crate::limits::CompileLimits;
+use crate::vmlinux::KernelTypes;
 
 /// The header directories that distributions may keep elsewhere, behind a symbolic link.
 const LINKED: [&str; 4] =
@@ -25,15 +28,25 @@ pub struct Sandbox {
     pub confinement: Confinement,
     /// The arguments that show clang its view of the files.
     pub view: Vec<OsString>,
+    /// The description of the view.
+    pub description: Value,
+    pub types: Arc<KernelTypes>,
 }
 
 /// Returns the confinement in which this clang compiles on this kernel. Fails with the reasons if clang could read
 /// more than headers, unless `lax`.
-pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits, lax: bool) -> Result<Sandbox, String> {
+pub fn choose(
+    clang: &Path,
+    multiarch: Option<&Path>,
+    limits: CompileLimits,
+    lax: bool,
+) -> Result<Sandbox, String> {
     let headers: Vec<PathBuf> =
         header_directories(clang).into_iter().chain(multiarch.map(Path::to_owned)).collect();
-    let view = View::new(&headers)
-        .map_err(|error| format!("the compiler's view of files can't be made: {error}"))?;
+    let failed = |error| format!("the compiler's view of files can't be made: {error}");
+    let types = Arc::new(KernelTypes::new().map_err(failed)?);
+    let view = HeaderFiles::new(&headers, &types).map_err(failed)?;
+    let description = view.description;
     let arguments: Vec<OsString> = view.arguments.into_iter().map(OsString::from).collect();
     let files: Arc<[_]> = view.files.into();
     let allowed = allowed(clang, headers, limits);
@@ -58,7 +71,7 @@ pub fn choose(clang: &Path, multiarch: Option<&Path>, limits: Limits, lax: bool)
             "the compiler is not confined: whoever may send sources may read this host's files"
         );
     }
-    Ok(Sandbox { confinement, view: arguments })
+    Ok(Sandbox { confinement, view: arguments, description, types })
 }
 
 fn refusal(reasons: &[String]) -> String {
@@ -69,7 +82,7 @@ fn refusal(reasons: &[String]) -> String {
     )
 }
 
-fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: Limits) -> Allowed {
+fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: CompileLimits) -> Allowed {
     let mut read = headers;
     read.extend(LINKED.into_iter().filter_map(|link| Path::new(link).canonicalize().ok()));
     let mut run = libraries(clang);
@@ -77,8 +90,8 @@ fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: Limits) -> Allowed {
     let directories: Vec<&Path> = run.iter().filter_map(|library| library.parent()).collect();
     let libraries = std::env::join_paths(directories).unwrap_or_default();
     run.extend(clang.canonicalize());
-    let Limits { memory, data, time, .. } = limits;
-    Allowed { read, run, libraries, memory, data, cpu_time: time, open_files: FILES }
+    let CompileLimits { memory, data, cpu_time, .. } = limits;
+    Allowed { read, run, libraries, memory, data, cpu_time, open_files: FILES }
 }
 
 /// Returns the dynamic loader and the shared libraries of clang, which the loader lists if it is asked to.

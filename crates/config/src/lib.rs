@@ -9,6 +9,6 @@ mod validate;
 mod window;
 
 pub use self::interface::InterfacePattern;
-pub use self::probe::{Code, MetricConfig, ProbeConfig};
+pub use self::probe::{Code, DirectionConfig, MetricConfig, ProbeConfig};
 pub use self::validate::probe::{check_name, check_netns};
 pub use self::window::{Schedule, WindowConfig};

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
-use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
+use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 
 use crate::interface::InterfacePattern;
@@ -19,6 +21,8 @@ pub struct ProbeConfig {
     pub name: String,
     /// Names and patterns in the order of the configuration: at least one, none twice.
     pub interfaces: Vec<InterfacePattern>,
+    /// Names and patterns of interfaces that patterns do not stand for.
+    pub exclude_interfaces: Vec<InterfacePattern>,
     /// True if the probe may be deployed before its interfaces and network namespace exist.
     pub wait_for_interface: bool,
     /// The absolute path of the interfaces' network namespace; `None` for the daemon's own namespace.
@@ -29,10 +33,14 @@ pub struct ProbeConfig {
     pub expires: Option<Duration>,
     /// The labels of every document and sample.
     pub labels: BTreeMap<String, String>,
+    /// What the names of the probe's families in OpenMetrics begin with; `None` for the names of its metrics.
+    pub subsystem: Option<String>,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     /// The names of the maps that both directions use.
     pub shared_maps: Vec<String>,
+    /// The entries that maps begin with.
+    pub fill: Arc<Fills>,
     pub ingress: Option<DirectionConfig>,
     pub egress: Option<DirectionConfig>,
     pub window: Option<WindowConfig>,
@@ -43,6 +51,10 @@ pub struct DirectionConfig {
     /// The hook of the program, and the program's position there. A position means something for TC only.
     pub attach: AttachRequest,
     pub code: Code,
+    /// The function for packets; `None` if the source or object has one only, or one that fits the hook.
+    pub entry: Option<String>,
+    /// The initial values of variables, as documents render them.
+    pub variables: BTreeMap<String, Value>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,
     /// The metrics, no two with the same name. Those of one map agree on `snapshot` and `init`.
@@ -53,9 +65,9 @@ pub struct DirectionConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceCode {
     pub text: String,
+    /// The files that the source may include, by their paths below its folder.
+    pub files: BTreeMap<String, String>,
     pub dialect: Dialect,
-    /// The function for packets in a source for BCC; `None` if the source has one only, or a conventional one.
-    pub entry: Option<String>,
     /// The functions that tables of programs lead to, in a source for BCC.
     pub calls: Calls,
     pub defines: BTreeMap<String, String>,
@@ -81,8 +93,7 @@ impl Code {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricConfig {
-    /// The part of the metric that concerns the kernel. Exactly the cumulative snapshots (`Source::Snapshot` with
-    /// `AfterRead::Keep`) have rules by which windows add up.
+    /// The part of the metric that concerns the kernel.
     pub request: MetricRequest,
     pub help: Option<String>,
     pub sum: SumConfig,
@@ -116,9 +127,14 @@ impl ProbeConfig {
         self.netns.as_deref()
     }
 
-    /// Tells whether `interface` is one of the configured names. A pattern is no name.
+    /// Tells whether `interface` is one of the configured names. A pattern is not a name.
     pub fn names(&self, interface: &str) -> bool {
         self.interfaces.iter().any(|named| named.text == interface && !named.is_pattern())
+    }
+
+    /// Tells whether an interface of this name is left out, whatever pattern matches it.
+    pub fn excludes(&self, interface: &str) -> bool {
+        self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
     }
 
     pub fn direction(&self, direction: Direction) -> Option<&DirectionConfig> {
@@ -132,7 +148,7 @@ impl ProbeConfig {
     /// programs get packets of several buffers.
     pub fn unit<'a>(
         &'a self,
-        (direction, attach): (Direction, &AttachRequest),
+        (direction, of): (Direction, &'a DirectionConfig),
         source: &'a SourceCode,
         field: &'a str,
         frags: bool,
@@ -144,13 +160,14 @@ impl ProbeConfig {
         Unit {
             field,
             source: &source.text,
+            files: &source.files,
             defines: &source.defines,
             dialect: source.dialect,
-            entry: source.entry.as_deref(),
+            entry: of.entry.as_deref(),
             calls: &source.calls,
             other,
-            hook: attach.hook,
-            verdict: attach.verdict,
+            hook: of.attach.hook,
+            verdict: of.attach.verdict,
             frags,
         }
     }

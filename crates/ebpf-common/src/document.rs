@@ -1,5 +1,6 @@
 //! The parts of a metrics document beside its metrics, and the formats of documents.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ pub struct Head<'a> {
     /// The name of the probe.
     pub probe: &'a str,
     /// The origin of the numbers; `None` for windows of earlier versions, which did not record it.
-    pub origin: Option<&'a Origin>,
+    pub origin: Option<&'a DocumentOrigin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: &'a [String],
     /// The reasons why the numbers are not those of the wire; `None` if they are.
@@ -23,8 +24,9 @@ pub struct Head<'a> {
     pub replayed: Option<&'a Replayed>,
 }
 
-/// The outcomes of the packets of captures. Each packet is counted once, and the last three numbers are beside that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The outcomes of the packets of captures. Each packet is counted once; `truncated`, `out_of_order`,
+/// `events` and `framed` are beside that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The packets that a program has seen.
     pub packets: u64,
@@ -49,9 +51,22 @@ pub struct Replayed {
     pub out_of_order: u64,
     /// The events that the programs have written, which no document has.
     pub events: u64,
+    /// The packets that had no Ethernet header and got one, by the kind of their link.
+    pub framed: PacketCounts,
+    /// The packets that no program can get, by the reason: a kind of link, or what is wrong with the packet.
+    pub skipped: PacketCounts,
 }
 
+/// Numbers of packets by a name of letters, digits and `_`.
+pub type PacketCounts = BTreeMap<Cow<'static, str>, u64>;
+
 impl Replayed {
+    /// Returns the packets that had no Ethernet header and those that were skipped, each with the name of the list.
+    pub fn lists(&self) -> impl Iterator<Item = (&'static str, &PacketCounts)> {
+        let lists = [("framed", &self.framed), ("skipped", &self.skipped)];
+        lists.into_iter().filter(|(_, counts)| !counts.is_empty())
+    }
+
     /// Returns the numbers with their names: the packets that were seen, and all others that are not 0.
     pub fn numbers(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let others = [
@@ -73,7 +88,7 @@ impl Replayed {
 /// The origin of a document. Node, probe, instance and the number of a window name the window among those of all
 /// machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct DocumentOrigin {
     /// The name of the machine, as the operator has chosen it, or its host name.
     pub node: String,
     /// The id that the probe got when it was created. A replacement keeps it; a probe that is created anew under the same

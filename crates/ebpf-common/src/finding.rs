@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The name of a probe's source in findings and in debug information.
 pub const SOURCE_NAME: &str = "probe.c";
+/// The directory of the files that a client sends along with a source, in debug information.
+pub const BESIDE: &str = "/twinprobe/source";
 
 /// The stage of a deployment at which the finding was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -153,6 +153,22 @@ impl Hook {
         Self::ALL.into_iter().find(|hook| hook.name() == name)
     }
 
+    /// Tells whether programs are attached in a mode there: native or generic.
+    pub const fn has_modes(self) -> bool {
+        match self {
+            Self::Xdp => true,
+            Self::TcIngress | Self::TcEgress => false,
+        }
+    }
+
+    /// Tells whether programs of several owners are called in an order there.
+    pub const fn has_positions(self) -> bool {
+        match self {
+            Self::Xdp => false,
+            Self::TcIngress | Self::TcEgress => true,
+        }
+    }
+
     /// The verdict that lets the packet pass on, to other owners' programs too.
     pub const fn pass(self) -> i32 {
         match self {

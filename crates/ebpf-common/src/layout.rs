@@ -67,7 +67,7 @@ pub struct Member {
 pub enum Render {
     /// Four bytes in network order: `10.0.0.1`.
     Ipv4,
-    /// Sixteen bytes in network order: `2001:db8::1`.
+    /// Sixteen bytes in network order: `2001:db8::1`; those that map an IPv4 address, as that.
     Ipv6,
     /// An address of either family: four bytes, or sixteen, of which those that map an IPv4 address are shown as that.
     Ip,
@@ -83,19 +83,23 @@ pub enum Render {
     Hex,
     /// Text up to the first NUL.
     String,
+    /// A number of sixteen bytes as a number; without it, in hex. Sums that 64 bits do not hold are kept like this.
+    Decimal,
     /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
     /// Nanoseconds since 1970, shown as a time of day; zero is "never". Sums keep the times of [`Self::Ktime`] like this.
     Time,
     /// The index of an interface, shown as its name.
     Ifindex,
-    /// Slots of an array map that count values by magnitude. Only OpenMetrics shows the slots as a histogram.
+    /// The number of a protocol above IP, shown by its name where it has one.
+    Protocol,
+    /// Slots of an array map that count values by magnitude. Documents have ranges and percentiles beside them.
     Histogram,
 }
 
 impl Render {
     /// All renderings.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Ip,
@@ -105,9 +109,11 @@ impl Render {
         Self::Be64,
         Self::Hex,
         Self::String,
+        Self::Decimal,
         Self::Ktime,
         Self::Time,
         Self::Ifindex,
+        Self::Protocol,
         Self::Histogram,
     ];
 
@@ -123,9 +129,11 @@ impl Render {
             Self::Be64 => ("be64", "integers of eight bytes"),
             Self::Hex => ("hex", "integers, bytes, structs and unions"),
             Self::String => ("string", "arrays of bytes"),
+            Self::Decimal => ("decimal", "integers of sixteen bytes"),
             Self::Ktime => ("ktime", "integers of eight bytes"),
             Self::Time => ("time", "integers of eight bytes"),
             Self::Ifindex => ("ifindex", "integers of four or eight bytes"),
+            Self::Protocol => ("protocol", "integers of one to eight bytes"),
             Self::Histogram => ("histogram", "ARRAY and PERCPU_ARRAY maps of unsigned integers"),
         }
     }
@@ -188,9 +196,11 @@ mod tests {
             "be64",
             "hex",
             "string",
+            "decimal",
             "ktime",
             "time",
             "ifindex",
+            "protocol",
             "histogram",
         ] {
             let render = Render::from_tag(tag).expect(tag);

@@ -83,7 +83,7 @@ impl MapKind {
         self.facts().0
     }
 
-    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for what is no map by itself.
+    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for what is not a map by itself.
     pub const fn bpf_type(self) -> Option<u32> {
         self.facts().1
     }
@@ -101,6 +101,11 @@ impl MapKind {
     /// Tells whether the entries have keys.
     pub const fn has_keys(self) -> bool {
         !matches!(self.family(), MapFamily::Fifo | MapFamily::Global)
+    }
+
+    /// Tells whether the entries come and go with the traffic.
+    pub const fn comes_and_goes(self) -> bool {
+        matches!(self.family(), MapFamily::Hash | MapFamily::Trie)
     }
 
     /// Tells whether the values are maps.

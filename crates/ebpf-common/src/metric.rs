@@ -1,5 +1,8 @@
 //! The settings of a metric: the way to read its map, the start of its counts, the aggregation over CPUs.
 
+pub mod distribution;
+pub mod head;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +16,7 @@ pub enum Temporality {
     Window,
     /// Numbers count from the deployment of the probe: windows are added up.
     Cumulative,
-    /// The map as it is; nobody but the program resets it.
+    /// The map as it is; only the program resets it.
     Live,
 }
 
@@ -81,6 +84,9 @@ pub struct SeriesRules {
     /// The path of the number by which they are the largest; `None` for the first counter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series_by: Option<String>,
+    /// What the names of the families begin with, before the name of the metric; `None` for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subsystem: Option<String>,
 }
 
 /// The rule by which a number in a new window joins the sum of the windows before.
@@ -119,6 +125,17 @@ impl From<MergeRule> for MergeRules {
     }
 }
 
+/// The way in which a metric counts, as its configuration asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Each reading takes what has been counted since the last one, out of this copy of the map.
+    Window(MapCopy),
+    /// The windows of a snapshot add up by these rules.
+    Sum(MergeRules),
+    /// A reading shows the map as it is.
+    Live,
+}
+
 /// The treatment of a map's content when the probe is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReplace {
@@ -131,7 +148,7 @@ pub enum OnReplace {
 
 /// The copy of the map that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MapCopy {
     /// The copy that the programs write to.
     Live,
     /// The twin that the flip has just taken out of use.

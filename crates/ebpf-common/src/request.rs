@@ -1,10 +1,14 @@
 //! What a configuration asks for: the hook of a direction's program, and the metrics.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::finding::Finding;
 use crate::hook::{Hook, Position, Verdict, XdpMode};
-use crate::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+use crate::metric::{Counting, MapCopy, OnReplace, StrategyChoice, Visibility};
 use crate::{Aggregation, MergeRules};
 
 /// The hook at which a direction's program runs, and the program's place there.
@@ -20,6 +24,17 @@ pub struct AttachRequest {
     pub position: Position,
 }
 
+/// An entry that a map begins with; key and value are written as documents render them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapEntry {
+    pub key: Value,
+    pub value: Value,
+}
+
+/// The entries that maps begin with, by the name of the map.
+pub type Fills = BTreeMap<String, Vec<MapEntry>>;
+
 /// The request for one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricRequest {
@@ -28,12 +43,9 @@ pub struct MetricRequest {
     pub name: String,
     /// The symbol of a map in the source, or `.bss:VAR` for a variable of a section.
     pub map: String,
-    pub source: Source,
-    pub after_read: AfterRead,
+    pub counting: Counting,
     pub visibility: Visibility,
     pub aggregation: Option<Aggregation>,
-    /// The rules by which windows add up.
-    pub merge: Option<MergeRules>,
     pub strategy: StrategyChoice,
     pub on_replace: OnReplace,
     /// The C name of the type that events are decoded by.
@@ -46,21 +58,31 @@ impl MetricRequest {
         self.map.split_once(':').map_or(&self.map, |(section, _)| section)
     }
 
-    pub fn is_snapshot(&self) -> bool {
-        self.source == Source::Snapshot
+    /// Tells whether a reading takes the twin's copy of the map.
+    pub const fn is_snapshot(&self) -> bool {
+        matches!(self.counting, Counting::Window(MapCopy::Snapshot) | Counting::Sum(_))
     }
 
-    pub fn is_reset(&self) -> bool {
-        self.after_read == AfterRead::Reset
+    /// Tells whether each reading begins anew.
+    pub const fn is_reset(&self) -> bool {
+        matches!(self.counting, Counting::Window(_))
+    }
+
+    /// The rules by which windows add up; `None` if they do not.
+    pub const fn rules(&self) -> Option<&MergeRules> {
+        match &self.counting {
+            Counting::Sum(rules) => Some(rules),
+            Counting::Window(_) | Counting::Live => None,
+        }
     }
 
     /// Returns the field of the configuration that makes the daemon write to the map: `init` resets it, and a snapshot
     /// is cleared before it is used again. `None` if the map is only read.
-    pub fn writing_field(&self) -> Option<&'static str> {
-        match (self.after_read, self.source) {
-            (AfterRead::Reset, _) => Some("init"),
-            (AfterRead::Keep, Source::Snapshot) => Some("snapshot"),
-            (AfterRead::Keep, Source::Live) => None,
+    pub const fn writing_field(&self) -> Option<&'static str> {
+        match self.counting {
+            Counting::Window(_) => Some("init"),
+            Counting::Sum(_) => Some("snapshot"),
+            Counting::Live => None,
         }
     }
 

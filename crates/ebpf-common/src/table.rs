@@ -1,5 +1,7 @@
 //! The content of one map as it was read: bytes that the exporter decodes.
 
+pub mod changes;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -54,7 +56,7 @@ pub struct RawTable {
 
 /// One entry of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub struct TableRow<'a> {
     /// The key; empty where the kind has no keys.
     pub key: &'a [u8],
     /// The value: [`TableLayout::value_stride`] bytes.
@@ -116,10 +118,10 @@ impl RawTable {
     }
 
     /// Does the same as [`Self::entries`], with the content of inner maps.
-    pub fn rows<'a>(&'a self, layout: &TableLayout) -> impl Iterator<Item = Row<'a>> + use<'a> {
+    pub fn rows<'a>(&'a self, layout: &TableLayout) -> impl Iterator<Item = TableRow<'a>> + use<'a> {
         let key = if layout.kind.has_keys() { layout.key.size } else { 0 };
         let stride = layout.value_stride();
-        (0..self.len(layout)).map(move |i| Row {
+        (0..self.len(layout)).map(move |i| TableRow {
             key: &self.keys[i * key..(i + 1) * key],
             value: &self.values[i * stride..(i + 1) * stride],
             inner: self.inner.get(i),

@@ -31,6 +31,8 @@ pub struct Unit<'a> {
     /// The place of the source in the configuration, for findings: `ingress.source`.
     pub field: &'a str,
     pub source: &'a str,
+    /// The files that the source may include, by their paths below its folder.
+    pub files: &'a BTreeMap<String, String>,
     pub defines: &'a BTreeMap<String, String>,
     pub dialect: Dialect,
     /// The function for packets, for a source in the dialect of BCC that has several; `None` to choose.

@@ -21,7 +21,7 @@ pub struct Window {
     pub clock_step_ns: Option<i64>,
     /// Microseconds from the flip until no program was left in the idle twin.
     pub quiesce_us: u64,
-    /// Lost windows (see [`Statistics::lost`]) that no window before has reported.
+    /// Lost windows (see [`WindowStatistics::lost`]) that no window before has reported.
     pub lost_windows: u64,
 }
 
@@ -35,14 +35,14 @@ pub struct Listing {
     #[serde(default, skip_serializing_if = "is_default")]
     pub instance: String,
     /// The oldest comes first.
-    pub windows: Vec<Entry>,
-    /// The number of later windows that were lost: see [`Statistics::lost`].
+    pub windows: Vec<WindowEntry>,
+    /// The number of later windows that were lost: see [`WindowStatistics::lost`].
     pub lost_windows: u64,
 }
 
 /// A retained window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct WindowEntry {
     pub seq: u64,
     /// The start of the window, RFC 3339.
     pub start: String,
@@ -54,7 +54,7 @@ pub struct Entry {
 
 /// Figures about the windows of one probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Statistics {
+pub struct WindowStatistics {
     /// The number of retained windows.
     pub retained: usize,
     /// The size of the windows' files.
@@ -64,7 +64,7 @@ pub struct Statistics {
     /// The number of the newest retained window.
     pub newest: Option<u64>,
     /// The number of windows that ever went before the collectors which the configuration names had acknowledged them, or
-    /// that were damaged. What goes while it names none is not lost.
+    /// that were damaged. A window that is removed while it names none is not lost.
     pub lost: u64,
     /// The number of lost windows whose files were damaged.
     pub damaged: u64,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Direction, Format, Head, Layout, MapKind, Member, RawTable, Render,
-    SeriesRules, Shape, TableLayout, Temporality,
+    Aggregation, Direction, Format, Head, Layout, MapKind, Member, MetricHead, RawTable, Render, Shape,
+    TableLayout,
 };
-use twinprobe_exporter::{Cache, Metric, document_encoder};
+use twinprobe_exporter::{Metric, document_encoder};
 
 const ROWS: u32 = 1_000_000;
 const ROUNDS: usize = 9;
@@ -62,7 +62,7 @@ fn encode(format: Format, metric: &Arc<Metric>, pieces: &[RawTable]) -> usize {
     };
     let head = Head { probe: "flows", ..Head::default() };
     let mut encoder = document_encoder(format, &head, Arc::default(), &mut out);
-    encoder.add_metric(Direction::Ingress, metric);
+    encoder.add_metric(metric);
     while encoder.next_table(&mut out).is_some() {
         for piece in pieces {
             encoder.rows(piece, &mut out);
@@ -126,20 +126,11 @@ fn metric(layout: TableLayout, agg: Option<Aggregation>) -> (Arc<Metric>, Vec<Ra
                 .extend_from_slice(&((u64::from(row) * 1_000_003 + slot) >> (slot * 8)).to_le_bytes());
         }
     }
-    let metric = Metric {
-        name: "packets_total".into(),
-        map: "packets".into(),
-        help: String::new(),
+    let head = MetricHead {
         agg,
-        layout: Arc::new(layout),
-        sample: None,
-        temporality: Temporality::default(),
-        dropped: 0,
-        events: None,
-        completeness: Completeness::default(),
-        series: SeriesRules::default(),
-        cache: Cache::default(),
+        ..MetricHead::new(Direction::Ingress, "packets_total", "packets", Arc::new(layout))
     };
+    let metric = Metric::from(head);
     let piece = |first| table.slice(first, first + PIECE, &metric.layout);
     let pieces = (0..ROWS as usize).step_by(PIECE).map(piece).collect();
     (Arc::new(metric), pieces)

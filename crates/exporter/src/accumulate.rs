@@ -1,12 +1,18 @@
 //! The sum of windows, which a metric with `snapshot` but without `init` shows.
 
+mod noted;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::join::{LeafJoin, is_at_end};
 use twinprobe_ebpf_common::field::leaf::Leaves;
-use twinprobe_ebpf_common::field::wide::{convert_times, narrowed, sums};
-use twinprobe_ebpf_common::{Layout, MapFamily, MergeRules, RawTable, Shape, TableLayout};
+use twinprobe_ebpf_common::field::wide::{SumWidth, convert_times, is_widest, narrowed, sums};
+use twinprobe_ebpf_common::{
+    Layout, MapFamily, MergeRule, MergeRules, RawTable, Shape, TableChanges, TableLayout, convert,
+};
+
+use self::noted::Noted;
 
 /// A merge rule names a field that the value does not have; the path is that of the rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,12 +29,18 @@ pub struct Accumulator {
     of: Arc<TableLayout>,
     /// The layout of the sum: numbers that are added up have 64 bits, and times are those of the wall clock.
     layout: Arc<TableLayout>,
-    leaves: Leaves<Join>,
+    rules: MergeRules,
+    /// The width of the numbers. It grows once one of them has no room: nearly all sums fit into 64 bits, and the wider ones take
+    /// twice the room in the store.
+    width: SumWidth,
+    leaves: Leaves<LeafJoin>,
     total: RawTable,
     /// The place of each entry, by its key. Keys come from packets, so the hash must be one that senders can't aim at.
     index: HashMap<Box<[u8]>, usize>,
     /// The last window that had the entry, for each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
+    /// What has changed since a window; `None` if nothing is noted, or if the layout has changed since.
+    noted: Option<Noted>,
 }
 
 impl Accumulator {
@@ -41,15 +53,17 @@ impl Accumulator {
         if let Some(path) = rules.fields.keys().find(|path| !has_field(&layout.value, path)) {
             return Err(UnknownField(path.clone()));
         }
-        let sum = sums(&layout, rules);
+        let width = SumWidth::Usual;
+        let sum = sums(&layout, rules, width);
         let of = layout;
         let layout = if sum == *of { Arc::clone(&of) } else { Arc::new(sum) };
-        let leaves = Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)));
+        let leaves = leaves(&layout, rules);
+        let rules = rules.clone();
         let (total, index, ages) = Default::default();
-        Ok(Self { of, layout, leaves, total, index, ages })
+        Ok(Self { of, layout, rules, width, leaves, total, index, ages, noted: None })
     }
 
-    /// The layout of the sum.
+    /// The layout of the sum. Adding may make it wider.
     pub const fn layout(&self) -> &Arc<TableLayout> {
         &self.layout
     }
@@ -63,19 +77,48 @@ impl Accumulator {
 
     /// Does the same with rows of another layout. Returns false if the rows do not fit.
     pub fn add_of(&mut self, rows: &RawTable, of: &TableLayout, seq: u64, boot_time_ns: i128) -> bool {
+        if is_widest(&of.value) {
+            self.widen();
+        }
         if *of == *self.layout {
             self.add_sum(rows, seq);
             return true;
         }
-        let layout = Arc::clone(&self.layout);
-        let mut fits = convert_times(&RawTable::default(), of, &layout, boot_time_ns).is_some();
+        let mut fits = convert_times(&RawTable::default(), of, &self.layout, boot_time_ns).is_some();
         for from in (0..rows.len(of)).step_by(ROWS) {
+            let layout = Arc::clone(&self.layout);
             match convert_times(&rows.slice(from, from + ROWS, of), of, &layout, boot_time_ns) {
-                Some(tables) => tables.iter().for_each(|table| self.add_sum(table, seq)),
+                // Each table may make the sum wider.
+                Some(tables) => tables.iter().for_each(|table| self.add_rest(table, 0, &layout, seq)),
                 None => fits = false,
             }
         }
         fits
+    }
+
+    /// Adds the rows of a table from number `from` on, which have the layout that the sum has or had.
+    fn add_rest(&mut self, rows: &RawTable, from: usize, of: &Arc<TableLayout>, seq: u64) {
+        if from > 0 || !Arc::ptr_eq(of, &self.layout) {
+            self.add_of(&rows.slice(from, rows.len(of), of), of, seq, 0);
+        } else {
+            self.add_sum(rows, seq);
+        }
+    }
+
+    /// Gives the numbers that are added up 128 bits. The layout does not change any more.
+    pub fn widen(&mut self) {
+        if self.width == SumWidth::Widest {
+            return;
+        }
+        self.width = SumWidth::Widest;
+        let layout = sums(&self.of, &self.rules, self.width);
+        if layout != *self.layout
+            && let Some(total) = convert(&self.total, &self.layout, &layout)
+        {
+            self.leaves = leaves(&layout, &self.rules);
+            (self.total, self.layout) = (total, Arc::new(layout));
+            self.noted = None;
+        }
     }
 
     /// Returns rows of a window in the layout of the sum.
@@ -92,18 +135,38 @@ impl Accumulator {
     /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended, and known entries keep their place; arrays stay in the order
     /// of their indices, since every window has all of them. The values of queues and stacks are appended.
     pub fn add_sum(&mut self, window: &RawTable, seq: u64) {
+        if let Some(row) = self.add_while_it_fits(window, seq) {
+            let of = Arc::clone(&self.layout);
+            self.widen();
+            self.add_rest(window, row, &of, seq);
+        }
+    }
+
+    /// Adds rows up to one with a sum that needs more bits than it has, and returns the number of this row.
+    fn add_while_it_fits(&mut self, window: &RawTable, seq: u64) -> Option<usize> {
         let has_ages = self.has_ages();
-        let Self { layout, leaves, total, index, ages, .. } = self;
+        let can_grow = self.width == SumWidth::Usual;
+        let Self { layout, leaves, total, index, ages, noted, .. } = self;
         if layout.kind.family() == MapFamily::Fifo {
+            *noted = None;
             total.values.extend_from_slice(&window.values[..window.len(layout) * layout.value_stride()]);
-            return;
+            return None;
         }
         let stride = layout.value_stride();
         // The memory is allocated for the first row, because a layout may claim any size for a table without rows.
         let mut merged = Vec::new();
-        for (key, value) in window.entries(layout) {
+        for (row, (key, value)) in window.entries(layout).enumerate() {
             if let Some(&entry) = index.get(key) {
-                merge(layout, leaves, &mut total.values[entry * stride..][..stride], value, &mut merged);
+                let total = &mut total.values[entry * stride..][..stride];
+                let fits = merge(layout, leaves, total, value, &mut merged);
+                if !fits && can_grow {
+                    return Some(row);
+                }
+                // The age of an entry is a part of it.
+                if has_ages || *total != merged[..] {
+                    noted.iter_mut().for_each(|noted| noted.change(entry));
+                }
+                total.copy_from_slice(&merged);
                 ages.get_mut(entry).into_iter().for_each(|age| *age = seq);
             } else {
                 index.insert(key.into(), index.len());
@@ -112,11 +175,12 @@ impl Accumulator {
                 ages.extend(has_ages.then_some(seq));
             }
         }
+        None
     }
 
     /// Tells whether the entries come and go with the traffic, so that their number grows unless it is bounded.
     pub fn has_ages(&self) -> bool {
-        matches!(self.layout.kind.family(), MapFamily::Hash | MapFamily::Trie)
+        self.layout.kind.comes_and_goes()
     }
 
     /// The last window that had the entry, for each entry; empty for tables whose entries are always the same.
@@ -127,6 +191,7 @@ impl Accumulator {
     /// Replaces the ages of the first entries by those of a sum that was stored.
     pub fn set_ages(&mut self, ages: &[u64]) {
         self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
+        self.noted = None;
     }
 
     /// Drops the entries that no window has had for the longest time, so that `entries` are left. Returns the number of
@@ -140,6 +205,7 @@ impl Accumulator {
         oldest.select_nth_unstable(surplus - 1);
         let mut gone = vec![false; self.ages.len()];
         oldest[..surplus].iter().for_each(|&(_, entry)| gone[entry] = true);
+        self.noted.iter_mut().for_each(|noted| noted.remove(&gone));
         let (total, ages) = (std::mem::take(&mut self.total), std::mem::take(&mut self.ages));
         self.index.clear();
         for (((key, value), age), _) in
@@ -159,6 +225,18 @@ impl Accumulator {
         self.bound(left);
     }
 
+    /// Begins to note what changes in the sum, which is that of window number `since`.
+    pub fn note_changes(&mut self, since: u64) {
+        let len = self.total.len(&self.layout);
+        self.noted = (self.layout.kind.family() != MapFamily::Fifo).then(|| Noted::new(since, len));
+    }
+
+    /// Returns what has changed in the sum since window number `since`; `None` if that is not known.
+    pub fn changes(&self, since: u64) -> Option<TableChanges> {
+        let noted = self.noted.as_ref().filter(|noted| noted.since == since)?;
+        Some(noted.changes(&self.total, &self.layout))
+    }
+
     /// Returns the sum so far.
     pub const fn table(&self) -> &RawTable {
         &self.total
@@ -168,34 +246,51 @@ impl Accumulator {
     pub fn take(&mut self) -> RawTable {
         self.index.clear();
         self.ages.clear();
+        self.noted = None;
         std::mem::take(&mut self.total)
     }
 }
 
-fn merge(layout: &TableLayout, leaves: &Leaves<Join>, total: &mut [u8], window: &[u8], merged: &mut Vec<u8>) {
+fn leaves(layout: &TableLayout, rules: &MergeRules) -> Leaves<LeafJoin> {
+    Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)))
+}
+
+/// Joins the value of an entry with that of a window, in `merged`. Returns false if a sum of 64 bits has come to their end.
+fn merge(
+    layout: &TableLayout,
+    leaves: &Leaves<LeafJoin>,
+    total: &[u8],
+    window: &[u8],
+    merged: &mut Vec<u8>,
+) -> bool {
     // The entries of these maps exist from the start. A slot of zeros was written by no program, so `min` and `last`
     // must not see its zero as a value.
     let always_there =
         layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);
     let stride = layout.slot_stride();
-    for (total, window) in total.chunks_exact_mut(stride).zip(window.chunks_exact(stride)) {
+    merged.clear();
+    merged.extend_from_slice(window);
+    let mut fits = true;
+    for ((total, window), merged) in
+        total.chunks_exact(stride).zip(window.chunks_exact(stride)).zip(merged.chunks_exact_mut(stride))
+    {
         if untouched(window) {
+            merged.copy_from_slice(total);
             continue;
         }
         if untouched(total) {
-            total.copy_from_slice(window);
             continue;
         }
-        merged.clear();
-        merged.extend_from_slice(window);
         leaves.for_each(|leaf, base| {
             let (old, new) = (leaf.load(total, base), leaf.load(window, base));
-            let joined = leaf.tag.join(leaf.kind, leaf.width(), old, new);
+            let width = leaf.width();
+            let joined = leaf.tag.join(leaf.kind, width, old, new);
+            fits &= width != 64 || leaf.tag.rule != MergeRule::Sum || !is_at_end(leaf.kind, width, joined);
             leaf.store(merged, base, joined);
         });
-        total.copy_from_slice(merged);
     }
+    fits
 }
 
 fn has_field(layout: &Layout, path: &str) -> bool {

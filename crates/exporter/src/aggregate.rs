@@ -3,11 +3,11 @@
 use std::iter;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::field::join::{Join, fold};
+use twinprobe_ebpf_common::field::join::{LeafJoin, fold};
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::field::meaning::Meaning;
-use twinprobe_ebpf_common::field::wide::widened;
+use twinprobe_ebpf_common::field::wide::{SumWidth, widened};
 use twinprobe_ebpf_common::{Aggregation, Conversion, Layout, MergeRule, MergeRules, TableLayout};
 
 use crate::metric::Metric;
@@ -16,7 +16,7 @@ use crate::metric::Metric;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverCpus {
     /// By a rule for values that CPUs have counted: those that have counted nothing do not matter.
-    Join(Join),
+    Join(LeafJoin),
     /// The mean over all CPUs, also of those that have counted nothing.
     Mean,
     /// Over all CPUs, also of those that have counted nothing.
@@ -90,7 +90,7 @@ fn wide_mean(values: impl Iterator<Item = i128>, count: i128) -> i128 {
     }
 }
 
-/// The layout of folded values: numbers that are added have 64 bits.
+/// The layout of folded values: numbers that are added have 128 bits, so that those of all CPUs fit.
 #[derive(Debug)]
 pub struct Folded {
     pub value: Layout,
@@ -108,13 +108,14 @@ impl Folded {
     pub fn of(metric: &Metric, layout: &TableLayout) -> Option<Arc<Self>> {
         let aggregation = metric.agg.filter(|_| layout.kind.is_percpu())?;
         let rules = metric.series.merge.clone().unwrap_or_default();
-        Some(metric.cache.get(|| Self::new(&layout.value, aggregation, &rules)))
+        Some(metric.cache().get(|| Self::new(&layout.value, aggregation, &rules)))
     }
 
     fn new(layout: &Layout, aggregation: Aggregation, rules: &MergeRules) -> Self {
         let over = |path: &str, meaning| OverCpus::of(aggregation, rules, path, meaning);
-        let value =
-            widened(layout, &|path, meaning| over(path, meaning) == Some(OverCpus::All(MergeRule::Sum)));
+        let value = widened(layout, SumWidth::Widest, &|path, meaning| {
+            over(path, meaning) == Some(OverCpus::All(MergeRule::Sum))
+        });
         let widening = (value != *layout).then(|| Conversion::new(layout, &value));
         let from = Leaves::new(layout, &mut |path, meaning| over(path, meaning));
         let to = Leaves::new(&value, &mut |path, meaning| over(path, meaning).map(drop));
@@ -169,8 +170,7 @@ impl Folder {
         }
         numbers.clear();
         folded.from.for_each(|leaf, base| {
-            let width =
-                if leaf.tag == OverCpus::All(MergeRule::Sum) { leaf.width().max(64) } else { leaf.width() };
+            let width = if leaf.tag == OverCpus::All(MergeRule::Sum) { 128 } else { leaf.width() };
             let values = slots.clone().map(|slot| (leaf.load(slot, base), is_counted(slot)));
             numbers.push(leaf.tag.fold(leaf.kind, width, values));
         });

@@ -8,9 +8,9 @@ mod cache;
 mod decode;
 mod encode;
 mod metric;
+mod numbers;
 
 pub use accumulate::{Accumulator, UnknownField};
-pub use cache::Cache;
 pub use decode::decoder::Decoder;
 pub use decode::fit::misfits;
 pub use encode::document::document_encoder;
@@ -19,5 +19,6 @@ pub use encode::event::EventEncoder;
 pub use encode::openmetrics::info::{approximations, origins};
 pub use encode::openmetrics::names::collisions::{Collision, collisions};
 pub use encode::openmetrics::page_encoder::PageEncoder;
-pub use encode::plain::Plain;
+pub use encode::page_format::{PageConversion, PageFormat};
 pub use metric::Metric;
+pub use numbers::{NoNumber, Number, Numbers};

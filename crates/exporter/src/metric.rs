@@ -1,114 +1,50 @@
-//! The description of a metric in a document, beside its values.
+//! A metric as the formats see it.
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::ops::Deref;
 
-use twinprobe_ebpf_common::{
-    Aggregation, Completeness, EventKind, MapFamily, Render, SeriesRules, Shape, TableLayout, Temporality,
-};
+use twinprobe_ebpf_common::MetricHead;
 
 use crate::cache::Cache;
 
-/// The properties of a metric that are constant while its probe is deployed.
+/// The description of a metric, and what the formats have computed from it. It reads like its description.
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// The name of the metric in documents.
-    pub name: String,
-    /// The name of the map, or of the variable, in the source.
-    pub map: String,
-    /// The operator's description of the metric; may be empty.
-    pub help: String,
-    /// The aggregation of the values of the CPUs, of which only PERCPU maps have several; `None` if they are shown one
-    /// by one.
-    pub agg: Option<Aggregation>,
-    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
-    pub sample: Option<NonZeroU32>,
-    /// The kind of the map and the types of its keys and values.
-    pub layout: Arc<TableLayout>,
-    /// The start from which the numbers count.
-    pub temporality: Temporality,
-    /// The number of entries that the sum of the windows has dropped so far for lack of room.
-    pub dropped: u64,
-    /// The kind of a map of events, whose metric has no rows; `None` for all other maps.
-    pub events: Option<EventKind>,
-    pub completeness: Completeness,
-    /// The way in which OpenMetrics shows the metric.
-    pub series: SeriesRules,
-    /// The values that the formats compute for the metric when they first need them; starts with the default.
-    pub cache: Cache,
-}
-
-/// The fill of a map with a bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fill {
-    pub used: u64,
-    pub max: u32,
-    /// True if entries found no room, or the next one would not.
-    pub full: bool,
-}
-
-impl Fill {
-    /// Returns the part of the entries that is used, from 0 to 1; `None` if the map has room for none.
-    pub fn share(self) -> Option<f64> {
-        (self.max > 0).then(|| self.used as f64 / f64::from(self.max))
-    }
+    head: MetricHead,
+    cache: Cache,
 }
 
 impl Metric {
-    /// The name of the map's type.
-    pub fn type_name(&self) -> &'static str {
-        self.events.map_or_else(|| self.layout.kind.name(), EventKind::name)
+    /// The values that the formats compute for the metric when they first need them.
+    pub(crate) const fn cache(&self) -> &Cache {
+        &self.cache
     }
 
-    /// Tells whether the entries are the slots of a histogram: entry `i` counts values whose highest bit is `i`.
-    pub fn is_histogram(&self) -> bool {
-        let TableLayout { kind, key, value, .. } = &*self.layout;
-        let is_count =
-            matches!(value.shape, Shape::Int { signed: false }) && matches!(value.size, 1 | 2 | 4 | 8 | 16);
-        value.render == Some(Render::Histogram)
-            && kind.family() == MapFamily::Array
-            && key.size == 4
-            && is_count
+    /// Makes a metric that differs in its description.
+    pub fn with(mut self, change: impl FnOnce(&mut MetricHead)) -> Self {
+        change(&mut self.head);
+        Self::from(self.head)
     }
+}
 
-    /// The name of the counter of losses.
-    pub const fn losses_name(&self) -> &'static str {
-        if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
+impl From<MetricHead> for Metric {
+    fn from(head: MetricHead) -> Self {
+        Self { head, cache: Cache::default() }
     }
+}
 
-    /// Returns the fill of the map, of which `rows` entries are shown; `None` if the map has no bound. All entries of an
-    /// array are there from the start, so that an array is never full.
-    pub fn fill(&self, rows: u64) -> Option<Fill> {
-        let Completeness { max_entries, entries_used, losses } = self.completeness;
-        let max = max_entries?;
-        // Packets may add entries while others are taken out.
-        let used = entries_used.unwrap_or(rows).min(u64::from(max));
-        let lost = losses.is_some_and(|losses| losses.shown > 0);
-        let grows = self.layout.kind.family() != MapFamily::Array;
-        Some(Fill { used, max, full: grows && (lost || used == u64::from(max)) })
+impl Deref for Metric {
+    type Target = MetricHead;
+
+    fn deref(&self) -> &MetricHead {
+        &self.head
     }
 }
 
 #[cfg(test)]
 impl Metric {
     /// Makes a metric of this layout with defaults for all other properties.
-    pub fn example(name: &str, layout: TableLayout) -> Self {
-        let (name, map, help) = (name.to_owned(), String::new(), String::new());
-        let (layout, temporality, cache) = (Arc::new(layout), Temporality::default(), Cache::default());
-        let (completeness, series) = (Completeness::default(), SeriesRules::default());
-        Self {
-            name,
-            map,
-            help,
-            agg: None,
-            sample: None,
-            layout,
-            temporality,
-            dropped: 0,
-            events: None,
-            completeness,
-            series,
-            cache,
-        }
+    pub fn example(name: &str, layout: twinprobe_ebpf_common::TableLayout) -> Self {
+        let direction = twinprobe_ebpf_common::Direction::Ingress;
+        MetricHead::new(direction, name, "", std::sync::Arc::new(layout)).into()
     }
 }

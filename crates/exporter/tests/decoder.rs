@@ -3,7 +3,7 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::collection::vec;
 use proptest::option;
@@ -92,10 +92,7 @@ fn show(layout: &Layout, bits: Bits<'_>) -> String {
         Some(Render::Ipv4) => {
             return format!("\"{}\"", Ipv4Addr::from(<[u8; 4]>::try_from(bytes).expect("4 bytes")));
         }
-        Some(Render::Ipv6) => {
-            return format!("\"{}\"", Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")));
-        }
-        Some(Render::Ip) => {
+        Some(Render::Ipv6 | Render::Ip) => {
             let address = match bytes[..] {
                 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Ipv4Addr::new(a, b, c, d).into(),
                 _ => IpAddr::from(<[u8; 16]>::try_from(&bytes[..]).expect("16 bytes")),
@@ -111,6 +108,10 @@ fn show(layout: &Layout, bits: Bits<'_>) -> String {
         }
         Some(Render::Hex) => {
             return hex(bits.unsigned().to_be_bytes().into_iter().skip(16 - bits.width.div_ceil(8)));
+        }
+        Some(Render::Decimal) => {
+            let signed = matches!(layout.shape, Shape::Int { signed: true });
+            return if signed { bits.signed().to_string() } else { bits.unsigned().to_string() };
         }
         Some(Render::String) => return text(&bytes),
         _ => {}
@@ -189,6 +190,8 @@ fn leaf() -> impl Strategy<Value = Layout> {
         tagged(Render::Mac, array(unsigned(1), 6)),
         tagged(Render::Hex, unsigned(8)),
         tagged(Render::Hex, unsigned(16)),
+        tagged(Render::Decimal, unsigned(16)),
+        tagged(Render::Decimal, signed(16)),
         tagged(Render::String, array(unsigned(1), 7)),
     ]);
     prop_oneof![3 => number(), 1 => enumeration, 2 => other]
@@ -239,10 +242,8 @@ fn any_type(
 /// The value that is written for these bytes.
 fn written(kind: MapKind, agg: Option<Aggregation>, layout: &Layout, bytes: &[u8], cpus: usize) -> String {
     let mut table = metric("m", kind, agg, [unsigned(4), layout.clone()], &[]);
-    let mut constant = (*table.metric).clone();
-    constant.layout =
-        std::sync::Arc::new(twinprobe_ebpf_common::TableLayout { slots: cpus, ..(*constant.layout).clone() });
-    table.metric = std::sync::Arc::new(constant);
+    let layout = twinprobe_ebpf_common::TableLayout { slots: cpus, ..(*table.metric.layout).clone() };
+    table.metric = std::sync::Arc::new((*table.metric).clone().with(|head| head.layout = layout.into()));
     table.table.keys = vec![0; 4];
     table.table.values = bytes.to_vec();
     let document = Document { ingress: vec![table], ..Document::default() };
@@ -315,7 +316,7 @@ fn fold_number(
     }
 }
 
-/// The sums of the numbers of all slots, in 64 bits. `base` is the slot that other numbers are taken from.
+/// The sums of the numbers of all slots, in 128 bits. `base` is the slot that other numbers are taken from.
 fn show_sums(layout: &Layout, slots: &[&[u8]], base: &[u8], (start, width): (usize, usize)) -> String {
     let bits = |bytes| Bits { bytes, start, width };
     match &layout.shape {
@@ -334,11 +335,8 @@ fn show_sums(layout: &Layout, slots: &[&[u8]], base: &[u8], (start, width): (usi
         }
         _ if layout.render.is_some() => show(layout, bits(base)),
         Shape::Bool => slots.iter().any(|slot| bits(slot).unsigned() != 0).to_string(),
-        Shape::Int { signed: true } => {
-            let sum: i128 = slots.iter().map(|slot| bits(slot).signed()).sum();
-            sum.clamp(i64::MIN.into(), i64::MAX.into()).to_string()
-        }
-        _ => slots.iter().map(|slot| bits(slot).unsigned()).sum::<u128>().min(u64::MAX.into()).to_string(),
+        Shape::Int { signed: true } => slots.iter().map(|slot| bits(slot).signed()).sum::<i128>().to_string(),
+        _ => slots.iter().map(|slot| bits(slot).unsigned()).sum::<u128>().to_string(),
     }
 }
 
@@ -353,7 +351,7 @@ proptest! {
     }
 
     /// One value for each CPU there can be, whatever is online; numbers of up to 64 bits never overflow an
-    /// average, sums have 64 bits.
+    /// average, nor a sum.
     #[test]
     fn cpus_are_folded_number_by_number(
         layout in any_type(number().prop_filter("sums of 128 bits", |layout| layout.size < 16), 1..4),

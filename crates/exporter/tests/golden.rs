@@ -14,8 +14,8 @@ use support::{
     signed, tagged, unsigned,
 };
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, EventKind, Format, Layout, Losses, MapKind, Origin, RawTable, Render,
-    Shape, TableLayout, Window,
+    Aggregation, Completeness, Context, DocumentOrigin, EventKind, Format, Layout, Losses, MapKind, RawTable,
+    Render, Shape, TableLayout, Window,
 };
 use twinprobe_exporter::Metric;
 
@@ -80,15 +80,18 @@ fn where_the_numbers_come_from() {
     let sampled =
         metric("sampled", MapKind::Hash, None, [packed([("rack", rack)]), unsigned(1)], &[(&[7], &[1])]);
     let sampled = MetricTable {
-        metric: Arc::new(Metric { sample: NonZeroU32::new(100), ..Metric::clone(&sampled.metric) }),
+        metric: Arc::new(Metric::clone(&sampled.metric).with(|head| head.sample = NonZeroU32::new(100))),
         ..sampled
     };
     let labels =
         [("note", "<\"\\\n\u{e4}&'"), ("rack", "7")].map(|(name, value)| (name.into(), value.into()));
-    let origin = Origin { node: "gw-1 \"a\"".into(), instance: "4f0c".into(), labels: labels.into() };
+    let origin = DocumentOrigin { node: "gw-1 \"a\"".into(), instance: "4f0c".into(), labels: labels.into() };
     let document = document(Some(window()), vec![sampled], Vec::new());
     check("origin", &Document { origin: Some(origin.clone()), ..document.clone() });
-    check("unlabelled", &Document { origin: Some(Origin { labels: [].into(), ..origin }), ..document });
+    check(
+        "unlabelled",
+        &Document { origin: Some(DocumentOrigin { labels: [].into(), ..origin }), ..document },
+    );
 }
 
 fn check(name: &str, document: &Document) {
@@ -159,17 +162,20 @@ fn completeness() -> Vec<MetricTable> {
     let of = |name: &str, kind, completeness| {
         let entries: [(&[u8], &[u8]); 2] = [(&[1, 0, 0, 0], &[5]), (&[2, 0, 0, 0], &[6])];
         let MetricTable { metric, table } = metric(name, kind, None, [unsigned(4), unsigned(1)], &entries);
-        MetricTable { metric: Arc::new(Metric { completeness, ..Metric::clone(&metric) }), table }
+        MetricTable {
+            metric: Arc::new(Metric::clone(&metric).with(|head| head.completeness = completeness)),
+            table,
+        }
     };
     let bound = |max| Completeness { max_entries: Some(max), ..Completeness::default() };
     let losses = |shown, total| Some(Losses { shown, total });
     let ring = single("ring", Layout::opaque(0), &[]);
-    let events = Metric {
-        events: Some(EventKind::Ringbuf),
-        completeness: Completeness { losses: losses(7, 9), ..Completeness::default() },
-        layout: Arc::new(TableLayout { kind: MapKind::Global, ..TableLayout::clone(&ring.metric.layout) }),
-        ..Metric::clone(&ring.metric)
-    };
+    let kind = MapKind::Global;
+    let events = Metric::clone(&ring.metric).with(|head| {
+        head.events = Some(EventKind::Ringbuf);
+        head.completeness.losses = losses(7, 9);
+        head.layout = Arc::new(TableLayout { kind, ..TableLayout::clone(&head.layout) });
+    });
     vec![
         of("roomy", MapKind::Hash, bound(8)),
         of("counted", MapKind::LruHash, Completeness { losses: losses(0, 3), ..bound(8) }),

@@ -46,7 +46,7 @@ fn context() -> Context {
 fn document(key: &Layout, rows: &[&[u8]]) -> Document {
     let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|key| (*key, &[1][..])).collect();
     let MetricTable { metric, table } = metric("m", MapKind::Hash, None, [key.clone(), unsigned(1)], &rows);
-    let metric = Arc::new(twinprobe_exporter::Metric { name: "m".into(), ..(*metric).clone() });
+    let metric = Arc::new((*metric).clone().with(|head| head.name = "m".into()));
     Document { ingress: vec![MetricTable { metric, table }], ..Document::default() }
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Format, Layout, MapKind, RawTable, SeriesRules, TableLayout,
-    Temporality,
+    Aggregation, Context, Direction, Format, Layout, MapKind, MetricHead, RawTable, TableLayout, Temporality,
 };
 use twinprobe_exporter::Metric;
 
@@ -25,20 +24,12 @@ fn document(inner: TableLayout, agg: Option<Aggregation>, entries: RawTable) -> 
         values: vec![0; 8],
         inner: vec![entries, RawTable::default()],
     };
-    let metric = Metric {
-        name: "flows".into(),
-        map: "outer".into(),
-        help: String::new(),
+    let head = MetricHead {
         agg,
-        layout: Arc::new(layout),
-        sample: None,
         temporality: Temporality::Live,
-        dropped: 0,
-        events: None,
-        completeness: Completeness::default(),
-        series: SeriesRules::default(),
-        cache: Default::default(),
+        ..MetricHead::new(Direction::Ingress, "flows", "outer", Arc::new(layout))
     };
+    let metric = Metric::from(head);
     let ingress = vec![MetricTable { metric: Arc::new(metric), table }];
     Document { probe: "p".into(), ingress, ..Document::default() }
 }

@@ -20,7 +20,7 @@ fn document(probe: &str, ingress: Vec<MetricTable>) -> Document {
 }
 
 fn counting(temporality: Temporality, table: MetricTable) -> MetricTable {
-    let metric = twinprobe_exporter::Metric { temporality, ..(*table.metric).clone() };
+    let metric = (*table.metric).clone().with(|head| head.temporality = temporality);
     MetricTable { metric: Arc::new(metric), ..table }
 }
 
@@ -57,14 +57,14 @@ fn page(documents: &[Document], own: &str, mut out: impl FnMut(&mut Vec<u8>)) ->
     let (mut page, mut tables, mut buffer) = (PageEncoder::new(), Vec::new(), Vec::new());
     for document in documents {
         page.add_probe(&document.head(), 1);
-        for (direction, table) in document.tables() {
-            assert_eq!(page.add_metric(direction, &table.metric, Arc::default()), tables.len());
+        for table in document.tables() {
+            assert_eq!(page.add_metric(&table.metric, Arc::default()), tables.len());
             tables.push(table);
         }
     }
     page.begin(own, &mut buffer);
     while let Some(table) = page.next_table(&mut buffer) {
-        let MetricTable { metric, table } = tables[table];
+        let MetricTable { metric, table } = &tables[table];
         for first in (0..table.len(&metric.layout)).step_by(100) {
             page.rows(&table.slice(first, first + 100, &metric.layout), &mut buffer);
             out(&mut buffer);
@@ -177,6 +177,43 @@ fn histograms_have_buckets_by_magnitude() {
     assert_eq!(buckets, [("1.0", "1"), ("3.0", "1"), ("7.0", "6"), ("15.0", "8"), ("+Inf", "8")]);
 }
 
+/// A number beside a histogram with its name and `_sum` is the sum of what was counted, in base units, and no family.
+#[test]
+fn histograms_have_sums_where_programs_keep_them() {
+    let slots = || tagged(Render::Histogram, unsigned(8));
+    let (first, second) = (0_u32.to_le_bytes(), 1_u32.to_le_bytes());
+    let (one, two, many) = (1_u64.to_le_bytes(), 2_u64.to_le_bytes(), 2_500_000_000_u64.to_le_bytes());
+    let rows: [(&[u8], &[u8]); 2] = [(&first, &one), (&second, &two)];
+    let sum: [(&[u8], &[u8]); 1] = [(&first, &many)];
+    let latency = |name, layout, rows: &[(&[u8], &[u8])]| {
+        metric(name, MapKind::Array, None, [unsigned(4), layout], rows)
+    };
+    let metrics = |of: fn(MetricTable) -> MetricTable| {
+        let sum = latency("latency_nanoseconds_sum", unsigned(8), &sum);
+        let histogram = latency("latency_nanoseconds", slots(), &rows);
+        document("p", vec![of(sum), of(histogram)])
+    };
+    let (families, skipped) = openmetrics(&metrics(|table| counting(Temporality::Cumulative, table)));
+    assert_eq!((kinds(&families), skipped), (vec![("latency_seconds", "histogram", 5)], 0));
+    let numbers = |families: &[(String, String, serde_json::Value)]| -> Vec<(String, String)> {
+        let samples = families[0].2.as_array().expect("samples").iter().skip(2);
+        samples
+            .map(|sample| (sample[0].as_str().unwrap().into(), sample[2].as_str().unwrap().into()))
+            .collect()
+    };
+    let named = |endings: [&str; 3]| endings.map(|ending| format!("latency_seconds{ending}"));
+    let expected = |endings| {
+        named(endings).into_iter().zip(["3".to_owned(), "3".into(), "2.5".into()]).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&families), expected(["_bucket", "_count", "_sum"]));
+    let (families, _) = openmetrics(&metrics(|table| table));
+    assert_eq!(numbers(&families), expected(["_bucket", "_gcount", "_gsum"]));
+    // Without the histogram it is a number like others.
+    let alone = latency("latency_nanoseconds_sum", unsigned(8), &sum);
+    let (families, _) = openmetrics(&document("p", vec![alone]));
+    assert_eq!(kinds(&families), [("latency_seconds_sum", "gauge", 1)]);
+}
+
 #[test]
 fn probes_share_families() {
     let first =
@@ -244,7 +281,7 @@ fn a_table_that_breaks_off_is_not_asked_for_again() {
     let (mut page, mut out, mut asked) = (PageEncoder::new(), Vec::new(), Vec::new());
     for (probe, table) in ["a", "b"].into_iter().zip(&tables) {
         page.add_probe(&Head { probe, ..Head::default() }, 7);
-        page.add_metric(twinprobe_ebpf_common::Direction::Ingress, &table.metric, Arc::default());
+        page.add_metric(&table.metric, Arc::default());
     }
     page.begin("", &mut out);
     while let Some(table) = page.next_table(&mut out) {
@@ -264,7 +301,7 @@ fn a_table_that_breaks_off_is_not_asked_for_again() {
     assert_eq!(skipped, 14);
 }
 
-/// The text of an answer is no sample. Each answer goes on from where the one before ended.
+/// The text of an answer is not a sample. Each answer goes on from where the one before ended.
 #[test]
 fn the_count_of_what_is_left_out_never_falls_back() {
     let text = metric("m", MapKind::Array, None, [unsigned(4), char_array(4)], &[(&[0; 4], b"text")]);
@@ -274,10 +311,10 @@ fn the_count_of_what_is_left_out_never_falls_back() {
         let mut out = Vec::new();
         let mut encoder = document_encoder(Format::OpenMetrics, &document.head(), Arc::default(), &mut out);
         encoder.skipped_before(before);
-        let tables: Vec<_> = document.tables().collect();
-        tables.iter().for_each(|(direction, table)| encoder.add_metric(*direction, &table.metric));
+        let tables = document.tables();
+        tables.iter().for_each(|table| encoder.add_metric(&table.metric));
         while let Some(next) = encoder.next_table(&mut out) {
-            encoder.rows(&tables[next].1.table, &mut out);
+            encoder.rows(&tables[next].table, &mut out);
         }
         before += encoder.finish(&mut out);
         let text = String::from_utf8(out).expect("UTF-8");
@@ -302,10 +339,10 @@ fn documents_come_in_pieces() {
             streamed.append(out);
         };
         let mut encoder = document_encoder(format, &document.head(), Arc::default(), &mut out);
-        let tables: Vec<_> = document.tables().collect();
-        tables.iter().for_each(|(direction, table)| encoder.add_metric(*direction, &table.metric));
+        let tables = document.tables();
+        tables.iter().for_each(|table| encoder.add_metric(&table.metric));
         while let Some(next) = encoder.next_table(&mut out) {
-            let RawTable { keys, values, .. } = &tables[next].1.table;
+            let RawTable { keys, values, .. } = &tables[next].table;
             for (keys, values) in keys.chunks(400).zip(values.chunks(1600)) {
                 let (keys, values) = (keys.to_vec(), values.to_vec());
                 encoder.rows(&RawTable { keys, values, ..RawTable::default() }, &mut out);

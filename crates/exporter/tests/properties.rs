@@ -16,10 +16,10 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use support::{Document, MetricTable, encoded};
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Format, MapFamily, MapKind, MergeRule, RawTable, SeriesRules,
-    TableLayout, Temporality,
+    Aggregation, Context, Direction, Format, MapFamily, MapKind, MergeRule, MetricHead, RawTable,
+    SeriesRules, TableLayout, Temporality,
 };
-use twinprobe_exporter::{Accumulator, Cache, Metric};
+use twinprobe_exporter::{Accumulator, Metric};
 
 fn metric() -> impl Strategy<Value = MetricTable> {
     let kind = select(MapKind::ALL.to_vec());
@@ -30,25 +30,19 @@ fn metric() -> impl Strategy<Value = MetricTable> {
             let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
             let temporality =
                 [Temporality::Window, Temporality::Cumulative, Temporality::Live][name.len() % 3];
-            let metric = Metric {
-                name,
-                map,
+            let series = SeriesRules {
+                merge: Some(MergeRule::Sum.into()),
+                max_series: Some(3),
+                ..SeriesRules::default()
+            };
+            let head = MetricHead {
                 help,
                 agg,
-                sample: None,
-                layout,
                 temporality,
-                dropped: 0,
-                events: None,
-                completeness: Completeness::default(),
-                series: SeriesRules {
-                    merge: Some(MergeRule::Sum.into()),
-                    key_label: None,
-                    max_series: Some(3),
-                    series_by: None,
-                },
-                cache: Cache::default(),
+                series,
+                ..MetricHead::new(Direction::Ingress, &name, &map, layout)
             };
+            let metric = Metric::from(head);
             MetricTable { metric: Arc::new(metric), table: RawTable { keys, values, ..RawTable::default() } }
         })
 }

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{EventKind, MapKind};
 
 use crate::attach::quiesce::method::MethodReport;
 use crate::attach::quiesce::quiescer::Quiescer;
-use crate::read::access::{Access, Operations, Strategy};
+use crate::read::access::{MapAccess, Operations, Strategy};
 use crate::sys::map::{self, MapCreate};
 use crate::trial::{maps, programs};
 
@@ -99,9 +99,9 @@ impl Capabilities {
     }
 
     /// Returns the way in which maps of this kind are read and reset.
-    pub fn access(&self, kind: MapKind) -> Access {
+    pub fn access(&self, kind: MapKind) -> MapAccess {
         let operations = self.maps.iter().find(|map| map.kind == kind).map(|map| map.operations);
-        Access::new(kind, operations.unwrap_or_default())
+        MapAccess::new(kind, operations.unwrap_or_default())
     }
 }
 

@@ -20,17 +20,17 @@ use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::Predecessor;
-use crate::load::pins::{self, Deployment, Pins};
+use crate::load::pins::{self, Deployment, DeploymentPins};
 use crate::load::twins;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
-use crate::private;
-use crate::sys::bpffs::{self, Claim};
+use crate::sys::bpffs::{self, PinsClaim};
 use crate::sys::call::KernelError;
 use crate::sys::{clock, cpus, process};
-use crate::trial::cost;
 use crate::trial::replay::control::Control;
+use crate::trial::{cost, options};
+use twinprobe_state_files::private;
 
 /// The kernel objects of this daemon, and the claim that keeps other daemons from the same pins.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Kernel {
     /// The kernel objects that all probes share.
     pub host: Arc<Host>,
     grace_periods: GracePeriods,
-    claim: Claim,
+    claim: PinsClaim,
 }
 
 impl Kernel {
@@ -61,7 +61,7 @@ impl Kernel {
         let quiescer = Arc::new(quiescer);
         process::raise_file_limit();
         bpffs::prepare(bpffs).map_err(failed("preparation"))?;
-        let claim = Claim::take(bpffs, state_dir).map_err(failed("taking over"))?;
+        let claim = PinsClaim::take(bpffs, state_dir).map_err(failed("taking over"))?;
         let pins = bpffs.join("probes");
         let hooks = bpffs.join("hooks");
         for directory in [&pins, &hooks] {
@@ -76,7 +76,9 @@ impl Kernel {
         let boot_id = pins::boot_id().map_err(failed("set-up"))?;
         let serials = AtomicU64::new(last + 1);
         let unremoved = Mutex::default();
-        let host = Host { epochs, quiescer, dispatchers, capabilities, boot_id, pins, serials, unremoved };
+        let offloads = Arc::default();
+        let host =
+            Host { epochs, quiescer, dispatchers, capabilities, offloads, boot_id, pins, serials, unremoved };
         let grace_periods = GracePeriods::open(Places::here(state_dir), &host.boot_id, expedite);
         Ok(Arc::new(Self { host: Arc::new(host), grace_periods, claim }))
     }
@@ -93,6 +95,7 @@ impl Kernel {
             page_size: rustix::param::page_size(),
             monotonic_zero_ns: u64::try_from(clock::monotonic_zero_ns()).unwrap_or(0),
             btf: aya::features().btf(),
+            options: options::RUNNING,
             xdp_frags: self.host.capabilities.kernel.xdp_frags,
         }
     }
@@ -144,7 +147,7 @@ impl Kernel {
         if let Some(plan) = Arc::get_mut(&mut plan) {
             plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
         }
-        let pins = Pins::new(&self.host.pins, deployment.serial);
+        let pins = DeploymentPins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);
         twins::adopt(plan, object, &self.host.capabilities, pins.programs(record)?, open)
     }

@@ -24,16 +24,16 @@ pub struct Waiting {
     pub durable: Durable,
     /// True if the change makes room, and may use the reserve for that.
     pub frees: bool,
-    pub outcome: Outcome,
+    pub outcome: CommitEnd,
 }
 
 /// The end of a commit: `None` until then.
-pub type Outcome = Arc<OnceLock<Result<(), (io::ErrorKind, String)>>>;
+pub type CommitEnd = Arc<OnceLock<Result<(), (io::ErrorKind, String)>>>;
 
 /// A change that was handed over. It is made once [`Database::wait`](crate::Database::wait) returns.
 #[derive(Debug)]
 #[must_use]
-pub struct Ticket(pub(crate) Outcome);
+pub struct Ticket(pub(crate) CommitEnd);
 
 impl Ticket {
     pub(crate) fn outcome(&self) -> Option<io::Result<()>> {

@@ -11,10 +11,12 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{OpenError, io_error, is_read_only};
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// Tables that came later.
+const LATER: &str = include_str!("later.sql");
 /// What tells this store from other databases: `tpst`.
 const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
-/// The version of the tables.
-pub const VERSION: u32 = 1;
+/// The version of the tables, and of what their columns mean. Version 1 had no windows that build on others.
+pub const VERSION: u32 = 2;
 /// The memory for pages of the file, in KiB.
 const CACHE: i64 = 2048;
 /// The log ahead of the file is written back at this size in pages of 4 KiB; on a small file system earlier.
@@ -75,7 +77,11 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
+    } else if version < VERSION {
+        // All that an earlier version has written means the same. It must not read what is written from now on.
+        connection.pragma_update(None, "user_version", VERSION)?;
     }
+    connection.execute_batch(LATER)?;
     let free: u64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     let pages: u64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if free > VACUUM_PAGES && free > pages / 2 {

@@ -14,9 +14,9 @@ use twinprobe_store::Durable;
 use crate::body::content::Content;
 use crate::body::draft::Body;
 use crate::body::format::{self, Encoder, FileHead, Unusable};
-use crate::body::part::{Part, ages_as_rows, ages_of};
+use crate::body::part::{BaselinePart, ages_as_rows, ages_of};
 use crate::body::stored::WindowError;
-use crate::rows::{self, Baseline, Table};
+use crate::rows::{self, Baseline, SqlTable};
 use crate::windows::Windows;
 
 /// The rows that the windows before the open one have left.
@@ -24,7 +24,7 @@ use crate::windows::Windows;
 pub struct Base {
     /// The last window in the sums.
     pub through: u64,
-    pub parts: Vec<Part>,
+    pub parts: Vec<BaselinePart>,
 }
 
 /// The reason why the base of the open window is not known. No window can be closed before the base is known.
@@ -44,13 +44,13 @@ struct BaselineHead<'a> {
     seq: u64,
     /// The parts, in the order of the places that chunks of rows name. The ages of the entries have the places after
     /// those of all parts.
-    parts: Cow<'a, [Part]>,
+    parts: Cow<'a, [BaselinePart]>,
 }
 
 impl FileHead for BaselineHead<'_> {
     const MAGIC: &'static [u8; 6] = b"tpbase";
-    /// Version 1 had one metric for each map, version 2 no times by the wall clock.
-    const VERSION: u8 = 3;
+    /// Version 1 had one metric for each map, version 2 no times by the wall clock, version 3 no sums of 128 bits.
+    const VERSION: u8 = 4;
 
     fn tables(&self) -> usize {
         2 * self.parts.len()
@@ -62,7 +62,7 @@ impl Windows {
     pub fn write_baseline(
         &self,
         (seq, serial): (u64, u64),
-        parts: &[Part],
+        parts: &[BaselinePart],
         durable: Durable,
     ) -> io::Result<()> {
         let probe = &*self.name;
@@ -152,7 +152,7 @@ impl Windows {
         if baseline.is_file {
             return self.bodies.open(baseline.id).map(Content::File);
         }
-        let body = rows::body(&self.database, Table::Baselines, baseline.id)?;
+        let body = rows::body(&self.database, SqlTable::Baselines, baseline.id)?;
         body.map(Content::Bytes).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 

@@ -2,9 +2,9 @@
 
 use std::io;
 
-/// The limits of what is retained, and the collectors for whom.
+/// The limits of what is retained, and the named collectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RetentionLimits {
     /// The largest number of windows; the newest stays in any case.
     pub retain: usize,
     /// The largest size of all, in bytes.
@@ -16,7 +16,7 @@ pub struct Limits {
     pub taken_counts: bool,
 }
 
-impl Default for Limits {
+impl Default for RetentionLimits {
     /// No limits.
     fn default() -> Self {
         Self { retain: usize::MAX, bytes: u64::MAX, collectors: Vec::new(), taken_counts: false }

@@ -5,11 +5,11 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use sha2::{Digest as _, Sha256};
-use twinprobe_ebpf_common::window::Entry;
+use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_store::{self as store, Connection, Database, OptionalExtension as _, Result, Row, params};
 
 use crate::body::head::ClosedBy;
-use crate::body::stored::{Source, StoredWindow};
+use crate::body::stored::{BodySource, StoredWindow};
 
 /// What has become of a window in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +22,28 @@ pub enum Form {
     Acknowledged,
     /// The window is damaged and set aside.
     Damaged,
+    /// The window is in no list, and kept because later ones hold only what has changed in its sums.
+    BuiltOn,
 }
 
+/// The bits of a row's form that say what has become of the window. Those above say how many numbers before it the window
+/// with whole sums comes that it builds on.
+const FORM_BITS: u32 = 4;
+
 impl Form {
-    const ALL: [Self; 4] = [Self::Closed, Self::Taken, Self::Acknowledged, Self::Damaged];
+    const ALL: [Self; 5] = [Self::Closed, Self::Taken, Self::Acknowledged, Self::Damaged, Self::BuiltOn];
 
     fn of(number: i64) -> Option<Self> {
-        usize::try_from(number).ok().and_then(|number| Self::ALL.get(number)).copied()
+        usize::try_from(number & ((1 << FORM_BITS) - 1))
+            .ok()
+            .and_then(|number| Self::ALL.get(number))
+            .copied()
     }
 }
 
 /// The windows of one probe's name, as the store has them.
 #[derive(Debug)]
-pub struct Series {
+pub struct WindowSeries {
     pub id: i64,
     pub name: String,
     pub state: Vec<u8>,
@@ -54,25 +63,26 @@ pub struct Baseline {
 /// A window whose probe's windows are not open yet.
 #[derive(Debug)]
 pub struct FoundWindow {
-    pub entry: Entry,
+    pub entry: WindowEntry,
     pub closed_by: ClosedBy,
     pub instance: String,
+    pub from: u64,
     pub reports: u64,
     pub id: i64,
     pub is_file: bool,
 }
 
 impl FoundWindow {
-    pub fn of(self, source: Weak<dyn Source>) -> Arc<StoredWindow> {
-        let Self { entry, closed_by, instance, reports, id, is_file } = self;
-        Arc::new(StoredWindow { entry, closed_by, instance, reports, id, is_file, source })
+    pub fn of(self, source: Weak<dyn BodySource>) -> Arc<StoredWindow> {
+        let Self { entry, closed_by, instance, from, reports, id, is_file } = self;
+        Arc::new(StoredWindow { entry, closed_by, instance, from, reports, id, is_file, source })
     }
 }
 
 /// Reads every series.
-pub fn load(database: &Database) -> io::Result<Vec<Series>> {
+pub fn load(database: &Database) -> io::Result<Vec<WindowSeries>> {
     database.read(|connection| {
-        let mut all: BTreeMap<i64, Series> = BTreeMap::new();
+        let mut all: BTreeMap<i64, WindowSeries> = BTreeMap::new();
         let mut statement = connection.prepare("SELECT id, name, state FROM series")?;
         for series in statement.query_map([], series)? {
             let series = series?;
@@ -108,9 +118,9 @@ pub fn load(database: &Database) -> io::Result<Vec<Series>> {
     })
 }
 
-fn series(row: &Row<'_>) -> Result<Series> {
+fn series(row: &Row<'_>) -> Result<WindowSeries> {
     let (id, name, state) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    Ok(Series { id, name, state, windows: Vec::new(), baselines: BTreeMap::new() })
+    Ok(WindowSeries { id, name, state, windows: Vec::new(), baselines: BTreeMap::new() })
 }
 
 /// Returns a window's row, and the number of its series. What can't be read counts as damaged, and the rest of the row is
@@ -121,9 +131,10 @@ fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
     let text = |column: usize| row.get::<_, String>(column).unwrap_or_default();
     let (id, series, form, closed_by) = (row.get(0)?, number(1), number(4), number(5));
     let found = FoundWindow {
-        entry: Entry { seq: count(3), start: text(6), end: text(7), bytes: count(8) },
+        entry: WindowEntry { seq: count(3), start: text(6), end: text(7), bytes: count(8) },
         closed_by: closed_by_of(closed_by),
         instance: text(2),
+        from: count(3).saturating_sub(u64::try_from(form >> FORM_BITS).unwrap_or_default()),
         reports: count(9),
         id,
         is_file: row.get(11)?,
@@ -140,7 +151,7 @@ struct Facts<'a> {
     id: i64,
     series: i64,
     instance: &'a str,
-    entry: &'a Entry,
+    entry: &'a WindowEntry,
     form: i64,
     closed_by: i64,
     reports: u64,
@@ -149,7 +160,7 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn digest(&self) -> [u8; 8] {
         let Self { id, series, instance, entry, form, closed_by, reports } = self;
-        let Entry { seq, start, end, bytes } = entry;
+        let WindowEntry { seq, start, end, bytes } = entry;
         let text =
             format!("{id} {series} {instance} {seq} {form} {closed_by} {start} {end} {bytes} {reports}");
         let mut digest = [0; 8];
@@ -164,7 +175,7 @@ pub struct WindowRow {
     pub id: i64,
     series: i64,
     instance: String,
-    entry: Entry,
+    entry: WindowEntry,
     form: i64,
     closed_by: i64,
     reports: u64,
@@ -174,14 +185,15 @@ pub struct WindowRow {
 impl WindowRow {
     pub fn new(series: i64, window: &StoredWindow, form: Form) -> Self {
         let (id, entry, reports) = (window.id, window.entry.clone(), window.reports);
-        let (form, closed_by) = (form as i64, number_of(window.closed_by));
+        let behind = i64::try_from(entry.seq - window.from).unwrap_or_default();
+        let (form, closed_by) = (form as i64 | behind << FORM_BITS, number_of(window.closed_by));
         let facts = Facts { id, series, instance: &window.instance, entry: &entry, form, closed_by, reports };
         let digest = facts.digest();
         Self { id, series, instance: window.instance.clone(), entry, form, closed_by, reports, digest }
     }
 
     pub fn insert(&self, connection: &Connection, body: Option<&[u8]>) -> Result<()> {
-        let Entry { seq, start, end, bytes } = &self.entry;
+        let WindowEntry { seq, start, end, bytes } = &self.entry;
         connection
             .prepare_cached("INSERT INTO windows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?
             .execute(params![
@@ -215,16 +227,16 @@ pub fn delete_window(connection: &Connection, id: i64) -> Result<()> {
 }
 
 /// Returns the body of a window; `None` if there is no such row.
-pub fn body(database: &Database, table: Table, id: i64) -> io::Result<Option<Vec<u8>>> {
+pub fn body(database: &Database, table: SqlTable, id: i64) -> io::Result<Option<Vec<u8>>> {
     let sql = match table {
-        Table::Windows => "SELECT body FROM windows WHERE id = ?1",
-        Table::Baselines => "SELECT body FROM baselines WHERE id = ?1",
+        SqlTable::Windows => "SELECT body FROM windows WHERE id = ?1",
+        SqlTable::Baselines => "SELECT body FROM baselines WHERE id = ?1",
     };
     database.read(|connection| connection.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional())
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Table {
+pub enum SqlTable {
     Windows,
     Baselines,
 }

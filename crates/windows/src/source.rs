@@ -1,27 +1,38 @@
 //! The bodies of windows, as their readers get them.
 
 use std::io;
+use std::sync::Arc;
 
 use twinprobe_store::Durable;
 
 use crate::body::content::Content;
-use crate::body::stored::{Source, StoredWindow};
-use crate::rows::{self, Table};
+use crate::body::draft::BodyDraft;
+use crate::body::stored::{BodySource, StoredWindow};
+use crate::rows::{self, SqlTable};
 use crate::windows::Windows;
 
-impl Source for Windows {
+impl BodySource for Windows {
     fn content(&self, window: &StoredWindow) -> io::Result<Content> {
         if window.is_file {
             return self.bodies.open(window.id).map(Content::File);
         }
-        let body = rows::body(&self.database, Table::Windows, window.id)?;
+        let body = rows::body(&self.database, SqlTable::Windows, window.id)?;
         body.map(Content::Bytes).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
+        self.index.lock().below(window)
+    }
+
+    fn copy(&self) -> BodyDraft {
+        self.bodies.copy(!self.database.is_read_only())
+    }
+
     fn set_aside(&self, window: &StoredWindow, reason: &str) {
+        self.begin_anew();
         let turn = self.turn();
         let index = self.index.lock();
-        // With its probe, a window goes while it is read.
+        // With its probe, a window is removed while it is read.
         if index.removed {
             return;
         }

@@ -11,11 +11,11 @@ use tokio::sync::broadcast;
 use twinprobe_store::{Change, Database};
 
 use crate::body::draft::Bodies;
-use crate::index::index::Index;
+use crate::index::index::WindowIndex;
 use crate::index::restore::{mend, restore};
 use crate::readers::Readers;
 use crate::rows;
-use crate::told::{BEHIND, Closed, Told};
+use crate::told::{BEHIND, Closed, WindowTeller};
 use crate::windows::{Shared, Windows};
 
 type Opened = BTreeMap<String, Arc<Windows>>;
@@ -91,8 +91,8 @@ impl WindowStore {
         Ok(())
     }
 
-    fn told(&self, name: &str) -> Option<Told> {
-        Some(Told { probe: name.to_owned(), closed: self.closed.clone() })
+    fn told(&self, name: &str) -> Option<WindowTeller> {
+        Some(WindowTeller { probe: name.to_owned(), closed: self.closed.clone() })
     }
 
     /// The windows of all probes.
@@ -105,7 +105,9 @@ impl WindowStore {
         let mut probes = self.probes.lock();
         let windows = Arc::make_mut(&mut probes).entry(probe.to_owned()).or_insert_with(|| {
             let series = self.next.fetch_add(1, Ordering::Relaxed);
-            Windows::new(self.shared.clone(), (series, probe), false, self.told(probe), |_| Index::default())
+            Windows::new(self.shared.clone(), (series, probe), false, self.told(probe), |_| {
+                WindowIndex::default()
+            })
         });
         Arc::clone(windows)
     }
@@ -134,7 +136,7 @@ impl WindowStore {
     }
 
     /// Drops windows that were set aside, then the oldest windows of all probes, while the budget is exceeded; the newest
-    /// window of each probe stays. What slow readers keep of windows that have gone is limited to another budget.
+    /// window of each probe stays. What slow readers keep of removed windows is limited to another budget.
     pub fn enforce(&self) {
         let _turn = self.enforcing.lock();
         let probes = Arc::clone(&self.probes.lock());
@@ -148,6 +150,7 @@ impl WindowStore {
             };
             let oldest = probes.values().filter(|windows| end(windows).is_some()).min_by_key(end);
             if !oldest.is_some_and(|windows| windows.drop_oldest()) {
+                begin_anew(&probes);
                 break;
             }
         }
@@ -156,8 +159,18 @@ impl WindowStore {
 
     /// The statistics of each probe.
     #[cfg(test)]
-    pub fn statistics(&self) -> BTreeMap<String, crate::windows::Statistics> {
+    pub fn statistics(&self) -> BTreeMap<String, crate::windows::WindowStatistics> {
         let probes = Arc::clone(&self.probes.lock());
         probes.iter().map(|(probe, windows)| (probe.clone(), windows.statistics())).collect()
     }
+}
+
+/// Lets the probe whose windows take the most room together begin anew: only with its next window can the others go.
+fn begin_anew(probes: &Opened) {
+    let together = |windows: &&Arc<Windows>| {
+        let (count, bytes, _) = windows.index.lock().together();
+        if count > 1 { bytes } else { 0 }
+    };
+    let most = probes.values().filter(|windows| together(windows) > 0).max_by_key(together);
+    most.into_iter().for_each(|windows| windows.begin_anew());
 }

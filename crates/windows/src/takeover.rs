@@ -8,15 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
 
-use twinprobe_ebpf_common::window::Entry;
+use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_store::{Change, Error};
 
 use crate::body::content::Content;
 use crate::body::draft::{Bodies, LARGEST};
 use crate::body::format::Unusable;
 use crate::body::head::ClosedBy;
-use crate::body::stored::{self, Source, StoredWindow};
-use crate::index::state::{State, Undecodable};
+use crate::body::stored::{self, BodySource, StoredWindow};
+use crate::index::state::{SeriesState, Undecodable};
 use crate::retention::DAMAGED_WINDOWS;
 use crate::rows::{self, Baseline, Form, WindowRow};
 use crate::store::BODIES;
@@ -33,7 +33,7 @@ struct Planned<Row> {
 struct Plan {
     series: i64,
     name: String,
-    state: State,
+    state: SeriesState,
     windows: Vec<Planned<WindowRow>>,
     baselines: Vec<Planned<((u64, u64), Baseline)>>,
 }
@@ -156,9 +156,10 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
         let path = directory.join(format!("{seq}.{}", suffix(form)));
         let bytes = fs::metadata(&path)?.len();
         let window = StoredWindow {
-            entry: Entry { seq, start: String::new(), end: String::new(), bytes },
+            entry: WindowEntry { seq, start: String::new(), end: String::new(), bytes },
             closed_by: ClosedBy::Request,
             instance: String::new(),
+            from: seq,
             reports: 0,
             id: bodies.draft().id,
             is_file: bytes > LARGEST as u64,
@@ -179,9 +180,9 @@ fn examine(directory: &Path, seq: u64, form: Named) -> io::Result<Option<StoredW
     let bytes = file.metadata()?.len();
     match stored::open(Content::File(file), seq) {
         Ok(reader) => {
-            let source: Weak<dyn Source> = Weak::<Windows>::new();
+            let source: Weak<dyn BodySource> = Weak::<Windows>::new();
             let window = StoredWindow::new(&reader.head, source);
-            Ok(Some(StoredWindow { entry: Entry { bytes, ..window.entry.clone() }, ..window }))
+            Ok(Some(StoredWindow { entry: WindowEntry { bytes, ..window.entry.clone() }, ..window }))
         }
         Err(Unusable::Damaged(reason)) => {
             tracing::error!(path = %path.display(), reason, "a window of an earlier version is damaged");
@@ -191,18 +192,18 @@ fn examine(directory: &Path, seq: u64, form: Named) -> io::Result<Option<StoredW
     }
 }
 
-fn read_state(path: &Path) -> io::Result<State> {
+fn read_state(path: &Path) -> io::Result<SeriesState> {
     let unread = |reason: String| io::Error::other(format!("{}: {reason}", path.display()));
     let bytes = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SeriesState::default()),
         bytes => bytes.map_err(|error| unread(error.to_string()))?,
     };
-    match State::decode(&bytes) {
+    match SeriesState::decode(&bytes) {
         Ok(state) => Ok(state),
         Err(Undecodable::Newer(version)) => Err(unread(format!("it has format {version}"))),
         Err(Undecodable::Damaged) => {
             tracing::error!(path = %path.display(), "the state of windows is damaged; window files restore it");
-            Ok(State::default())
+            Ok(SeriesState::default())
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
-use twinprobe_ebpf_common::window::Entry;
+use twinprobe_ebpf_common::window::WindowEntry;
 
 /// The number of windows that a subscriber may be behind before it misses some.
 pub const BEHIND: usize = 1024;
@@ -12,20 +12,20 @@ pub const BEHIND: usize = 1024;
 #[derive(Debug)]
 pub struct Closed {
     pub probe: String,
-    pub window: Entry,
+    pub window: WindowEntry,
 }
 
 /// The teller of one probe's windows.
 #[derive(Debug)]
-pub struct Told {
+pub struct WindowTeller {
     pub probe: String,
     pub closed: broadcast::Sender<Arc<Closed>>,
 }
 
-impl Told {
-    pub fn tell(&self, window: &Entry) {
+impl WindowTeller {
+    pub fn tell(&self, window: &WindowEntry) {
         if self.closed.receiver_count() > 0 {
-            // An error says that the last subscriber has gone meanwhile.
+            // An error says that the last subscriber has left meanwhile.
             let _ = self.closed.send(Arc::new(Closed { probe: self.probe.clone(), window: window.clone() }));
         }
     }

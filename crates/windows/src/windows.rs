@@ -6,21 +6,24 @@
 pub mod tests;
 
 use std::io;
+use std::sync::atomic::AtomicBool;
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use tokio::sync::watch;
-pub use twinprobe_ebpf_common::window::{Listing, Statistics};
+pub use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
 use twinprobe_store::{self as store, Database, Durable, Ticket};
 
 use crate::body::draft::{Bodies, Body, LARGEST};
 use crate::body::head::ClosedBy;
-use crate::body::stored::{Source, StoredWindow};
-use crate::index::index::{Change, Index};
-use crate::retention::{AckError, Limits, Missing};
+use crate::body::stored::{BodySource, StoredWindow};
+use crate::index::index::{IndexChange, WindowIndex};
+use crate::retention::{AckError, Missing, RetentionLimits};
 use crate::rows::{self, Form, WindowRow};
-use crate::told::Told;
+use crate::told::WindowTeller;
 
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
@@ -32,33 +35,35 @@ pub struct Windows {
     pub bodies: Arc<Bodies>,
     /// The lock under which a change is planned, committed and applied, before the next one. Taken before `index`.
     turn: Arc<Mutex<IsStored>>,
-    /// The index. Nobody waits for the disk while holding this lock.
-    pub index: Mutex<Index>,
+    /// The index. No task waits for the disk while it holds this lock.
+    pub index: Mutex<WindowIndex>,
     /// The number of the newest window that was ever committed.
     pub newest: watch::Sender<u64>,
     pub itself: Weak<Self>,
     /// The room on the file system that windows leave free, in bytes.
     keep_free: u64,
-    /// The instant until which there is so much room that nobody has to look again.
+    /// True if the next window is to have whole sums.
+    pub begins_anew: AtomicBool,
+    /// The instant until which there is so much room that no look is needed.
     roomy_until: Mutex<Option<Instant>>,
-    /// `None` if nobody is to be told.
-    pub told: Option<Told>,
+    /// `None` if no client is to be told.
+    pub told: Option<WindowTeller>,
     /// True while the disk counts as full.
     #[cfg(test)]
-    pub is_full: std::sync::atomic::AtomicBool,
+    pub is_full: AtomicBool,
 }
 
 /// True if the store has a row of the series.
 pub type IsStored = bool;
 
 /// The turn of one change.
-pub type Turn = ArcMutexGuard<RawMutex, IsStored>;
+pub type ChangeTurn = ArcMutexGuard<RawMutex, IsStored>;
 
 /// A change that was handed to the store.
 #[must_use]
 pub struct Submitted {
-    turn: Turn,
-    change: Change,
+    turn: ChangeTurn,
+    change: IndexChange,
     /// `None` if there is nothing to be changed.
     ticket: Option<Ticket>,
     body: Option<Body>,
@@ -91,11 +96,11 @@ impl Windows {
         Shared { database, bodies, keep_free }: Shared,
         (series, name): (i64, &str),
         is_stored: bool,
-        told: Option<Told>,
-        index: impl FnOnce(Weak<dyn Source>) -> Index,
+        told: Option<WindowTeller>,
+        index: impl FnOnce(Weak<dyn BodySource>) -> WindowIndex,
     ) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
-            let source: Weak<dyn Source> = Weak::<Self>::clone(itself);
+            let source: Weak<dyn BodySource> = Weak::<Self>::clone(itself);
             let index = index(source);
             let newest = watch::Sender::new(index.state.last);
             Self {
@@ -108,6 +113,7 @@ impl Windows {
                 newest,
                 itself: Weak::clone(itself),
                 keep_free,
+                begins_anew: false.into(),
                 roomy_until: Mutex::default(),
                 told,
                 #[cfg(test)]
@@ -117,12 +123,18 @@ impl Windows {
     }
 
     /// Takes the turn to change something.
-    pub fn turn(&self) -> Turn {
+    pub fn turn(&self) -> ChangeTurn {
         self.turn.lock_arc()
     }
 
     /// Hands a change to the store. `body` is that of the new window or baseline.
-    pub fn submit(&self, turn: Turn, change: Change, mut body: Option<Body>, durable: Durable) -> Submitted {
+    pub fn submit(
+        &self,
+        turn: ChangeTurn,
+        change: IndexChange,
+        mut body: Option<Body>,
+        durable: Durable,
+    ) -> Submitted {
         if change.is_empty() && body.is_none() {
             return Submitted { turn, change, ticket: None, body };
         }
@@ -140,7 +152,7 @@ impl Windows {
         let content = body.as_mut().and_then(|body| body.content.take());
         let frees = new.is_none() && baseline.is_none();
         #[cfg(test)]
-        let is_full = self.is_full.load(std::sync::atomic::Ordering::Relaxed);
+        let is_full = self.is_full.load(Ordering::Relaxed);
         let ticket = self.database.submit(
             durable,
             frees,
@@ -186,7 +198,7 @@ impl Windows {
     }
 
     /// Makes a change that needs no body, and logs why it can't be made.
-    pub fn change(&self, turn: Turn, change: Change, durable: Durable) -> io::Result<()> {
+    pub fn change(&self, turn: ChangeTurn, change: IndexChange, durable: Durable) -> io::Result<()> {
         if self.index.lock().removed {
             return Ok(());
         }
@@ -195,8 +207,8 @@ impl Windows {
         })
     }
 
-    /// Sets the limits and drops the windows that exceed them. What can't be dropped now goes with the next window.
-    pub fn set_limits(&self, limits: Limits) {
+    /// Sets the limits and drops the windows that exceed them. The next window drops what can't be dropped now.
+    pub fn set_limits(&self, limits: RetentionLimits) {
         let turn = self.turn();
         self.index.lock().limits = limits;
         let change = self.index.lock().keep_limits();
@@ -237,17 +249,18 @@ impl Windows {
         self.index.lock().untaken()
     }
 
-    /// Makes room by dropping the oldest window, unless it is the only one. Returns false if none was dropped.
+    /// Makes room by dropping the oldest window and those that go with it, unless the newest one is among them. Returns false
+    /// if none was dropped.
     pub fn drop_oldest(&self) -> bool {
-        self.make_room(Index::drop_oldest)
+        self.make_room(WindowIndex::drop_oldest)
     }
 
     /// Makes room by dropping the oldest window that was set aside. Returns false if there was none.
     pub fn drop_damaged(&self) -> bool {
-        self.make_room(Index::drop_damaged)
+        self.make_room(WindowIndex::drop_damaged)
     }
 
-    fn make_room(&self, plan: impl FnOnce(&Index) -> Option<Change>) -> bool {
+    fn make_room(&self, plan: impl FnOnce(&WindowIndex) -> Option<IndexChange>) -> bool {
         let turn = self.turn();
         let change = plan(&self.index.lock());
         change.is_some_and(|change| self.change(turn, change, Durable::Now).is_ok())
@@ -303,8 +316,13 @@ impl Windows {
         self.newest.subscribe()
     }
 
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> WindowStatistics {
         self.index.lock().statistics()
+    }
+
+    /// Returns the number of retained windows that each named collector has not acknowledged.
+    pub fn lags(&self) -> Vec<(String, u64)> {
+        self.index.lock().lags()
     }
 
     /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
@@ -316,13 +334,13 @@ impl Windows {
         if is_often && self.roomy_until.lock().is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
-        let newest = self.newest().map_or(0, |newest| newest.entry.bytes);
+        let (.., newest) = self.index.lock().together();
         let statistics = self.database.path().parent().and_then(|path| rustix::fs::statvfs(path).ok());
         let Some(system) = statistics.filter(|system| system.f_blocks > 0) else { return Ok(()) };
         let total = system.f_blocks.saturating_mul(system.f_frsize);
         let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
         let mut free = system.f_bavail.saturating_mul(system.f_frsize);
-        // Windows that have gone leave room in the store for others of their kind.
+        // Removed windows leave room in the store for others of their kind.
         if free <= needed && newest <= LARGEST as u64 {
             free = free.saturating_add(self.database.unused());
         }

@@ -6,18 +6,20 @@ use std::sync::{Arc, Weak};
 use twinprobe_ebpf_common::RawTable;
 use twinprobe_store::Durable;
 
-use crate::body::draft::Draft;
+use crate::body::draft::BodyDraft;
 use crate::body::format::Encoder;
 use crate::body::head::{ClosedBy, WindowHead};
-use crate::body::stored::{Source, StoredWindow};
+use crate::body::stored::{BodySource, StoredWindow};
 use crate::windows::{Submitted, Windows};
 
-/// A window that nobody sees before it is committed. Dropping the writer forgets it.
+/// A window that readers see when it is committed. Dropping the writer forgets it.
 #[derive(Debug)]
 pub struct WindowWriter {
     windows: Arc<Windows>,
-    encoder: Encoder<Draft>,
+    encoder: Encoder<BodyDraft>,
     window: StoredWindow,
+    /// The window that it holds the changes since.
+    since: Option<u64>,
 }
 
 /// A window that was handed to the store. Until [`Self::list`] nothing else of the probe can be changed.
@@ -34,9 +36,12 @@ impl Windows {
     pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
         self.expect_new(head.window.seq)?;
         let draft = self.bodies.draft();
-        let source: Weak<dyn Source> = Weak::<Self>::clone(&self.itself);
-        let window = StoredWindow { id: draft.id, ..StoredWindow::new(head, source) };
-        Ok(WindowWriter { windows: Arc::clone(self), encoder: Encoder::new(draft, head)?, window })
+        let source: Weak<dyn BodySource> = Weak::<Self>::clone(&self.itself);
+        let from = head.changes.as_ref().map(|changes| self.from_of(changes.since)).transpose()?;
+        let from = from.unwrap_or(head.window.seq);
+        let window = StoredWindow { id: draft.id, from, ..StoredWindow::new(head, source) };
+        let since = head.changes.as_ref().map(|changes| changes.since);
+        Ok(WindowWriter { windows: Arc::clone(self), encoder: Encoder::new(draft, head)?, window, since })
     }
 }
 
@@ -54,12 +59,15 @@ impl WindowWriter {
 
     /// Hands the window to the store. Several windows that are filed before the first is listed share one commit.
     pub fn file(self) -> io::Result<Filed> {
-        let Self { windows, encoder, mut window } = self;
+        let Self { windows, encoder, mut window, since } = self;
         let body = encoder.finish()?.0.finish()?;
         (window.entry.bytes, window.is_file) = (body.bytes, body.content.is_none());
         let window = Arc::new(window);
         let turn = windows.turn();
         windows.expect_new(window.seq())?;
+        if let Some(since) = since {
+            windows.from_of(since)?;
+        }
         let change = windows.index.lock().insert(Arc::clone(&window));
         let submitted = windows.submit(turn, change, Some(body), Durable::Now);
         Ok(Filed { windows, window, submitted })
@@ -72,6 +80,7 @@ impl Filed {
     pub fn list(self) -> io::Result<Arc<StoredWindow>> {
         let Self { windows, window, submitted } = self;
         windows.finish(submitted)?;
+        windows.note_stored(&window);
         windows.newest.send_replace(window.seq());
         if let Some(told) = windows.told.as_ref().filter(|_| window.closed_by != ClosedBy::Page) {
             told.tell(&window.entry);

@@ -404,6 +404,58 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_numbers_by_way_of_pointers // xdp tc
+/* A number that one pointer was added to and another taken from tells the distance between both. */
+#define BY_WAY_OF(one, other)                                                                      \
+	({                                                                                         \
+		__u64 _number = 5;                                                                 \
+		asm volatile("%0 += %1\n%0 -= %2" : "+r"(_number) : "r"(one), "r"(other));         \
+		_number;                                                                           \
+	})
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count(), *other = count(), stack = 0;
+	unsigned char *data = DATA;
+
+	if (!value || !other)
+		return 0;
+	*(volatile __u64 *)value = BY_WAY_OF(data, &stack); // refused
+	*(volatile __u64 *)value = BY_WAY_OF(&stack, data); // refused
+	*(volatile __u64 *)value = BY_WAY_OF(data, value); // refused
+	*(volatile __u64 *)value = BY_WAY_OF(data, ctx); // refused
+	*(volatile __u64 *)value = BY_WAY_OF(value, other); // refused
+	*(volatile __u64 *)value = BY_WAY_OF(data, 4096L); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_distance_between_buffers // tc
+static NOINLINE int pull(CONTEXT *ctx)
+{
+	return bpf_skb_pull_data(ctx, 0);
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count(), before = (__u64)DATA, after;
+
+	HIDE(before);
+	if (!value)
+		return 0;
+	bpf_skb_pull_data(ctx, 0);
+	after = (__u64)DATA;
+	HIDE(after);
+	*(volatile __u64 *)value = after - before; // refused
+	*(volatile __u32 *)value = (__u32)after - (__u32)before; // refused
+	pull(ctx);
+	before = (__u64)DATA;
+	HIDE(before);
+	*(volatile __u32 *)value = (__u32)before - (__u32)after; // refused
+	return 0;
+}
+#endif
+
 #ifdef CASE_counter_that_a_pointer_chooses // xdp tc
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -434,6 +486,29 @@ PROGRAM int probe(CONTEXT *ctx)
 	((volatile __u32 *)&slot)[0] = 0;
 	if (value)
 		*(volatile __u32 *)value = ((volatile __u32 *)&slot)[1]; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_address_of_an_iterator // xdp tc
+struct numbers {
+	__u64 opaque;
+};
+
+extern int bpf_iter_num_new(struct numbers *it, int start, int end) __attribute__((section(".ksyms")));
+extern int *bpf_iter_num_next(struct numbers *it) __attribute__((section(".ksyms")));
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 *value = count();
+	struct numbers numbers;
+	int *number;
+
+	bpf_iter_num_new(&numbers, 0, 16);
+	number = bpf_iter_num_next(&numbers);
+	HIDE(number);
+	if (value)
+		*value = (__u64)number; // refused
 	return 0;
 }
 #endif
@@ -611,6 +686,63 @@ PROGRAM int probe(CONTEXT *ctx)
 			bpf_loop(1 << 13, inner, &sum, 0);
 	}
 	return sum == 7;
+}
+#endif
+
+#ifdef CASE_slice_of_a_packet_that_moved // tc
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+# endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 header, *value = count();
+	struct bpf_dynptr packet;
+	void *read;
+
+	if (!value || DYNPTR(ctx, 0, &packet))
+		return 0;
+	read = bpf_dynptr_slice(&packet, 0, &header, sizeof(header));
+	if (!read)
+		return 0;
+	bpf_skb_pull_data(ctx, 0);
+	*value = (long)read; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_slice_of_a_dynptr_made_anew // xdp tc
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+# endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u64 header, *value = count();
+	struct bpf_dynptr packet;
+	void *read;
+
+	if (!value || DYNPTR(ctx, 0, &packet))
+		return 0;
+	read = bpf_dynptr_slice(&packet, 0, &header, sizeof(header));
+	if (!read || DYNPTR(ctx, 0, &packet))
+		return 0;
+	*value = (long)read; // refused
+	return 0;
 }
 #endif
 

@@ -250,6 +250,26 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_number_by_way_of_the_packet // xdp tc
+/* Compilers keep a length as a pointer to its end, and compare the start once more with 0. */
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	byte *data = DATA;
+	__u64 length;
+
+	if (!value || data + 64 > END)
+		return 0;
+	length = data[0];
+	asm volatile("if %[data] == 0 goto +1\n%[length] += 40\n%[length] &= 16777215\n"
+		     "%[length] += %[data]\n%[length] -= %[data]\n%[length] <<= 32\n%[length] >>= 32"
+		     : [length] "+r"(length)
+		     : [data] "r"(data));
+	value->bytes[0] = length;
+	return 0;
+}
+#endif
+
 #ifdef CASE_buffers_on_the_stack // xdp tc
 struct padded {
 	byte kind;
@@ -626,6 +646,21 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_length_from_before // tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct value *value = first();
+	__u64 data = (__u64)DATA, end = (__u64)END;
+
+	HIDE(data);
+	HIDE(end);
+	bpf_skb_pull_data(ctx, 34);
+	if (value)
+		value->bytes[0] = (__u32)end - (__u32)data;
+	return 0;
+}
+#endif
+
 #ifdef CASE_socket // tc
 PROGRAM int probe(CONTEXT *ctx)
 {
@@ -753,6 +788,38 @@ PROGRAM int probe(CONTEXT *ctx)
 PROGRAM int probe(CONTEXT *ctx)
 {
 	return 1;
+}
+#endif
+
+#ifdef CASE_dynptr // xdp tc
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+# endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14], payload[32];
+	struct bpf_dynptr packet;
+	byte *read;
+	__u32 key = 1;
+	struct value *value = bpf_map_lookup_elem(&values, &key);
+
+	if (!value || DYNPTR(ctx, 0, &packet))
+		return 0;
+	read = bpf_dynptr_slice(&packet, 0, header, sizeof(header));
+	if (!read)
+		return 0;
+	value->packets += read[12] << 8 | read[13];
+	if (!bpf_dynptr_read(payload, sizeof(payload), &packet, 14, 0))
+		value->bytes[0] += payload[0];
+	return 0;
 }
 #endif
 

@@ -347,6 +347,57 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+#ifdef CASE_called_through_a_table // xdp tc
+int change(CONTEXT *ctx);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 4);
+	__uint(key_size, sizeof(__u32));
+	__array(values, int(void *));
+} programs SEC(".maps") = {
+	.values = { [1] = (void *)&change },
+};
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	bpf_tail_call(ctx, &programs, bpf_get_prandom_u32() & 1);
+	return 0;
+}
+
+PROGRAM int change(CONTEXT *ctx)
+{
+	byte *data = DATA;
+
+	if (data + 1 <= END)
+		data[0] = 1; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_in_a_loop_over_numbers // xdp tc
+struct numbers {
+	__u64 opaque;
+};
+
+extern int bpf_iter_num_new(struct numbers *it, int start, int end) __attribute__((section(".ksyms")));
+extern int *bpf_iter_num_next(struct numbers *it) __attribute__((section(".ksyms")));
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte *data = DATA;
+	struct numbers numbers;
+	int *number;
+
+	if (data + 16 > END)
+		return 0;
+	bpf_iter_num_new(&numbers, 0, 16);
+	while ((number = bpf_iter_num_next(&numbers)))
+		data[*number & 15] = 1; // refused
+	return 0;
+}
+#endif
+
 #ifdef CASE_called_back // xdp tc
 static long poke(__u32 index, struct cursor *cursor)
 {
@@ -627,6 +678,81 @@ PROGRAM int probe(CONTEXT *ctx)
 		bpf_sk_assign(ctx, sk, 0); // refused
 		bpf_sk_release(sk);
 	}
+	return 0;
+}
+#endif
+
+#ifdef CASE_slice_to_write // xdp tc
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+# endif
+extern void *bpf_dynptr_slice_rdwr(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14] = {};
+	struct bpf_dynptr packet;
+	byte *written;
+
+	if (DYNPTR(ctx, 0, &packet))
+		return 0;
+	written = bpf_dynptr_slice_rdwr(&packet, 0, header, sizeof(header)); // refused
+	if (written)
+		written[0] = 1; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_slice_to_read // xdp tc kernel
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+# endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14] = {};
+	struct bpf_dynptr packet;
+	byte *written;
+
+	if (DYNPTR(ctx, 0, &packet))
+		return 0;
+	written = bpf_dynptr_slice(&packet, 0, header, sizeof(header));
+	if (written)
+		written[0] = 1; // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_dynptr_to_write // xdp tc
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+# endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14] = {};
+	struct bpf_dynptr packet;
+
+	if (DYNPTR(ctx, 0, &packet))
+		return 0;
+	bpf_dynptr_write(&packet, 0, header, sizeof(header), 0); // refused
 	return 0;
 }
 #endif

@@ -55,7 +55,7 @@ pub fn rows(metric: &MetricSpec, reading: &Value) -> Result<(Rows, Vec<u32>)> {
 }
 
 fn number(value: &Value) -> Result<u64> {
-    value.as_u64().with_context(|| format!("{value} is no number"))
+    value.as_u64().with_context(|| format!("{value} is not a number"))
 }
 
 fn add(metric: &MetricSpec, key: Key, value: &Value, rows: &mut Rows) -> Result<()> {

@@ -339,5 +339,5 @@ fn is_same(before: &MetricSpec, now: &MetricSpec) -> bool {
 }
 
 fn text(value: &Value) -> Result<String> {
-    Ok(value.as_str().with_context(|| format!("{value} is no text"))?.to_owned())
+    Ok(value.as_str().with_context(|| format!("{value} is not a text"))?.to_owned())
 }

@@ -30,7 +30,7 @@ impl Clock {
             until = *since;
         }
         let real = daemons;
-        ensure!(real <= until + AROUND, "{daemons} is no time that the clock has shown: {eras:?}");
+        ensure!(real <= until + AROUND, "{daemons} is not a time that the clock has shown: {eras:?}");
         Ok(real)
     }
 }
@@ -42,7 +42,7 @@ pub fn now() -> i128 {
 
 /// Parses `YYYY-MM-DDTHH:MM:SS.NNNNNNNNNZ` into nanoseconds since 1970.
 pub fn nanoseconds(text: &str) -> Result<i128> {
-    parse(text).with_context(|| format!("{text} is no time"))
+    parse(text).with_context(|| format!("{text} is not a time"))
 }
 
 fn parse(text: &str) -> Option<i128> {

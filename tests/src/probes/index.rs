@@ -4,9 +4,9 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json as object};
 
-use super::{configuration, directory, names, readme};
+use super::{configuration, directory, json, names, readme};
 
 /// The lines of `probes/README.md` between which the table is.
 const TABLE: [&str; 2] = ["<!-- the table is written by `make probes` -->\n", "<!-- end of the table -->\n"];
@@ -64,8 +64,39 @@ pub fn entry(name: &str) -> Result<Value> {
     let mut metrics: Vec<&Value> = metrics.flatten().map(|metric| &metric["name"]).collect();
     metrics.sort_by_key(|name| name.as_str());
     metrics.dedup();
-    Ok(json!({
+    Ok(object!({
         "name": name, "title": title, "summary": summary, "hooks": hooks, "directions": directions,
-        "metrics": metrics, "cost": cost, "tags": tags,
+        "metrics": metrics, "fields": fields(name)?, "cost": cost, "tags": tags,
     }))
+}
+
+/// Returns the columns of each metric, as the window over the probe's captures has them. Events are not in it.
+fn fields(name: &str) -> Result<Map<String, Value>> {
+    let expected = json(name, "expected.json")?;
+    let mut fields = Map::new();
+    for direction in ["ingress", "egress"] {
+        for (metric, shown) in expected[direction].as_object().into_iter().flatten() {
+            let Some(entry) = shown["entries"].get(0) else { continue };
+            let mut names = Vec::new();
+            leaves("key", &entry["key"], &mut names);
+            match &entry["value"] {
+                Value::Object(members) => {
+                    members.iter().for_each(|(member, value)| leaves(member, value, &mut names));
+                }
+                value => leaves("value", value, &mut names),
+            }
+            fields.entry(metric.clone()).or_insert_with(|| names.into());
+        }
+    }
+    Ok(fields)
+}
+
+fn leaves(title: &str, value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Null => {}
+        Value::Object(members) => {
+            members.iter().for_each(|(member, value)| leaves(&format!("{title}.{member}"), value, names));
+        }
+        _ => names.push(title.to_owned()),
+    }
 }

@@ -8,9 +8,11 @@ mod generator;
 mod paced;
 mod running;
 mod socket;
+mod way;
 
 pub use frame::{Frame, FrameOptions, Protocol};
 pub use generator::{DEFAULT_BATCH, Generator, GeneratorOptions, MAX_BATCH, Meter, Spread};
 pub use paced::PacedSender;
 pub use running::{Load, Running};
 pub use socket::PacketSocket;
+pub use way::{LossyWay, Passed, WayLosses};

@@ -108,6 +108,13 @@ fn refused_by_xdp(daemon: &Daemon, name: &str, id: u32) -> Result<()> {
     Ok(())
 }
 
+/// Returns what `doctor` says of the XDP hooks.
+fn doctor(daemon: &Daemon) -> Result<Value> {
+    let checks = daemon.namespace().enter(|| daemon.client(&["doctor", "-o", "json"]))??;
+    let checks: Vec<Value> = serde_json::from_slice(&checks.stdout)?;
+    checks.into_iter().find(|check| check["name"] == "xdp").context("no check of the hooks")
+}
+
 #[test]
 fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
     let topology = Topology::new()?;
@@ -121,6 +128,10 @@ fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
     // The answer names libxdp's own dispatcher as such.
     let foreign = Counter::attach(monitor, "mon0", Place::LibxdpDispatcher)?;
     refused_by_xdp(&daemon, "libxdp", foreign.program_id()?)?;
+    let found = doctor(&daemon)?;
+    let owner =
+        format!("mon0: a dispatcher of libxdp, xdp_dispatcher (id {}, native)", foreign.program_id()?);
+    ensure!(found["verdict"] == "warning" && found["found"].to_string().contains(&owner), "{found}");
     drop(foreign);
     // The foreign program is attached by netlink, native and generic.
     let directories = Directories::new()?;

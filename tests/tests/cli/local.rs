@@ -45,3 +45,84 @@ fn the_doctor_completions_and_man_pages_name_every_command() -> Result<()> {
     assert_eq!(quiet.code, 2, "{}", quiet.err);
     Ok(())
 }
+
+#[test]
+fn probes_of_the_library_are_explained_changed_and_tried_without_a_file() -> Result<()> {
+    let scene = Scene::new()?;
+    let about = scene.succeed("probes dns");
+    for words in
+        ["questions, answers", "dns_server", "nanoseconds_max (ns)", "4096", "trial cost", "2001:db8:1::53"]
+    {
+        assert!(about.contains(words), "{words}: {about}");
+    }
+    let capture = probes::directory().join("dns/capture.pcap").display().to_string();
+    let egress = probes::directory().join("dns/egress.pcap").display().to_string();
+    let both = format!("test --probe dns {capture} --egress-capture {egress}");
+    let document: Value = serde_json::from_str(&scene.succeed(&format!("{both} -o json")))?;
+    let latency = &document["ingress"]["dns_latency_nanoseconds"];
+    let [least, most] = ["p50", "p99"].map(|bound| latency[bound].as_u64().unwrap_or_default());
+    assert!(0 < least && least <= most, "{latency}");
+    assert_eq!(latency["ranges"][0]["from"], 1 << 18, "{latency}");
+    let table = scene.succeed(&both);
+    assert!(
+        table.contains("262 us   524 us     19  ████") && table.contains("\np50 524 us, p95 "),
+        "{table}"
+    );
+    // The questions of the capture go to another port.
+    let moved = scene.succeed(&format!("test --probe dns --define PORT=5353 {capture} -o json"));
+    let moved: Value = serde_json::from_str(&moved)?;
+    let kinds = moved["ingress"]["dns_questions_total"].to_string();
+    assert!(document["ingress"]["dns_questions_total"].to_string().contains("\"SOA\""), "{document}");
+    assert!(!kinds.contains("\"SOA\""), "{kinds}");
+    let bench = scene.succeed(&format!("bench --probe dns --pcap {capture} --runs 2"));
+    assert!(bench.contains("BENCH COST/PACKET") && bench.contains("dns"), "{bench}");
+    scene.succeed("apply --probe dns --name dns-2 --interface mon0 --define PORT=5353 --interval 10s --expires 10m --set window.retain=7");
+    let status: Value = serde_json::from_str(&scene.succeed("get dns-2"))?;
+    let config = &status["config"];
+    assert_eq!((&config["window"]["interval"], &config["window"]["retain"]), (&"10s".into(), &7.into()));
+    assert_eq!((&config["expires"], &config["ingress"]["defines"]["PORT"]), (&"10m".into(), &"5353".into()));
+    for (wrong, words) in [
+        ("--define PROT=1", "it has NAMES (default 4096)"),
+        ("--var nothing=1", "there is no variable nothing; there are none"),
+        ("--set window.retane=7", "unknown field `retane`, expected one of"),
+        ("--set ingress.metrics.dnss.agg=sum", "there are dns_questions_total"),
+    ] {
+        let refused = scene.run(&format!("validate --probe dns --interface mon0 {wrong}"))?;
+        assert!(
+            refused.code == 1 && refused.err.contains(words),
+            "{wrong}: {} {}",
+            refused.code,
+            refused.err
+        );
+    }
+    let misplaced = scene.run("serve --token-file x")?;
+    assert!(misplaced.code == 2 && misplaced.err.contains("talks to no daemon"), "{}", misplaced.err);
+    Ok(())
+}
+
+#[test]
+fn a_peek_takes_nothing_and_a_reading_that_finds_nothing_says_who_was_first() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.succeed("apply -f count.yaml");
+    let sums = "interface: mon0\ningress:\n  source_file: count.bpf.c\n  metrics: [{ name: seen, map: seen, snapshot: true }]\n";
+    scene.write("sums.yaml", sums)?;
+    scene.succeed("apply -f sums.yaml");
+    let packets = |scene: &Scene, of: &str| -> Result<Value> {
+        let document: Value = serde_json::from_str(&scene.succeed(&format!("metrics {of} -o json")))?;
+        Ok(document["ingress"]["seen"]["entries"][0]["value"]["packets"].clone())
+    };
+    scene.generator.send(200)?;
+    for _ in 0..2 {
+        assert_eq!(packets(&scene, "count --peek")?, 200);
+        assert_eq!(packets(&scene, "sums --peek")?, 200);
+    }
+    assert_eq!((packets(&scene, "count")?, packets(&scene, "sums")?), (200.into(), 200.into()));
+    scene.generator.send(30)?;
+    assert_eq!((packets(&scene, "count --peek")?, packets(&scene, "sums --peek")?), (30.into(), 230.into()));
+    assert_eq!(packets(&scene, "count")?, 30);
+    let nothing = scene.run("metrics count")?;
+    assert!(nothing.out.contains("no entries"), "{}", nothing.out);
+    let words = "nothing was counted since uid:0 read window 2";
+    assert!(nothing.code == 0 && nothing.err.contains(words), "{}", nothing.err);
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! The command line: what it prints, what it changes, and what it shows live, against a real daemon with real packets.
 
+mod beside;
 mod deploy;
 mod errors;
 mod fleet;

@@ -215,7 +215,7 @@ fn sum(value: &Value) -> u64 {
             (None, Some(value)) => sum(value),
             (None, None) => fields.values().map(sum).sum(),
         },
-        value => value.as_u64().unwrap_or_else(|| panic!("{value} is no number")),
+        value => value.as_u64().unwrap_or_else(|| panic!("{value} is not a number")),
     }
 }
 

@@ -4,5 +4,6 @@ mod bcc;
 mod captures;
 mod every_kernel;
 mod header;
+mod links;
 mod samples;
 mod scene;

@@ -63,7 +63,12 @@ fn check_objects(version: &str) -> Result<()> {
     // Objects of operators have no schema there.
     let unknown = text.lines().filter(|line| line.contains("Couldn't find schema"));
     ensure!(
-        unknown.filter(|line| !line.contains("PodMonitor") && !line.contains("Certificate")).count() == 0,
+        unknown
+            .filter(|line| !["PodMonitor", "PrometheusRule", "Certificate"]
+                .iter()
+                .any(|kind| line.contains(kind)))
+            .count()
+            == 0,
         "{text}"
     );
     ensure!(text.contains("daemonset/twinprobe against"), "{text}");
@@ -106,6 +111,36 @@ fn the_plain_manifests_are_those_of_the_chart() -> Result<()> {
     script.arg(root().join("deploy/kubernetes/render.sh")).arg(bin.join("helm"));
     let committed = fs::read_to_string(root().join("deploy/kubernetes/twinprobe.yaml"))?;
     ensure!(run(&mut script)? == committed, "the chart has changed: call `make manifests`");
+    Ok(())
+}
+
+/// The chart's alerts are those of deploy/prometheus, with the name that the operator's Prometheus gives to the job.
+#[test]
+fn rules_and_dashboard_are_in_the_chart() -> Result<()> {
+    let Some(bin) = tools(&["helm", "promtool"])? else { return Ok(()) };
+    let values = chart().join("ci/everything.yaml");
+    let objects = objects(&run(&mut template(&bin, Some(&values), &[]))?)?;
+    let rules = object(&objects, "PrometheusRule").context("a PrometheusRule")?;
+    assert_eq!(rules["metadata"]["labels"]["release"], "prometheus");
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), serde_json::to_string(&rules["spec"])?)?;
+    run(Command::new(bin.join("promtool")).args(["check", "rules"]).arg(file.path()))?;
+    let down = &rules["spec"]["groups"][0]["rules"][0];
+    assert_eq!(down["expr"], "up{job=\"twinprobe/twinprobe\"} == 0");
+    let shipped: Value =
+        yaml_serde::from_str(&fs::read_to_string(root().join("deploy/prometheus/rules.yml"))?)?;
+    let count = |rules: &Value| rules["groups"][0]["rules"].as_array().map_or(0, Vec::len);
+    ensure!(count(&shipped) > 10 && count(&rules["spec"]) == count(&shipped), "{rules}");
+    let dashboard = objects.iter().find(|object| object["data"]["twinprobe.json"].is_string());
+    let dashboard = dashboard.context("a ConfigMap with the dashboard")?;
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    let text = dashboard["data"]["twinprobe.json"].as_str().unwrap_or_default();
+    let panels: Value = serde_json::from_str(text)?;
+    ensure!(panels["panels"].as_array().is_some_and(|panels| panels.len() > 20), "{panels}");
+    ensure!(
+        text.contains("job=\\\"twinprobe/twinprobe\\\"") && !text.contains("job=\\\"twinprobe\\\""),
+        "{text}"
+    );
     Ok(())
 }
 

@@ -146,6 +146,26 @@ fn probes_follow_their_files() -> Result<()> {
     Ok(())
 }
 
+/// A file may decide about packets only where the operator of the daemon says so.
+#[test]
+fn files_have_the_role_that_the_daemon_gives_them() -> Result<()> {
+    let topology = Topology::new()?;
+    let directories = Arc::new(Directories::new()?);
+    let mut volume = Volume::new(directories.temporary().join("probes"))?;
+    let mut enforcing: Value = serde_json::from_str(&probe("drops"))?;
+    enforcing["ingress"]["verdict"] = json!("enforce");
+    volume.set(&[("a.yaml", enforcing.to_string()), ("b.yaml", probe("observes"))])?;
+    let daemon = Daemon::start_in(topology.monitor(), &options(&volume, "keep"), Arc::clone(&directories))?;
+    until("the probe that observes", || revision(&daemon, "b") == Some(1))?;
+    until("the refusal", || failed(&daemon, "a.yaml"))?;
+    ensure!(revision(&daemon, "a").is_none(), "an operator's file enforces");
+    ensure!(daemon.log().contains("admin"), "the log says which role is needed: {}", daemon.log());
+    let directories = daemon.kill()?;
+    let admin = options(&volume, "keep").argument("--probes-role").argument("admin");
+    let daemon = Daemon::start_in(topology.monitor(), &admin, directories)?;
+    until("the probe that enforces", || revision(&daemon, "a") == Some(1))
+}
+
 /// Tokens are exchanged as Kubernetes exchanges a Secret, without a signal.
 #[test]
 fn tokens_are_read_again_when_their_file_changes() -> Result<()> {

@@ -2,14 +2,16 @@
 //! daemon.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use twinprobe_tests::probes;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Namespace, Topology};
 
 use crate::tools::{root, run, tools};
 
@@ -28,13 +30,61 @@ fn the_alerts_are_tested_and_the_configuration_is_valid() -> Result<()> {
     Ok(())
 }
 
-/// A Prometheus that is ended with this value.
-struct Prometheus(Child);
+/// A Prometheus that scrapes a daemon at 127.0.0.1:9469 every second, and is ended with this value.
+struct Prometheus<'a> {
+    process: Child,
+    directory: TempDir,
+    place: &'a Namespace,
+}
 
-impl Drop for Prometheus {
+impl<'a> Prometheus<'a> {
+    /// Starts it with the shipped configuration, but for the time between two scrapes.
+    fn start(bin: &Path, place: &'a Namespace, flags: &[&str]) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let config = fs::read_to_string(root().join("deploy/prometheus/prometheus.yml"))?;
+        ensure!(config.contains("scrape_interval: 15s") && config.contains("localhost:9469"));
+        let config =
+            config.replace("scrape_interval: 15s", "scrape_interval: 1s").replace("localhost", "127.0.0.1");
+        fs::write(directory.path().join("prometheus.yml"), config)?;
+        fs::copy(root().join("deploy/prometheus/rules.yml"), directory.path().join("rules.yml"))?;
+        let mut command = Command::new(bin.join("prometheus"));
+        command
+            .arg(format!("--config.file={}", directory.path().join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+            .arg("--web.listen-address=127.0.0.1:9090")
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(directory.path().join("log"))?);
+        let process = place.enter(|| command.spawn())?.context("prometheus starts")?;
+        let prometheus = Self { process, directory, place };
+        wait_for("the first scrape", PATIENCE, || {
+            let answer = prometheus.ask("/api/v1/query", "up")?;
+            ensure!(answer["data"]["result"][0]["value"][1] == "1", "{answer}");
+            Ok(())
+        })
+        .with_context(|| fs::read_to_string(prometheus.directory.path().join("log")).unwrap_or_default())?;
+        Ok(prometheus)
+    }
+
+    fn ask(&self, path: &str, query: &str) -> Result<Value> {
+        let (query, url) = (format!("query={query}"), format!("http://127.0.0.1:9090{path}"));
+        let arguments = ["--silent", "--max-time", "60", "--get", "--data-urlencode", &query, &url];
+        Ok(serde_json::from_str(&self.place.output("curl", &arguments)?)?)
+    }
+
+    /// Returns the number that a query has for an answer.
+    fn number(&self, query: &str) -> Result<f64> {
+        let answer = self.ask("/api/v1/query", query)?;
+        let number = answer["data"]["result"][0]["value"][1].as_str().and_then(|text| text.parse().ok());
+        number.with_context(|| format!("{query}: {answer}"))
+    }
+}
+
+impl Drop for Prometheus<'_> {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -66,36 +116,8 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
         let config = probes::configuration(name, "mon0")?;
         daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
     }
-    let directory = tempfile::tempdir()?;
-    // The shipped configuration, but for the time between two scrapes.
-    let config = fs::read_to_string(root().join("deploy/prometheus/prometheus.yml"))?;
-    ensure!(config.contains("scrape_interval: 15s") && config.contains("localhost:9469"));
-    let config =
-        config.replace("scrape_interval: 15s", "scrape_interval: 1s").replace("localhost", "127.0.0.1");
-    fs::write(directory.path().join("prometheus.yml"), config)?;
-    fs::copy(root().join("deploy/prometheus/rules.yml"), directory.path().join("rules.yml"))?;
-    let mut command = Command::new(bin.join("prometheus"));
-    command
-        .arg(format!("--config.file={}", directory.path().join("prometheus.yml").display()))
-        .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
-        .arg("--web.listen-address=127.0.0.1:9090")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(directory.path().join("log"))?);
-    let started = topology.monitor().enter(|| command.spawn())?;
-    let _prometheus = Prometheus(started.context("prometheus starts")?);
-    let log = || fs::read_to_string(directory.path().join("log")).unwrap_or_default();
-    let ask = |path: &str, query: &str| -> Result<Value> {
-        let (query, url) = (format!("query={query}"), format!("http://127.0.0.1:9090{path}"));
-        let arguments = ["--silent", "--max-time", "60", "--get", "--data-urlencode", &query, &url];
-        Ok(serde_json::from_str(&topology.monitor().output("curl", &arguments)?)?)
-    };
-    wait_for("the first scrape", PATIENCE, || {
-        let answer = ask("/api/v1/query", "up")?;
-        ensure!(answer["data"]["result"][0]["value"][1] == "1", "{answer}");
-        Ok(())
-    })
-    .with_context(log)?;
+    let prometheus = Prometheus::start(&bin, topology.monitor(), &[])?;
+    let ask = |path: &str, query: &str| prometheus.ask(path, query);
     let spread = Spread { addresses: 20, ports: 4, ..Spread::default() };
     let mut generator = Generator::new(
         topology.generator(),
@@ -124,7 +146,7 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
     }
     // Counters are counters, to the packet.
     wait_for("all packets in Prometheus", PATIENCE, || {
-        let answer = ask("/api/v1/query", r#"sum(talkers_all_packets_total{direction="ingress"})"#)?;
+        let answer = ask("/api/v1/query", r#"sum(net_talkers_all_packets_total{direction="ingress"})"#)?;
         ensure!(
             answer["data"]["result"][0]["value"][1] == json!(sent.to_string()),
             "{sent} were sent: {answer}"
@@ -132,7 +154,7 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
         Ok(())
     })?;
     let types = ask("/api/v1/metadata", "")?;
-    for family in ["protocol_mix_packets", "talker_bytes", "tcp_handshakes_begun"] {
+    for family in ["net_protocol_mix_packets", "net_talker_bytes", "net_tcp_handshakes_begun"] {
         let kind = &types["data"][format!("{family}_total")][0]["type"];
         let kind = if kind.is_null() { &types["data"][family][0]["type"] } else { kind };
         ensure!(kind == "counter", "{family}: {kind}");
@@ -140,5 +162,42 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
     for (family, described) in types["data"].as_object().context("metadata")? {
         ensure!(described[0]["type"] != "unknown", "{family} is of an unknown type");
     }
+    Ok(())
+}
+
+/// A server that asks for native histograms gets protobuf: counts and sums are exact, quantiles within a bucket.
+#[test]
+fn native_histograms_are_exact_in_a_prometheus_that_asks_for_them() -> Result<()> {
+    let Some(bin) = tools(&["prometheus", "promtool"])? else { return Ok(()) };
+    let topology = Topology::new()?;
+    let options = DaemonOptions::default().argument("--listen-metrics").argument("127.0.0.1:9469");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let config = probes::configuration("packet-sizes", "mon0")?;
+    daemon.put("/v1/probes/packet-sizes", &config).expect(201);
+    let prometheus = Prometheus::start(&bin, topology.monitor(), &["--enable-feature=native-histograms"])?;
+    let of = r#"net_packet_size_bytes{direction="ingress",interface="mon0"}"#;
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    let mut sent = 0;
+    // Counts of frames come from several scrapes, of which the last one has them all.
+    for _ in 0..3 {
+        generator.send(500)?;
+        sent += 500;
+        wait_for("the frames in Prometheus", PATIENCE, || {
+            let counted = prometheus.number(&format!("histogram_count({of})"))?;
+            ensure!(counted == f64::from(sent), "{counted} of {sent} frames");
+            Ok(())
+        })?;
+    }
+    let bytes = prometheus.number(r#"sum(net_size_class_bytes_total{direction="ingress"})"#)?;
+    let size = bytes / f64::from(sent);
+    assert_eq!(prometheus.number(&format!("histogram_sum({of})"))?, bytes);
+    // All frames are alike, and a bucket ends at twice its beginning.
+    let median = prometheus.number(&format!("histogram_quantile(0.5, {of})"))?;
+    ensure!(size / 2.0 <= median && median <= 2.0 * size, "{median} where all are {size}");
+    let classic = prometheus.ask("/api/v1/query", "net_packet_size_bytes_bucket")?;
+    assert_eq!(classic["data"]["result"], json!([]), "it took the text format");
+    // What the daemon says of itself has other bounds, and keeps its buckets.
+    let own = prometheus.number(r#"sum(twinprobe_compilation_seconds_bucket{le="+Inf"})"#)?;
+    ensure!(own >= 1.0, "{own} compilations");
     Ok(())
 }

@@ -21,23 +21,25 @@ type Entry = (String, String);
 
 pub fn page() -> Result<String> {
     let all = help(&[])?;
-    let common = entries(&all, "Options:");
+    let client = entries(&all, "Client options:");
+    let always = [entries(&all, "Logging:"), entries(&all, "Options:")].concat();
     let mut page = HEAD.to_owned();
     for (command, summary) in entries(&all, "Commands:").into_iter().filter(|(command, _)| command != "help")
     {
         let text = help(&[&command])?;
         let usage = text.lines().find_map(|line| line.strip_prefix("Usage: ")).context("a usage")?;
         writeln!(page, "\n## `{command}`\n\n{}.\n\n```text\n{usage}\n```", summary.trim_end_matches('.'))?;
-        let mut own = entries(&text, "Arguments:");
-        own.extend(
-            entries(&text, "Options:")
-                .into_iter()
-                .filter(|entry| !common.contains(entry) && entry.0 != "-h, --help"),
-        );
-        table(&mut page, &own)?;
+        let headings = text.lines().filter(|line| line.ends_with(':') && !line.starts_with(' '));
+        let own: Vec<Entry> = headings.flat_map(|heading| entries(&text, heading)).collect();
+        let is_own = |entry: &&Entry| {
+            !client.contains(entry) && !always.contains(entry) && entry.0 != "-h, --help" && entry.0 != "help"
+        };
+        table(&mut page, &own.iter().filter(is_own).cloned().collect::<Vec<_>>())?;
     }
+    writeln!(page, "\n## Options of commands that talk to a daemon")?;
+    table(&mut page, &client)?;
     writeln!(page, "\n## Options of every command")?;
-    table(&mut page, &common)?;
+    table(&mut page, &always)?;
     Ok(page)
 }
 

@@ -1,5 +1,5 @@
-//! Outputs that a page shows, compared with those that came. Three things may differ: a time in RFC 3339 stands for every
-//! time; `…` for whatever is there, within a line or, on a line of its own, for one or more lines; and two or more spaces behind
+//! Outputs that a page shows, compared with those that came. Three things may differ: a time in RFC 3339, or as tables have it,
+//! stands for every time; `…` for whatever is there, within a line or, on a line of its own, for one or more lines; and two or more spaces behind
 //! something, as between columns, for two or more.
 
 const ANYTHING: char = '…';
@@ -57,12 +57,20 @@ fn plain(line: &str) -> String {
 fn time_length(text: &str) -> Option<usize> {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00";
     let bytes = text.as_bytes();
-    let same = |(&wanted, &is): (&u8, &u8)| if wanted == b'0' { is.is_ascii_digit() } else { wanted == is };
-    (bytes.len() > SHAPE.len() && SHAPE.iter().zip(bytes).all(same)).then_some(())?;
+    let same = |(&wanted, &is): (&u8, &u8)| match wanted {
+        b'0' => is.is_ascii_digit(),
+        b'T' => is == b'T' || is == b' ',
+        wanted => wanted == is,
+    };
+    (bytes.len() >= SHAPE.len() && SHAPE.iter().zip(bytes).all(same)).then_some(())?;
     let fraction =
         bytes[SHAPE.len()..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
     let end = SHAPE.len() + fraction;
-    (bytes.get(end) == Some(&b'Z')).then_some(end + 1)
+    // Times in tables are short, and those of the machine.
+    match bytes[10] {
+        b' ' => Some(end),
+        _ => (bytes.get(end) == Some(&b'Z')).then_some(end + 1),
+    }
 }
 
 #[test]
@@ -76,6 +84,7 @@ fn nothing_but_times_and_marked_places_may_differ() {
     assert!(
         fit("at 2026-11-22T10:00:00Z", "at 2030-01-02T03:04:05.678Z") && !fit("2026-11-22T10:00:00Z", "now")
     );
+    assert!(fit("at  2026-11-22 10:00:00.123  7", "at  2030-01-02 03:04:05.678    7"));
     assert!(fit("took … ms, all", "took 17.25 ms, all") && !fit("took … ms", "took  ms, all"));
     assert!(fit("…", "x") && !fit("…", "") && !fit("a…", "a"));
     assert!(fit("a  b", "a     b") && !fit("a b", "a  b") && !fit("  ^", "   ^"));

@@ -60,7 +60,7 @@ pub fn page() -> Result<String> {
         .argument("--header-timeout")
         .argument("1");
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    let config = json!({ "interface": "mon0", "ingress": { "source": SOURCE, "sample": 2, "metrics": [
+    let config = json!({ "interface": "mon0", "window": { "collectors": ["archive"] }, "ingress": { "source": SOURCE, "sample": 2, "max_ns_per_packet": 1000000, "metrics": [
         { "name": "flows", "map": "flows", "snapshot": true, "max_series": 100 },
         { "name": "ring", "map": "ring" }, { "name": "perf", "map": "perf" } ] } });
     daemon.put("/v1/probes/flows", &config).expect(201);
@@ -70,7 +70,7 @@ pub fn page() -> Result<String> {
     let scraped = wait_for("all metrics", PATIENCE, || {
         generator.send(1000)?;
         let scraped = daemon.get("/metrics").expect(200);
-        for late in ["twinprobe_probe_live_ns_per_packet{", "twinprobe_http_connections_cut_total{"] {
+        for late in ["twinprobe_probe_live_seconds_per_packet{", "twinprobe_http_connections_cut_total{"] {
             ensure!(scraped.text().contains(late), "no {late} in:\n{}", scraped.text());
         }
         Ok(scraped)

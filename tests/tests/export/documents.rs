@@ -112,12 +112,12 @@ fn families_of_a_live_map_agree() -> Result<()> {
     for path in ["/v1/probes/flow-features/metrics", "/metrics"] {
         let before = number(&scene.daemon.json("/v1/probes/flow-features/metrics"), "IN_PKTS");
         let mut page = Stream::open(&scene.daemon, path, "application/openmetrics-text")?;
-        while !page.line()?.context("another family")?.starts_with("# TYPE flows_IN_BYTES ") {}
+        while !page.line()?.context("another family")?.starts_with("# TYPE net_flows_IN_BYTES ") {}
         // The family of the packets has been sent, and most of the bytes' has not.
         scene.generator.send(FLOWS)?;
         let mut bytes = 0;
         while let Some(line) = page.line()? {
-            if line.starts_with("flows_IN_BYTES{") {
+            if line.starts_with("net_flows_IN_BYTES{") {
                 bytes += line.rsplit(' ').next().context("a number")?.parse::<u64>()?;
             }
         }

@@ -296,7 +296,7 @@ fn mistakes_are_named() -> Result<()> {
         (json!({ "type": "struct even" }), "type", "it knows struct bpf_map_def"),
         (json!({ "type": "struct even" }), "type", "struct even *unused __attribute__((unused));"),
         (json!({ "type": "report" }), "type", "knows no type report"),
-        (json!({ "type": "struct event;" }), "type", "is no name of a C type"),
+        (json!({ "type": "struct event;" }), "type", "is not a name of a C type"),
         (json!({ "map": "lost", "type": "struct event" }), "type", "type is for events"),
     ] {
         let mut config = config("");

@@ -114,6 +114,22 @@ fn accept_decides_what_is_answered() -> Result<()> {
         let page = daemon.request("GET", "/metrics", &[("Accept", accept)], b"").expect(200);
         assert!(page.header("content-type").unwrap_or_default().starts_with(expected), "{accept}");
     }
+    let newer = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores";
+    let messages =
+        "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    for (accept, expected) in [
+        ("text/plain;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5", newer),
+        (&*format!("{messages};q=0.6,application/openmetrics-text;q=0.5,*/*;q=0.1"), messages),
+        (&format!("{messages};q=0.2,application/openmetrics-text;q=0.5"), open),
+    ] {
+        let page = daemon.request("GET", "/metrics", &[("Accept", accept)], b"").expect(200);
+        assert!(page.header("content-type").unwrap_or_default().starts_with(expected), "{accept}");
+        assert!(page.body.windows(7).any(|bytes| bytes == b"x_total" || bytes == b"packets"), "{accept}");
+    }
+    for other in [messages.replace("delimited", "text"), messages.replace("MetricFamily", "Metric")] {
+        let refused = daemon.request("GET", "/metrics", &[("Accept", &other)], b"").expect(406);
+        assert!(refused.text().contains(messages), "{}", refused.text());
+    }
     let document = daemon.request("GET", "/v1/probes/p/metrics", &[("Accept", "*/*")], b"").expect(200);
     assert_eq!(document.header("content-type"), Some("application/json"));
     daemon.request("GET", "/metrics", &[("Accept", "application/json")], b"").expect(406);

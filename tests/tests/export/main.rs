@@ -2,6 +2,7 @@
 
 mod bcc;
 mod bursts;
+mod captures;
 mod documents;
 mod events;
 mod families;
@@ -15,3 +16,4 @@ mod replay;
 mod replayed;
 mod series;
 mod tags;
+mod wide;

@@ -259,7 +259,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
         for _ in 0..pages {
             let page = Page::scrape_large(&daemon);
             assert_eq!(page.sum("packets_total", &[]), sent, "round {round}");
-            assert_eq!(page.sum("flows_IN_PKTS", &[]), in_window, "round {round}");
+            assert_eq!(page.sum("net_flows_IN_PKTS", &[]), in_window, "round {round}");
             page.assert_grown_from(&last);
             last = page;
         }
@@ -274,7 +274,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
         assert_eq!(document["window"]["seq"], seq, "only this client closes windows");
         in_window = 2.0 * FLOWS as f64 + 10.0;
         let page = Page::scrape_large(&daemon);
-        assert_eq!(page.sum("flows_IN_PKTS", &[]), in_window, "what is reset appears as the last window");
+        assert_eq!(page.sum("net_flows_IN_PKTS", &[]), in_window, "what is reset appears as the last window");
         last = page;
     }
     assert_eq!(last.one("twinprobe_probe_read_failures_total", &[("probe", "flow-features")]), 0.0);
@@ -284,7 +284,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
     generator.send(2 * FLOWS)?;
     assert!(http::take(&daemon.address(), "GET", "/v1/probes/flow-features/metrics", 1000)?);
     for _ in 0..3 {
-        assert_eq!(Page::scrape_large(&daemon).sum("flows_IN_PKTS", &[]), 2.0 * FLOWS as f64);
+        assert_eq!(Page::scrape_large(&daemon).sum("net_flows_IN_PKTS", &[]), 2.0 * FLOWS as f64);
     }
     // Other clients get the next, empty windows until the daemon has noticed the end of the first client.
     wait_for("the window", PATIENCE, || {

@@ -107,7 +107,7 @@ fn is_time(text: &str) -> bool {
 }
 
 /// Replaces what depends on the time at which packets come by what does not: a metric that is listed as `timed` by the
-/// sum of its values, a field of a metric (`metric.field`) by nothing.
+/// sum of its values, a field of a metric (`metric.field`), or the whole of its values (`metric.value`), by nothing.
 pub fn without_timed(mut document: Value, check: &Value) -> Value {
     for timed in check["timed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         let (metric, field) =
@@ -123,7 +123,9 @@ pub fn without_timed(mut document: Value, check: &Value) -> Value {
                 Some(field) => entries
                     .into_iter()
                     .map(|mut entry| {
-                        entry["value"].as_object_mut().map(|value| value.remove(field));
+                        let whole = field == "value";
+                        let of = if whole { &mut entry } else { &mut entry["value"] };
+                        of.as_object_mut().map(|of| of.remove(field));
                         entry
                     })
                     .collect(),

@@ -2,16 +2,24 @@
 //! and each costs what its README says. A new probe is a folder in `probes/` and needs no line here.
 
 mod cost;
+mod datagrams;
 mod expected;
+mod flags;
 mod listed;
 mod live;
 mod losses;
+mod mixed;
+mod netflow;
 mod output;
 mod promtool;
+mod raw;
 mod replay;
+mod round_trips;
 mod scans;
+mod switched;
 #[path = "../deploy/tools.rs"]
 #[allow(dead_code, reason = "tests of deploy/ need more of it")]
 mod tools;
 mod tshark;
+mod tunnels;
 mod wire;

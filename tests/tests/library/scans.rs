@@ -30,7 +30,7 @@ fn scans_of_all_sizes_are_estimated() -> Result<()> {
     let document = daemon.get("/v1/probes/port-scan/metrics").expect(200).json();
     let entries = document["ingress"]["scan"]["entries"].as_array().context("entries")?;
     for (size, source) in SIZES.iter().zip(1..) {
-        let key = format!("::ffff:203.0.113.{source}");
+        let key = format!("203.0.113.{source}");
         let entry = entries.iter().find(|entry| entry["key"] == key.as_str()).context(key)?;
         let (tries, ports) = (&entry["value"]["tries"], &entry["value"]["ports"]["different"]);
         ensure!(tries == size, "{tries} of {size} packets");

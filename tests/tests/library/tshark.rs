@@ -4,7 +4,8 @@
 //! (`packets`, `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) is the sum of the values V (`field.field`, absent for a
 //! value that is a number; `entries` for the number of entries) over the entries of the metric M whose key is K. K may
 //! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent; `passes` is the direction
-//! whose capture is looked at, if it is another one, or `both`: the two captures merged by time.
+//! whose capture is looked at, if it is another one, or `both`: the two captures merged by time. `alone` says why the two need not
+//! agree on other traffic than that capture, see `mixed.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,46 +25,73 @@ fn tshark_counts_the_same() -> Result<()> {
         let (expected, check) = (probes::json(name, "expected.json")?, probes::json(name, "check.json")?);
         let checks = check["tshark"].as_array().context("check.json has a list `tshark`")?;
         ensure!(!checks.is_empty(), "check.json has nothing for tshark");
-        let direction = |check: &Value| check["direction"].as_str().unwrap_or("ingress").to_owned();
-        let passes = |check: &Value| check["passes"].as_str().map_or_else(|| direction(check), str::to_owned);
-        // It is removed when it is dropped.
-        let merged =
-            if checks.iter().any(|check| passes(check) == "both") { Some(merged(name)?) } else { None };
-        let mut captures: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
-        for check in checks {
-            let path = match (passes(check).as_str(), &merged) {
-                ("both", Some(merged)) => merged.path().to_owned(),
-                (passes, _) => of_direction(name, passes),
-            };
-            captures.entry(path).or_default().push(check);
-        }
-        for (capture, checks) in captures {
-            let figures = figures(&capture, &checks, &check["options"])?;
-            for (check, figure) in checks.into_iter().zip(figures) {
-                let sum = sum(&expected, &direction(check), check).with_context(|| check.to_string())?;
-                ensure!(sum == figure, "{check}: tshark finds {figure}, expected.json has {sum}");
-            }
-        }
+        let captures = DIRECTIONS.map(|direction| of_direction(name, direction));
+        let wrong = disagreements(&expected, checks, &check["options"], &Captures::new(captures)?)?;
+        ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
         Ok(())
     })
 }
 
-/// Returns a file with the captures of both directions, merged by time.
-fn merged(name: &str) -> Result<NamedTempFile> {
-    let file = NamedTempFile::new()?;
-    let output = Command::new("mergecap")
-        .arg("-w")
-        .arg(file.path())
-        .args(DIRECTIONS.map(|direction| of_direction(name, direction)))
-        .output()
-        .context("start mergecap, which comes with tshark: `make setup` installs it")?;
-    ensure!(output.status.success(), "mergecap: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(file)
+/// What came in, what went out, and both merged by time.
+pub struct Captures {
+    directions: [PathBuf; 2],
+    both: NamedTempFile,
 }
 
-/// Returns the sum of what the expected document has for a check.
-fn sum(expected: &Value, direction: &str, check: &Value) -> Result<u64> {
-    let entries = entries(expected, direction, check["metric"].as_str().context("a metric")?)?;
+impl Captures {
+    pub fn new(directions: [PathBuf; 2]) -> Result<Self> {
+        // It is removed when it is dropped.
+        let both = NamedTempFile::new()?;
+        let output = Command::new("mergecap")
+            .arg("-w")
+            .arg(both.path())
+            .args(&directions)
+            .output()
+            .context("start mergecap, which comes with tshark: `make setup` installs it")?;
+        ensure!(output.status.success(), "mergecap: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(Self { directions, both })
+    }
+
+    fn of(&self, check: &Value) -> &Path {
+        match check["passes"].as_str().unwrap_or_else(|| direction(check)) {
+            "both" => self.both.path(),
+            "egress" => &self.directions[1],
+            _ => &self.directions[0],
+        }
+    }
+}
+
+fn direction(check: &Value) -> &str {
+    check["direction"].as_str().unwrap_or("ingress")
+}
+
+/// Returns the checks on which tshark and the document do not agree, with both figures.
+pub fn disagreements<'a>(
+    document: &Value,
+    checks: impl IntoIterator<Item = &'a Value>,
+    options: &Value,
+    captures: &Captures,
+) -> Result<Vec<String>> {
+    let mut of_captures: BTreeMap<&Path, Vec<&Value>> = BTreeMap::new();
+    for check in checks {
+        of_captures.entry(captures.of(check)).or_default().push(check);
+    }
+    let mut wrong = Vec::new();
+    for (capture, checks) in of_captures {
+        let figures = figures(capture, &checks, options)?;
+        for (check, figure) in checks.into_iter().zip(figures) {
+            let sum = sum(document, direction(check), check).with_context(|| check.to_string())?;
+            if sum != figure {
+                wrong.push(format!("{check}: tshark finds {figure}, the document has {sum}"));
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// Returns the sum of what the document has for a check.
+fn sum(document: &Value, direction: &str, check: &Value) -> Result<u64> {
+    let entries = entries(document, direction, check["metric"].as_str().context("a metric")?)?;
     let entries =
         entries.iter().filter(|entry| check.get("key").is_none_or(|key| matches(key, &entry["key"])));
     let value = check["value"].as_str();

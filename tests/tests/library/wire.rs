@@ -4,18 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::netns::Namespace;
 use twinprobe_tests::probes::{self, index};
 use twinprobe_tests::traffic::PacketSocket;
+use twinprobe_tests::wire::{Connection, Traffic, pair, settled, switch_off};
 use twinprobe_tests::{Daemon, Topology};
 
 /// The interfaces of the matrix: the name in the monitor's namespace, and the heading of its column.
@@ -29,21 +25,20 @@ const INTERFACES: [(&str, &str); 7] = [
     ("m-tun", "tun"),
 ];
 
-/// The bytes that are sent by TCP, and those that a sender may have under way: few enough for the rings of a veth.
-const SENT: usize = 2 << 20;
-const UNDER_WAY: libc::c_int = 32 << 10;
+/// The bytes that are sent by TCP.
+pub const SENT: usize = 2 << 20;
 /// The times that a transfer is tried in which nothing is sent again.
 const ATTEMPTS: usize = 10;
 
 /// A probe that counts all packets: the metric, and the fields that add up to packets and bytes, if it has them.
-struct Sum {
-    probe: &'static str,
-    metric: &'static str,
-    packets: Option<&'static str>,
-    bytes: Option<&'static str>,
+pub struct Sum {
+    pub probe: &'static str,
+    pub metric: &'static str,
+    pub packets: Option<&'static str>,
+    pub bytes: Option<&'static str>,
 }
 
-const SUMS: [Sum; 11] = [
+pub const SUMS: [Sum; 11] = [
     sum("packet-counter", "protocols", "packets", "bytes"),
     sum("flow-features", "flows", "IN_PKTS", "IN_BYTES"),
     sum("top-talkers", "talkers_all", "packets", "bytes"),
@@ -62,7 +57,7 @@ const fn sum(probe: &'static str, metric: &'static str, packets: &'static str, b
 }
 
 /// Tells whether a reading of the probe's metric says what came since the reading before.
-fn is_reset(probe: &str) -> bool {
+pub fn is_reset(probe: &str) -> bool {
     ["packet-counter", "flow-features", "heavy-hitters", "distinct-sources"].contains(&probe)
 }
 
@@ -89,21 +84,6 @@ type Rows = BTreeMap<(usize, usize, Vec<String>), BTreeSet<String>>;
 
 /// The verdicts of the interfaces, by probe and direction.
 type Said = BTreeMap<(String, &'static str), BTreeMap<String, String>>;
-
-/// What one side of a connection has put on the wire, or what was counted of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Traffic {
-    frames: u64,
-    bytes: u64,
-}
-
-impl std::ops::Add for Traffic {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { frames: self.frames + other.frames, bytes: self.bytes + other.bytes }
-    }
-}
 
 /// A daemon, and the interfaces of the matrix.
 struct Scene {
@@ -176,14 +156,14 @@ impl Scene {
         let (near, far) = (self.topology.monitor(), self.topology.generator());
         let number = INTERFACES.iter().position(|(name, _)| *name == interface).context("an interface")?;
         match interface {
-            "lo" => Connection::transfer(near, near, "127.0.0.1:0"),
-            _ => Connection::transfer(far, near, &format!("10.77.{number}.2:0")),
+            "lo" => Connection::transfer(near, near, "127.0.0.1:0", SENT),
+            _ => Connection::transfer(far, near, &format!("10.77.{number}.2:0"), SENT),
         }
     }
 }
 
 /// Returns what a document says that its probe has counted in this direction, so far or since the reading before.
-fn counted(document: &Value, sum: &Sum, direction: &str) -> Result<Traffic> {
+pub fn counted(document: &Value, sum: &Sum, direction: &str) -> Result<Traffic> {
     let metric = match sum.probe {
         "packet-counter" => format!("{direction}_{}", sum.metric),
         _ => sum.metric.to_owned(),
@@ -199,17 +179,6 @@ fn counted(document: &Value, sum: &Sum, direction: &str) -> Result<Traffic> {
         entries.iter().map(|entry| of(entry).unwrap_or_default()).sum()
     };
     Ok(Traffic { frames: number(sum.packets), bytes: number(sum.bytes) })
-}
-
-/// Makes a veth pair whose ends are down and as the kernel makes them.
-fn pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<()> {
-    let path = b.path().to_string_lossy().into_owned();
-    a.run("ip", &["link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &path])
-}
-
-fn switch_off(namespace: &Namespace, interface: &str) -> Result<()> {
-    let off = ["tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off", "txvlan", "off"];
-    namespace.run("ethtool", &[&["-K", interface][..], &off, &["tx-vlan-stag-hw-insert", "off"]].concat())
 }
 
 /// Makes an interface that a sender reaches without asking for its address.
@@ -238,71 +207,6 @@ fn reachable(near: &Namespace, name: &str, far: &Namespace, number: usize) -> Re
             .run("ip", &["neigh", "replace", &other, "lladdr", &mac, "dev", name, "nud", "permanent"])?;
     }
     Ok(())
-}
-
-/// A connection over which all has been sent and acknowledged. It stays open, so that nothing follows.
-struct Connection {
-    client: TcpStream,
-    server: TcpStream,
-}
-
-impl Connection {
-    fn transfer(from: &Namespace, to: &Namespace, address: &str) -> Result<Self> {
-        let listener = to.enter(|| TcpListener::bind(address))??;
-        let address = listener.local_addr()?;
-        let receiver = thread::spawn(move || -> Result<TcpStream> {
-            let mut server = listener.accept()?.0;
-            server.read_exact(&mut vec![0; SENT])?;
-            Ok(server)
-        });
-        let mut client = from.enter(|| TcpStream::connect(address))??;
-        client.set_nodelay(true)?;
-        limit(&client)?;
-        client.write_all(&vec![7; SENT])?;
-        let server = receiver.join().expect("the receiver does not panic")?;
-        Ok(Self { client, server })
-    }
-
-    /// What the client and the server have sent.
-    fn sent(&self) -> Result<(Traffic, Traffic)> {
-        Ok((sent(&self.client, true)?, sent(&self.server, false)?))
-    }
-}
-
-fn limit(stream: &TcpStream) -> Result<()> {
-    let wanted = UNDER_WAY;
-    let (value, size) = (&raw const wanted, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the option is a number, which the pointer leads to.
-    let set = unsafe {
-        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, value.cast(), size)
-    };
-    ensure!(set == 0, "SO_SNDBUF: {}", std::io::Error::last_os_error());
-    Ok(())
-}
-
-/// Returns what a socket has sent, by `struct tcp_info`: each segment has Ethernet, IPv4, and TCP with times; the first one has 8
-/// bytes of options more.
-fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
-    let mut info = [0_u8; 256];
-    let mut size = info.len() as libc::socklen_t;
-    // SAFETY: the buffer has as many bytes as `size` says.
-    let got = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &mut size,
-        )
-    };
-    ensure!(got == 0 && size >= 208, "TCP_INFO: {}", std::io::Error::last_os_error());
-    let word =
-        |at: usize| u64::from(u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]));
-    let bytes_sent = word(200) | word(204) << 32;
-    ensure!(word(100) == 0, "{} segments were sent again", word(100));
-    // The answer to the first segment is sent before there is a socket.
-    let frames = word(136) + u64::from(!is_client);
-    Ok(Traffic { frames, bytes: bytes_sent + frames * (14 + 20 + 32) + 8 })
 }
 
 /// Returns the verdict on each interface in this direction, that a status tells.
@@ -427,21 +331,6 @@ fn crossing(
         }
     }
     bail!("{interface}: TCP sent something again each time")
-}
-
-/// Waits until both sides have sent what they have to send: an answer may be held back for some time.
-fn settled(connection: &Connection) -> Result<(Traffic, Traffic)> {
-    let begun = Instant::now();
-    let (mut last, mut since) = (connection.sent()?, Instant::now());
-    while since.elapsed() < Duration::from_millis(250) {
-        ensure!(begun.elapsed() < Duration::from_secs(60), "the connection does not come to rest");
-        thread::sleep(Duration::from_millis(10));
-        let now = connection.sent()?;
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-    }
-    Ok(last)
 }
 
 /// Sends frames of all lengths, some with a tag, out of an interface.

@@ -131,7 +131,7 @@ fn live_readings_grow_to_the_whole() -> Result<()> {
     let mut before = 0;
     while !load.is_finished() {
         let document = daemon.json("/v1/probes/counters/metrics");
-        assert!(document.get("window").is_none(), "a live reading is no window: {document}");
+        assert!(document.get("window").is_none(), "a live reading is not a window: {document}");
         let now = total(&document, "ingress", "in_percpu_array");
         assert!(now >= before, "{now} < {before}");
         before = now;

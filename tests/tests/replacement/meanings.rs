@@ -94,7 +94,7 @@ fn sums_are_as_wide_as_they_need() -> Result<()> {
     let fields = json!({ "first": "min", "last": "max", "min_length": "min", "max_length": "max", "port": "last",
         "local_port": "last", "ttl": "last", "tcp_flags": "or", "options": "last" });
     assert_eq!(joins[0], json!({ "direction": "ingress", "metric": "hash", "fields": fields }));
-    let line = "hash_weight_total{probe=\"p\",direction=\"ingress\",key=\"0\"} 9000000000";
+    let line = "hash_weight_total{probe=\"p\",direction=\"ingress\",interface=\"mon0\",key=\"0\"} 9000000000";
     let page = daemon.get("/metrics").expect(200).text().to_owned();
     page.lines().find(|found| *found == line).with_context(|| format!("{line} is missing in\n{page}"))?;
     let daemon = daemon.restart(libc::SIGKILL, &twinprobe_tests::DaemonOptions::default())?;

@@ -103,7 +103,7 @@ fn sums_survive_a_reboot() -> Result<()> {
     let mut daemon = Daemon::start(topology.monitor())?;
     let mut hidden = config(Reading::Sum, &[]);
     hidden["ingress"]["metrics"][2]["export"] = json!(false);
-    // The deployment of a stored probe after a reboot is no replacement, so `reset` must not apply.
+    // The deployment of a stored probe after a reboot is not a replacement, so `reset` must not apply.
     hidden["on_replace"] = json!("reset");
     let read_all = |daemon: &Daemon| PROBES.map(|probe| read(daemon, probe));
     PROBES.iter().for_each(|probe| drop(daemon.put(probe, &hidden).expect(201)));

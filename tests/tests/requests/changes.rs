@@ -128,6 +128,7 @@ fn traffic_is_what_the_interface_has_received() -> Result<()> {
         let told = changes.wait("traffic", |_| true)?;
         let interfaces = told["interfaces"].as_array().context("a list")?;
         let mon0 = interfaces.iter().find(|one| one["interface"] == "mon0").context("mon0")?;
+        ensure!(mon0["received"]["dropped"].is_u64() && mon0["sent"]["dropped"].is_u64(), "{mon0}");
         mon0["received"]["packets"].as_u64().context("a number")
     };
     let before = count()?;

@@ -269,7 +269,12 @@ fn a_full_chain_refuses_the_next_probe() -> Result<()> {
         daemon.put(&format!("/v1/probes/p{n}"), &config).expect(201);
     }
     let refused = daemon.put("/v1/probes/p16", &config).expect(409).json();
-    assert!(refused["detail"].as_str().is_some_and(|text| text.contains("16 probes")), "{refused}");
+    assert!(
+        refused["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("16 probes") && text.contains("`--hook tc`")),
+        "{refused}"
+    );
     daemon.put("/v1/probes/p3", &config).expect(200);
     generator(&topology)?.send(100)?;
     for n in 0..16 {

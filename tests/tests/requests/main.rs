@@ -1,6 +1,7 @@
 //! Requests for probes: the API's answers, and the state that they leave.
 
 mod changes;
+mod history;
 mod hostile;
 mod leases;
 mod lifecycle;

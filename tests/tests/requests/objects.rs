@@ -171,20 +171,24 @@ fn objects_are_held_against_the_rules_of_sources() -> Result<()> {
     let mut other_machine = good.clone();
     other_machine[0x12] = 62;
     let refused: [(Value, &str, &str); 14] = [
-        (encoded(b"no ELF"), "load", "the object is no ELF file"),
-        (encoded(cut), "load", "the object is no ELF file"),
-        (encoded(&other_machine), "load", "the object is no little-endian 64-bit BPF object"),
+        (encoded(b"no ELF"), "load", "the object is not an ELF file"),
+        (encoded(cut), "load", "the object is damaged"),
+        (encoded(&other_machine), "load", "the object is not a 64-bit BPF object"),
         (
             encoded(&with_sections(&good, 0x30, 1 << 40)),
             "load",
             "asks to lie at multiples of 1099511627776 bytes",
         ),
-        (encoded(&with_sections(&good, 0x18, 0)), "load", "the object is no ELF file"),
+        (encoded(&with_sections(&good, 0x18, 0)), "load", "the object can't be read"),
         (encoded(&with_sections(&good, 0x20, good.len() as u64 / 2)), "load", ""),
         (encoded(&object(&writes)?), "admission", "the program writes to the packet"),
         (encoded(&object(&format!("{}{functions}", xdp_counter("XDP_PASS")))?), "load", "has 1026 functions"),
-        (with(json!({ "hook": "tc", "object": STANDARD.encode(&good) })), "load", "no entry point"),
-        (with(json!({ "object": "!" })), "config", "the object is no base64"),
+        (
+            with(json!({ "hook": "tc", "object": STANDARD.encode(&good) })),
+            "load",
+            "the hook tc runs other programs",
+        ),
+        (with(json!({ "object": "!" })), "config", "the object is not base64"),
         (with(json!({ "object": " \n" })), "config", "the object is empty"),
         (with(json!({ "object": "A".repeat((1 << 20) + 4) })), "config", "1048576 are the limit"),
         (

@@ -46,7 +46,9 @@ fn documents_say_where_they_come_from() -> Result<()> {
     let own = "note=\"<\\\"a\\\\b\\\"\\n\u{e4}&'\",rack=\"7\"";
     let samples = |text: &str, labels: &str| {
         assert!(
-            text.contains(&format!("packets{{probe=\"p\",direction=\"ingress\",{labels},key=\"0\"}} ")),
+            text.contains(&format!(
+                "packets{{probe=\"p\",direction=\"ingress\",interface=\"mon0\",{labels},key=\"0\"}} "
+            )),
             "{text}"
         );
     };
@@ -97,7 +99,8 @@ fn labels_and_keys_do_not_collide() -> Result<()> {
     daemon.put("/v1/probes/p", &config(&json!({ "key": "mine" }))).expect(201);
     Windows::of(&daemon, "p").close();
     for text in [daemon.get("/metrics"), daemon.get("/v1/probes/p/windows/1?format=openmetrics")] {
-        let sample = "packets{probe=\"p\",direction=\"ingress\",key=\"mine\",key_key=\"0\"} 0";
+        let sample =
+            "packets{probe=\"p\",direction=\"ingress\",interface=\"mon0\",key=\"mine\",key_key=\"0\"} 0";
         assert!(text.text().contains(sample), "{}", text.text());
     }
     let problem =

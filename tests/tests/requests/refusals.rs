@@ -244,7 +244,6 @@ fn sources_that_attack_the_daemon() -> Result<()> {
             "a section of garbage",
             format!("{HEADERS}{program}asm(\".section xdp,\\\"ax\\\"\\n.byte 1,2,3\\n\");"),
         ),
-        ("an unknown section", format!("{HEADERS}{program}SEC(\"nosuch\") int g(void *c) {{ return 0; }}")),
         (
             "a map of no type",
             format!("{HEADERS}struct {{ __uint(max_entries, 1); }} m SEC(\".maps\"); {program}"),

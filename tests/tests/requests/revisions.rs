@@ -55,7 +55,7 @@ fn a_probe_goes_back_to_what_it_was() -> Result<()> {
     rollback(&daemon, b"").expect(409);
     daemon.put(PROBE, &config("two")).expect(200);
     daemon.put(PROBE, &config("three")).expect(200);
-    // A refused configuration is no revision.
+    // A refused configuration is not a revision.
     let mut bad = config("bad");
     bad["ingress"]["source"] = json!("int x");
     daemon.put(PROBE, &bad).expect(422);

@@ -9,3 +9,4 @@ mod repair;
 mod restart;
 mod restore;
 mod start;
+mod sums;

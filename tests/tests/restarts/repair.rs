@@ -32,7 +32,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut out = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
         let path = entry?.path();
-        // Symbolic links are no pins: they record the owner and the place of a dispatcher.
+        // Symbolic links are not pins: they record the owner and the place of a dispatcher.
         if path.is_dir() {
             out.extend(files(&path)?);
         } else if !path.is_symlink() {

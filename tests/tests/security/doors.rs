@@ -116,7 +116,7 @@ fn bodies_are_json_or_yaml() -> Result<()> {
     Ok(())
 }
 
-/// Names that are no text, and parameters that stand there twice, are malformed wherever they stand.
+/// Names that are not text, and parameters that stand there twice, are malformed wherever they stand.
 #[test]
 fn malformed_names_are_answered_as_described() -> Result<()> {
     let scene = Scene::new(&[], DaemonOptions::default())?;
@@ -215,7 +215,7 @@ fn a_namespace_is_no_way_to_look_for_files() -> Result<()> {
     let there = directory.path().join("there");
     fs::write(&there, "")?;
     let absent = answer("/root/absent")?;
-    assert!(absent.contains("no place of network namespaces"), "{absent}");
+    assert!(absent.contains("not a place of network namespaces"), "{absent}");
     for path in [
         "/etc/shadow",
         "/dev/null",

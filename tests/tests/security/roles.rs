@@ -20,13 +20,17 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 21] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 26] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
     ("DELETE", "/v1/probes/{name}", "/v1/probes/none", "", 404),
     ("GET", "/v1/probes/{name}/revisions", "/v1/probes/kept/revisions", "", 200),
+    ("GET", "/v1/probes/{name}/history", "/v1/probes/kept/history", "", 200),
+    ("GET", "/v1/history", "/v1/history", "", 200),
     ("POST", "/v1/probes/{name}/rollback", "/v1/probes/kept/rollback", "", 409),
+    ("GET", "/v1/probes/{name}/maps/{map}/entries", "/v1/probes/kept/maps/none/entries", "", 404),
+    ("PUT", "/v1/probes/{name}/maps/{map}/entries", "/v1/probes/none/maps/none/entries", "[]", 404),
     ("POST", "/v1/validate", "/v1/validate", "{}", 422),
     // The body is none of several parts.
     ("POST", "/v1/replay", "/v1/replay", "", 415),
@@ -35,6 +39,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 21] = [
     ("POST", "/v1/probes/{name}/windows", "/v1/probes/kept/windows", "", 201),
     ("GET", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
     ("DELETE", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
+    ("GET", "/v1/probes/{name}/series", "/v1/probes/kept/series", "", 400),
     ("GET", "/v1/probes/{name}/events", "/v1/probes/kept/events", "", 404),
     ("GET", "/v1/changes", "/v1/changes?probe=none", "", 404),
     ("GET", "/v1/capabilities", "/v1/capabilities", "", 200),
@@ -99,7 +104,7 @@ fn check(who: &str, role: Option<usize>, send: impl Fn(&str, &str, &[u8]) -> Res
             let right = match role {
                 None => &[401][..],
                 Some(role) if role < needed => &[403],
-                Some(_) => &[200, 404, 405],
+                Some(_) => &[200, 400, 404, 405],
             };
             assert!(right.contains(&head), "HEAD of {case}: {head}");
         }

@@ -140,7 +140,7 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
 fn a_daemon_does_not_start_with_a_mistake() -> Result<()> {
     let topology = Topology::new()?;
     for (option, content, says) in [
-        ("--tokens", "a admin 12\n", "line 1: the third word is no SHA-256"),
+        ("--tokens", "a admin 12\n", "line 1: the third word is not a SHA-256"),
         ("--client-roles", "a admin\na viewer\n", "line 2: an earlier line has this name"),
     ] {
         let file = Tokens::new(&[])?;

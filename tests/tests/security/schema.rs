@@ -94,8 +94,10 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
 fn deploy(scene: &Scene) {
     let mut kept = counter_config("mon0", "XDP_PASS");
     kept["window"] = json!({ "collectors": ["archive"] });
+    kept["fill"] = json!({ "blocked": [] });
+    kept["ingress"]["source"] = json!(looking_up("XDP_PASS"));
     scene.daemon.put("/v1/probes/kept", &kept).expect(201);
-    kept["ingress"]["source"] = json!(xdp_counter("XDP_DROP"));
+    kept["ingress"]["source"] = json!(looking_up("XDP_DROP"));
     scene.daemon.put("/v1/probes/kept", &kept).expect(200);
     scene.daemon.request("POST", "/v1/probes/kept/windows", &[], b"").expect(201);
     let reports = json!({
@@ -106,6 +108,15 @@ fn deploy(scene: &Scene) {
         }
     });
     scene.daemon.put("/v1/probes/reports", &reports).expect(201);
+}
+
+/// A counter that has a map `blocked`, whose entries come from outside.
+fn looking_up(verdict: &str) -> String {
+    let map = "struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 8); __type(key, __u32); __type(value, __u32); }
+        blocked SEC(\".maps\");
+        SEC(\"xdp\")";
+    let lookup = "__u32 key = 0; bpf_map_lookup_elem(&blocked, &key);";
+    xdp_counter(verdict).replace("SEC(\"xdp\")", map).replace("__u32 key = 0;", lookup)
 }
 
 /// Fails unless every operation was asked, and did what it is for if the role may have that.

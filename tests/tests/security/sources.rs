@@ -134,7 +134,7 @@ fn defines_are_defines() -> Result<()> {
     }
     let (status, text) = ask("A", &format!("1\n#include \"{file}\""), "");
     assert_eq!(status, 422, "{text}");
-    // A text that is no define is no option either: the macro has it as text.
+    // A text that is not a define is no option either: the macro has it as text.
     let (status, text) = ask("A", "-DOF_THIS_HOST", "#ifdef OF_THIS_HOST\n#error an option\n#endif\n");
     assert_eq!(status, 200, "{text}");
     Ok(())

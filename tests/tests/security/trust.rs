@@ -116,6 +116,8 @@ fn probes_come_from_files_that_others_can_not_change_and_are_recorded() -> Resul
     let options = DaemonOptions::default()
         .argument("--probes")
         .argument(&probes)
+        .argument("--probes-role")
+        .argument("admin")
         .argument("--audit-log")
         .argument(&audit);
     let daemon = Daemon::start_in(topology.monitor(), &options, Arc::clone(&directories))?;

@@ -40,22 +40,30 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 12] = [
+const EDGES: [(&str, &[&str], &[&str]); 16] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("store", &[], &["aya", "libc", "tokio", "axum"]),
-    ("windows", &["ebpf-common", "store"], &["aya", "libc", "axum"]),
-    ("kernel", &["ebpf-common"], &["axum", "clap"]),
-    ("client", &["ebpf-common"], &["axum", "clap", "aya"]),
+    ("windows", &["ebpf-common", "exporter", "store"], &["aya", "libc", "axum"]),
+    ("state-files", &[], &["aya", "tokio", "axum"]),
+    ("faults", &[], &["aya", "libc", "tokio", "axum"]),
+    ("kernel", &["ebpf-common", "state-files", "faults"], &["axum", "clap"]),
+    ("api", &["ebpf-common"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest", "clap"]),
+    ("client", &["ebpf-common", "api"], &["axum", "clap", "aya"]),
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
-    ("config", &["ebpf-common", "client"], &["aya", "tokio", "axum"]),
-    ("serve", &["ebpf-common", "client", "kernel"], &["aya"]),
-    ("cli", &["ebpf-common", "client", "compiler", "config", "kernel", "serve"], &["aya", "axum", "libc"]),
+    ("config", &["ebpf-common", "api"], &["aya", "libc", "rustix", "tokio", "axum"]),
+    ("access", &["ebpf-common", "api", "state-files"], &["aya", "libc", "axum", "hyper"]),
+    ("serve", &["ebpf-common", "api", "access", "state-files"], &["aya"]),
+    ("cli", &["ebpf-common", "api", "client", "config"], &["aya", "axum", "libc"]),
     (
         "agent",
         &[
             "ebpf-common",
+            "state-files",
+            "faults",
+            "api",
+            "access",
             "exporter",
             "store",
             "windows",
@@ -91,7 +99,20 @@ fn crates_depend_on_each_other_one_way() -> Result<()> {
 
 #[test]
 fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Result<()> {
-    for name in ["ebpf-common", "capture", "exporter", "store", "windows", "client", "serve", "cli"] {
+    for name in [
+        "ebpf-common",
+        "capture",
+        "exporter",
+        "state-files",
+        "faults",
+        "store",
+        "windows",
+        "api",
+        "client",
+        "access",
+        "serve",
+        "cli",
+    ] {
         let library = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs"))?;
         assert!(library.contains("#![forbid(unsafe_code)]"), "{name}");
     }
@@ -104,6 +125,114 @@ fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Res
             assert!(!text.contains("allow(unsafe_code"), "{} allows unsafe code", path.display());
         }
     }
+    Ok(())
+}
+
+/// A comparison with one hook decides silently for each hook to come; a match asks.
+#[test]
+fn no_code_compares_hooks() -> Result<()> {
+    for path in files(&root().join("crates"), ".rs")? {
+        if path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        for (number, line) in text.lines().enumerate() {
+            let compares = ["== Hook::", "!= Hook::"].iter().any(|comparison| line.contains(comparison));
+            assert!(!compares, "{}:{}: {line}", path.display(), number + 1);
+        }
+    }
+    Ok(())
+}
+
+/// The most lines of a function, and the functions that have more: each is one list of steps or cases. A new one is cut.
+const FUNCTION: usize = 60;
+const LONG: [&str; 24] = [
+    "agent/src/engine/deploy/attach.rs deploy",
+    "agent/src/engine/deploy/load.rs load_all",
+    "agent/src/engine/deploy/restore.rs take_over",
+    "agent/src/engine/engine.rs deploy",
+    "agent/src/engine/events/pump.rs read",
+    "agent/src/engine/probe/metric.rs readers",
+    "agent/src/engine/window/close.rs store",
+    "agent/src/limits/ledger.rs take",
+    "agent/src/serve.rs serve",
+    "agent/src/store/takeover.rs take_over",
+    "agent/src/telemetry/page.rs what_was_counted_is_shown",
+    "client/src/convert/dechainy.rs probe",
+    "compiler/src/compile.rs compile",
+    "config/src/validate/metric.rs check",
+    "kernel/src/admit/admission.rs describe",
+    "kernel/src/admit/flow.rs step",
+    "kernel/src/admit/work.rs body",
+    "kernel/src/attach/dispatcher/dispatchers.rs add_to",
+    "kernel/src/attach/dispatcher/mend.rs mend",
+    "kernel/src/attach/dispatcher/program.rs build",
+    "kernel/src/load/rewrite.rs rewrite",
+    "serve/src/listen/listener.rs run",
+    "windows/src/index/restore.rs restore",
+    "windows/src/takeover.rs plan",
+];
+
+/// Returns the name of the function that begins in this line of formatted source.
+fn begun(line: &str) -> Option<&str> {
+    let mut words = line
+        .trim_start()
+        .split(' ')
+        .skip_while(|word| ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe"].contains(word));
+    (words.next() == Some("fn")).then(|| words.next())??.split(['(', '<']).next()
+}
+
+#[test]
+fn functions_are_short() -> Result<()> {
+    let (mut functions, mut long) = (0, Vec::new());
+    for path in files(&root().join("crates"), ".rs")? {
+        if path.iter().any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        let lines: Vec<&str> = text.lines().collect();
+        for (first, line) in lines.iter().enumerate() {
+            let Some(name) = begun(line) else { continue };
+            let end = format!("{}}}", " ".repeat(line.len() - line.trim_start().len()));
+            // A declaration without a body, or with one of a line, has its end in the same line.
+            let is_one_line = line.ends_with(';') || line.ends_with('}');
+            let length = lines[first..].iter().position(|line| *line == end).map_or(1, |last| last + 1);
+            functions += 1;
+            if length > FUNCTION && !is_one_line {
+                let path = path.strip_prefix(root().join("crates"))?;
+                long.push(format!("{} {name}", path.display()));
+            }
+        }
+    }
+    long.sort();
+    assert!(functions > 3000, "{functions} functions were read");
+    assert_eq!(long, LONG, "functions of more than {FUNCTION} lines");
+    Ok(())
+}
+
+/// Public types that may be called alike: each crate has its own.
+const COMMON: [&str; 2] = ["Error", "Options"];
+
+#[test]
+fn no_two_public_types_of_the_crates_have_one_name() -> Result<()> {
+    let mut places = std::collections::BTreeMap::<String, Vec<PathBuf>>::new();
+    for path in files(&root().join("crates"), ".rs")? {
+        if path.iter().any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        for line in fs::read_to_string(&path)?.lines() {
+            let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+            let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+            if let ["pub", "struct" | "enum" | "trait" | "type", name, ..] = words[..]
+                && line.trim_start().starts_with("pub ")
+            {
+                places.entry(name.to_owned()).or_default().push(path.clone());
+            }
+        }
+    }
+    assert!(places.len() > 400, "{} types were found", places.len());
+    places.retain(|name, places| places.len() > 1 && !COMMON.contains(&name.as_str()));
+    assert!(places.is_empty(), "two types have one name: {places:#?}");
     Ok(())
 }
 
@@ -157,7 +286,7 @@ fn the_test_to_copy_is_in_the_tree() -> Result<()> {
 }
 
 /// Returns the paths that a path with alternatives in braces stands for.
-fn alternatives(path: &str) -> Vec<String> {
+pub fn alternatives(path: &str) -> Vec<String> {
     match path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
         Some((before, (inside, after))) => {
             inside.split(',').flat_map(|part| alternatives(&format!("{before}{part}{after}"))).collect()

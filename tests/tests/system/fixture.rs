@@ -14,7 +14,7 @@ use twinprobe_tests::{
     wait::wait_for,
 };
 
-/// Returns the number of packets, which is no multiple of the number of flows: some flows get one packet more.
+/// Returns the number of packets, which is not a multiple of the number of flows: some flows get one packet more.
 fn packets() -> u64 {
     scaled(1_000_003, 100_000_003)
 }

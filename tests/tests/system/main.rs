@@ -1,7 +1,9 @@
 //! Tests of the fixture, the source tree, the bystanders, the installation and the kernel's capabilities.
 
+mod additions;
 mod architecture;
 mod benchmarks;
+mod builds;
 mod bystanders;
 mod capabilities;
 mod capture;

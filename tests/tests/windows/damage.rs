@@ -197,7 +197,7 @@ fn bodies_that_are_no_windows_are_set_aside() -> Result<()> {
         assert_eq!(scene.windows.seqs(), [1, 11, 12]);
         scene.check_intact(&known);
         assert_eq!(scene.windows.close()["window"]["seq"], 13);
-        // A body that no window has is removed, and a file that is no body stays.
+        // A body that no window has is removed, and a file that is not a body stays.
         assert_eq!(strays.map(|stray| stray.exists()), [false, true]);
         scene.bystanders.finish()?;
     }

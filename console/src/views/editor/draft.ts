@@ -1,7 +1,8 @@
 // What the editor begins with.
 import type { Config } from "../../api/types.ts";
 import { configOf, library, WINDOW } from "../../data/library.ts";
-import { interfaces, interfacesTold, probes } from "../../live/changes.ts";
+import { probes } from "../../live/changes.ts";
+import { interfaces, interfacesTold } from "../../live/traffic.ts";
 
 export interface Draft {
   name: string;

@@ -1,19 +1,20 @@
 // The editor of a probe: its source, what is around it, and what the daemon says to both.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ask, asProblem, Problem, probePath, send } from "../../api/client.ts";
+import { ask, asProblem, Problem, probePath, send, withReason } from "../../api/client.ts";
 import { parseJson } from "../../api/json.ts";
 import type { Config, Direction, Finding, Probe, Report, Revision } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
 import { bytes } from "../../data/format.ts";
 import { mapsOf } from "../../data/source.ts";
 import { may, putProbe } from "../../live/changes.ts";
-import { Check, Panel, ProblemBox, Tabs, useAsk, Warnings } from "../../parts/basics.tsx";
+import { Check, Panel, ProblemBox, Reason, Tabs, useAsk, Warnings } from "../../parts/basics.tsx";
 import { Code } from "../../parts/code.tsx";
 import { link } from "../../parts/route.ts";
 import { Costs } from "../probe/attachment.tsx";
 import { Form } from "./form.tsx";
 import { Templates } from "./templates.tsx";
 import { draft, type Draft } from "./draft.ts";
+import { FileTabs, SOURCE, fileOf, withFile } from "./files.tsx";
 
 export function Editor({ name, template, revision }: { name?: string; template?: string; revision?: string | null }) {
   if (!may("operator")) return <><h1>{name ?? "New probe"}</h1><p class="note">Sources are seen and pushed by the role operator; this credential may not.</p></>;
@@ -44,7 +45,7 @@ function Existing({ name, revision }: { name: string; revision: string | null })
 function once(problem: Problem): Problem {
   const seen = new Set<string>();
   const errors = problem.errors
-    .map((finding) => (finding.field && /^(in|e)gress\.source$/.test(finding.field) ? { ...finding, field: "source" } : finding))
+    .map((finding) => (finding.field && /^(in|e)gress\.(source$|files\.)/.test(finding.field) ? { ...finding, field: finding.field.replace(/^(in|e)gress\./, "") } : finding))
     .filter((finding) => {
       // The verifier counts registers differently in each direction. Where the place and the advice are the same, so is the mistake.
       const id = JSON.stringify(finding.hint && finding.line ? { ...finding, column: 0, message: "" } : finding);
@@ -54,7 +55,8 @@ function once(problem: Problem): Problem {
 }
 
 /** Whether both directions have one text. */
-const isOne = (config: Config) => !!config.ingress?.source && config.ingress.source === config.egress?.source;
+const isOne = (config: Config) =>
+  !!config.ingress?.source && config.ingress.source === config.egress?.source && JSON.stringify(config.ingress.files ?? {}) === JSON.stringify(config.egress.files ?? {});
 
 type Outcome =
   | { kind: "none" }
@@ -77,6 +79,7 @@ function Editing({ start }: { start: Draft }) {
   const [config, setConfig] = useState<Config>(start.config);
   const [name, setName] = useState(start.name);
   const [tag, setTag] = useState(start.tag);
+  const [reason, setReason] = useState("");
   const [one, setOne] = useState(isOne(start.config));
   const directions = DIRECTIONS.filter((direction) => config[direction]);
   const [direction, setDirection] = useState<Direction>(directions[0] ?? "ingress");
@@ -87,6 +90,10 @@ function Editing({ start }: { start: Draft }) {
   const exists = tag !== null;
   const shown = config[direction] ? direction : (directions[0] ?? "ingress");
   const source = config[shown]?.source ?? "";
+  const files = config[shown]?.files ?? {};
+  const [chosen, setFile] = useState(SOURCE);
+  const file = files[chosen] === undefined ? SOURCE : chosen;
+  const text = files[file] ?? source;
   const maps = useMemo(() => Object.fromEntries(DIRECTIONS.map((one) => [one, mapsOf(config[one]?.source ?? "")])), [config]);
 
   useEffect(() => {
@@ -95,20 +102,21 @@ function Editing({ start }: { start: Draft }) {
     return () => removeEventListener("beforeunload", ask);
   }, [changed]);
 
-  const setSource = (text: string) =>
+  const setText = (name: string, text: string | null) =>
     setConfig((config) => {
       const next = { ...config };
-      for (const each of one ? directions : [shown]) next[each] = { ...next[each], source: text };
+      for (const each of one ? directions : [shown]) next[each] = withFile(next[each], name, text);
       return next;
     });
   const findings = outcome.kind === "refused" ? outcome.problem.errors : [];
   const warnings = outcome.kind === "valid" ? outcome.report.warnings : outcome.kind === "deployed" ? outcome.probe.warnings : [];
-  const here = (all: Finding[]) => all.filter((finding) => finding.line && (one || !finding.field || finding.field.startsWith(shown)) && finding.stage !== "config");
-  const errors = useMemo(() => here(findings), [outcome, shown, one]);
-  const warned = useMemo(() => here(warnings), [outcome, shown, one]);
+  const here = (all: Finding[]) => all.filter((finding) => finding.line && (one || !finding.field || finding.field.startsWith(shown)) && finding.stage !== "config" && fileOf(finding) === file);
+  const errors = useMemo(() => here(findings), [outcome, shown, one, file]);
+  const warned = useMemo(() => here(warnings), [outcome, shown, one, file]);
   const jump = (finding: Finding) => {
     const of = DIRECTIONS.find((each) => finding.field?.startsWith(each));
     if (of && of !== shown && !one) setDirection(of);
+    setFile(fileOf(finding));
     setGoTo({ line: finding.line!, column: finding.column });
   };
 
@@ -127,11 +135,12 @@ function Editing({ start }: { start: Draft }) {
       if (!name) throw new Problem(0, "Name", "A probe needs a name.", []);
       const condition: Record<string, string> = tag ? { "If-Match": tag } : { "If-None-Match": "*" };
       const { name: _, ...body } = config;
-      const answer = await send(probePath(name), { method: "PUT", body, headers: condition });
+      const answer = await send(withReason(probePath(name), reason), { method: "PUT", body, headers: condition });
       const probe = parseJson(await answer.text()) as Probe;
       putProbe(probe);
       setTag(answer.headers.get("etag"));
       setSaved(JSON.stringify([name, config]));
+      setReason("");
       return { kind: "deployed", probe, outcome: answer.headers.get("twinprobe-outcome") };
     });
   const busy = outcome.kind === "busy";
@@ -141,6 +150,7 @@ function Editing({ start }: { start: Draft }) {
         <h1>{exists ? `Edit ${name}` : "New probe"}</h1>
         {changed && exists && <span class="muted">changed</span>}
         <div class="actions">
+          <Reason value={reason} onChange={setReason} />
           <button type="button" disabled={busy} onClick={validate}>Validate</button>
           <button type="button" class="primary" disabled={busy} onClick={deploy}>{exists ? "Deploy (replace)" : "Deploy"}</button>
         </div>
@@ -150,12 +160,13 @@ function Editing({ start }: { start: Draft }) {
           {directions.length > 1 && (
             <div class="controls">
               {!one && <Tabs label="Directions" tabs={directions.map((each) => [each, `${each} source`] as const)} active={shown} onSelect={(id) => setDirection(id as Direction)} />}
-              <Check label="one source for both directions" value={one} onChange={(on) => { setOne(on); if (on) setConfig({ ...config, ingress: { ...config.ingress, source }, egress: { ...config.egress, source } }); }} />
+              <Check label="one source for both directions" value={one} onChange={(on) => { setOne(on); if (on) setConfig({ ...config, ingress: { ...config.ingress, source, files: config[shown]?.files }, egress: { ...config.egress, source, files: config[shown]?.files } }); }} />
             </div>
           )}
           {config[shown]?.object ? <p class="note">This direction has a compiled object and no source.</p> : (
             <Panel tab={shown}>
-              <Code key={shown} label={`C source of ${one ? "both directions" : shown}`} value={source} errors={errors} warnings={warned} goTo={goTo} onChange={setSource} onSave={validate} />
+              <Code key={`${shown} ${file}`} label={file || `C source of ${one ? "both directions" : shown}`} value={text} errors={errors} warnings={warned} goTo={goTo} onChange={(text) => setText(file, text)} onSave={validate} />
+              <FileTabs direction={shown} files={files} shown={file} findings={findings} onShow={setFile} onChange={setText} />
             </Panel>
           )}
           <div class="outcome" aria-live="polite">

@@ -4,7 +4,7 @@ import type { Config, Direction, DirectionConfig, Finding } from "../../api/type
 import { DIRECTIONS } from "../../api/types.ts";
 import type { SourceMap } from "../../data/source.ts";
 import { count } from "../../data/format.ts";
-import { interfaces } from "../../live/changes.ts";
+import { interfaces } from "../../live/traffic.ts";
 import { Check, Select } from "../../parts/basics.tsx";
 import { WindowFields } from "../probe/windows.tsx";
 import { MetricsForm } from "./metrics.tsx";
@@ -85,7 +85,7 @@ function DirectionForm({ direction, value, maps, findings, onChange }: {
 
 /** All fields without the sources. */
 function Json({ config, onChange }: Pick<FormProps, "config" | "onChange">) {
-  const write = () => JSON.stringify(config, (key, value) => (key === "source" || key === "object" ? undefined : value), 2);
+  const write = () => JSON.stringify(config, (key, value) => (key === "source" || key === "files" || key === "object" ? undefined : value), 2);
   const [text, setText] = useState(write);
   const [error, setError] = useState("");
   const [editing, setEditing] = useState(false);
@@ -98,7 +98,7 @@ function Json({ config, onChange }: Pick<FormProps, "config" | "onChange">) {
       const next = JSON.parse(value) as Config;
       for (const direction of DIRECTIONS) {
         const old = config[direction];
-        if (next[direction] && old) Object.assign(next[direction], old.source !== undefined && { source: old.source }, old.object !== undefined && { object: old.object });
+        if (next[direction] && old) Object.assign(next[direction], old.source !== undefined && { source: old.source }, old.files !== undefined && { files: old.files }, old.object !== undefined && { object: old.object });
       }
       setError("");
       onChange(next);
@@ -109,7 +109,7 @@ function Json({ config, onChange }: Pick<FormProps, "config" | "onChange">) {
   return (
     <details class="json">
       <summary>All fields as JSON</summary>
-      <p class="muted">Everything but the sources; labels, leases, samples, defines and more are set here.</p>
+      <p class="muted">Everything but the sources and their files; labels, leases, samples, defines and more are set here.</p>
       <textarea aria-label="Configuration as JSON" rows={16} spellcheck={false} value={text} onFocus={() => setEditing(true)} onBlur={() => setEditing(false)} onInput={(event) => take(event.currentTarget.value)} />
       {error && <p class="bad-text" role="alert">{error}</p>}
     </details>

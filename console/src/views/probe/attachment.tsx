@@ -2,7 +2,7 @@
 import type { Probe } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
 import { bytes, count, duration, exact, moment } from "../../data/format.ts";
-import { ratesOf } from "../../live/changes.ts";
+import { ratesOf } from "../../live/traffic.ts";
 import { Badge, Section, Wide } from "../../parts/basics.tsx";
 
 export function Costs({ cost }: { cost: NonNullable<Probe["cost"]> }) {
@@ -24,6 +24,12 @@ export function Costs({ cost }: { cost: NonNullable<Probe["cost"]> }) {
       </tbody>
     </Wide>
   );
+}
+
+/** The programs of the object that do not run here. */
+function LeftOut({ names }: { names: string[] | undefined }) {
+  if (!names || names.length === 0) return null;
+  return <span class="muted"> left out: {names.map((name, index) => <>{index > 0 && ", "}<code>{name}</code></>)}</span>;
 }
 
 export function Attachments({ probe }: { probe: Probe }) {
@@ -54,7 +60,7 @@ export function Attachments({ probe }: { probe: Probe }) {
             <thead><tr><th scope="col">Direction</th><th scope="col">Function</th><th scope="col">Twins</th><th scope="col">Verdict</th></tr></thead>
             <tbody>
               {DIRECTIONS.filter((direction) => probe.programs[direction]).map((direction) => (
-                <tr><th scope="row">{direction}</th><td><code>{probe.programs[direction]!.entry}</code></td><td>{probe.programs[direction]!.twins ? "yes" : "no"}</td><td>{probe.config[direction]?.verdict ?? "observe"}</td></tr>
+                <tr><th scope="row">{direction}</th><td><code>{probe.programs[direction]!.entry}</code><LeftOut names={probe.programs[direction]!.left_out} /></td><td>{probe.programs[direction]!.twins ? "yes" : "no"}</td><td>{probe.config[direction]?.verdict ?? "observe"}</td></tr>
               ))}
             </tbody>
           </Wide>

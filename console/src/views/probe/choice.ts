@@ -1,6 +1,6 @@
 // What of a probe's figures is drawn: a metric, a field of its value, and parts of its key.
-import { useState } from "preact/hooks";
-import type { Document, Probe } from "../../api/types.ts";
+import type { Document } from "../../api/types.ts";
+import { choose, parameter } from "../../parts/route.ts";
 import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, rowsOf } from "../../data/rows.ts";
 
 type Test = (document: Document, place: Place) => boolean;
@@ -8,22 +8,18 @@ const hasEntries: Test = (document, place) => metricAt(document, place)!.entries
 
 /** The metrics of the newest document, and the one that is chosen; at first one that fits and has something to show. */
 export function usePlace(documents: Document[], fits: Test = () => true, shows: Test = hasEntries) {
-  const [id, setId] = useState<string | null>(null);
+  const [id] = parameter("metric");
+  // Fields and keys are those of a metric, and so is the order of its table.
+  const setPlace = (metric: string) => choose({ metric, field: null, by: null, sort: null, scale: null });
   const newest = documents[documents.length - 1]!;
   const places = placesOf(newest);
   const fitting = places.filter((place) => fits(newest, place));
   const first = fitting.find((place) => shows(newest, place)) ?? fitting[0] ?? places[0];
   const place = places.find((place) => placeId(place) === id) ?? first;
-  return { newest, places, place, setPlace: setId };
+  return { newest, places, place, setPlace };
 }
 
 export const placeOptions = (places: Place[]) => places.map((place) => [placeId(place), `${place.direction} ${place.name}`] as const);
-
-/** Whether a metric counts from the beginning of the probe. */
-export function isCumulative(probe: Probe, place: Place): boolean {
-  const metric = probe.config[place.direction]?.metrics?.find((metric) => metric.name === place.name);
-  return metric ? !metric.init : false;
-}
 
 /** The columns of a metric in the newest documents that have entries. */
 export function columnsIn(documents: Document[], place: Place): Column[] {

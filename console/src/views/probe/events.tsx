@@ -3,10 +3,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { asProblem, type Problem, probePath } from "../../api/client.ts";
 import { objects } from "../../api/stream.ts";
 import type { Probe, Value } from "../../api/types.ts";
-import { clock, exact, plural, text } from "../../data/format.ts";
+import { clock, exact, inUnit, plural, text } from "../../data/format.ts";
 import { filterOf } from "../../data/filter.ts";
-import { columnsOf, type Row, rowOf } from "../../data/rows.ts";
+import { frameText } from "../../data/packet.ts";
+import { type Column, columnsOf, isNumber, type Row, rowOf } from "../../data/rows.ts";
 import { Check, Empty, ProblemBox, Select } from "../../parts/basics.tsx";
+import { parameter, toggle } from "../../parts/route.ts";
 
 /** At most so many events are kept. */
 const KEPT = 1000;
@@ -24,11 +26,21 @@ interface Event {
   lost?: number;
 }
 
+/** A value of an event: bytes of a packet in words, sizes in their unit. */
+function cell(row: Row, column: Column, isRaw: boolean) {
+  const value = row[column.id];
+  if (value === undefined) return "";
+  const frame = isRaw ? null : frameText(value);
+  if (frame !== null) return <span title={String(value)}>{frame}</span>;
+  return isNumber(value) && !isRaw ? inUnit(Number(value), column.title) : text(value);
+}
+
 export function Events({ probe }: { probe: Probe }) {
   const names = [...new Set(probe.events?.map((event) => event.metric) ?? [])];
-  const [metric, setMetric] = useState("");
+  const [metric, setMetric] = parameter("events");
   const [paused, setPaused] = useState(false);
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = parameter("filter");
+  const [raw, setRaw] = toggle("hex", false);
   const [events, setEvents] = useState<Event[]>([]);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [counts, setCounts] = useState({ received: 0, lost: 0 });
@@ -79,13 +91,17 @@ export function Events({ probe }: { probe: Probe }) {
 
   const rows = events.map((event) => ({ event, row: (event.event === undefined ? {} : rowOf({ value: event.event })) as Row }));
   const columns = columnsOf(rows.map(({ row }) => row), "event");
+  const frames = columns.filter((column) => rows.some(({ row }) => frameText(row[column.id]) !== null));
   const matches = filterOf(filter, columns);
-  const found = rows.filter(({ event, row }) => event.lost || matches(row));
+  // The filter finds what is shown, and the bytes as well.
+  const isFound = (row: Row) => matches(row) || frames.some((column) => matches({ ...row, [column.id]: frameText(row[column.id]) ?? "" }));
+  const found = rows.filter(({ event, row }) => event.lost || isFound(row));
   return (
     <>
       <div class="controls">
         {names.length > 1 && <Select label="Metric" value={metric} options={[["", "all"], ...names.map((name) => [name, name] as const)]} onChange={setMetric} />}
-        <label class="field grow"><span>Filter</span><input type="search" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} /></label>
+        <label class="field grow"><span>Filter</span><input type="search" value={filter} onInput={(event) => setFilter(event.currentTarget.value, true)} /></label>
+        {frames.length > 0 && <Check label="bytes in hex" value={raw} onChange={setRaw} />}
         <Check label="pause" value={paused} onChange={setPaused} />
         <button type="button" onClick={() => setEvents([])}>Clear</button>
         <p class="muted summary">{plural(counts.received, "event")} since this view was opened{counts.lost > 0 && <strong class="warn-text">, {exact(counts.lost)} lost</strong>}</p>
@@ -101,7 +117,7 @@ export function Events({ probe }: { probe: Probe }) {
                   <td>{event.time ? `${clock(event.time)}.${(event.time.split(".")[1] ?? "").slice(0, 3)}` : ""}</td>
                   <td>{event.direction} {event.metric}</td>
                   {event.lost ? <td class="warn-text" colSpan={Math.max(1, columns.length)}>{plural(event.lost, "event")} lost here</td>
-                    : columns.map((column) => <td class={column.isNumber ? "number" : "key"}>{row[column.id] === undefined ? "" : text(row[column.id]!)}</td>)}
+                    : columns.map((column) => <td class={column.isNumber ? "number" : "key"}>{cell(row, column, raw)}</td>)}
                 </tr>
               ))}
             </tbody>

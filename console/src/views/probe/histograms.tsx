@@ -1,38 +1,56 @@
 // How values spread: slots of arrays, or a field over the entries of a table; of one window, and over time.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
-import { count, plural } from "../../data/format.ts";
-import { bucketsOf, difference, histogramOf, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
+import { count, inUnit, plural, unitOf } from "../../data/format.ts";
+import { bucketsOf, difference, histogramOf, PERCENTILES, percentile, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
+import { type Range, rangeId, rangeOf as timeRange } from "../../data/range.ts";
 import { isSlots, mainColumn, metricAt, type Place, placeId, unitName } from "../../data/rows.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
+import { Chart } from "../../parts/chart.tsx";
+import { chooseRange } from "../../parts/range.tsx";
+import { parameter, route } from "../../parts/route.ts";
 import { Heatmap } from "../../parts/heatmap.tsx";
-import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
+import { isCumulative } from "../../data/top.ts";
+import { columnsIn, placeOptions, usePlace } from "./choice.ts";
 
 /** Whether a slot has counted anything. */
 const hasCounts = (document: Document, place: Place) => bucketsOf(document, place, null).size > 0;
 
-export function Histograms({ probe, documents }: { probe: Probe; documents: Document[] }) {
-  const { newest, places, place, setPlace } = usePlace(documents, (document, place) => isSlots(metricAt(document, place)!), hasCounts);
-  const [fieldId, setField] = useState<string | null>(null);
-  const [chosenScale, setScale] = useState<Scale | null>(null);
+/** What each window of a range holds in its slots. Those of sums are those of a window once the one before is taken off. */
+function spreads(documents: Document[], place: Place, field: string | null, isSum: boolean, range: Range | null) {
+  const all = documents.map((document) => ({
+    slots: bucketsOf(document, place, field),
+    time: (document.window ? Date.parse(document.window.end) : Date.now()) / 1000,
+  }));
+  const own = isSum && all.length > 1 ? all.slice(1).map((one, index) => ({ ...one, slots: difference(one.slots, all[index]!.slots) })) : all;
+  const inside = own.filter(({ time }) => !range || time * 1000 > range.from);
+  return { windows: inside.map(({ slots }) => slots), times: inside.map(({ time }) => time) };
+}
+
+export function Histograms({ probe, documents: all }: { probe: Probe; documents: Document[] }) {
+  const { newest, places, place, setPlace } = usePlace(all, (document, place) => isSlots(metricAt(document, place)!), hasCounts);
+  const [fieldId, setField] = parameter("field");
+  const [chosenScale, setScale] = parameter("scale") as [Scale | "", (scale: Scale) => void];
   const metric = place && metricAt(newest, place);
   const slots = metric ? isSlots(metric) : false;
-  const numbers = place ? columnsIn(documents, place).filter((column) => column.isNumber && !column.isKey) : [];
+  const numbers = place ? columnsIn(all, place).filter((column) => column.isNumber && !column.isKey) : [];
   const field = slots ? null : (numbers.find((column) => column.id === fieldId) ?? mainColumn(numbers, []) ?? null);
   const own = useMemo(() => (place ? histogramOf(probe, place, metric) : null), [probe.config, place && placeId(place), metric?.map]);
-  const scale: Scale = slots ? (chosenScale ?? own ?? "linear") : "log2";
-  const all = useMemo(() => {
-    if (!place) return [];
-    return documents.map((document) => bucketsOf(document, place, field?.id ?? null));
-  }, [documents, place && placeId(place), field?.id, slots]);
-  // Slots of sums are those of a window once the window before is taken off.
-  const isSum = slots && place !== undefined && isCumulative(probe, place) && all.length > 1;
-  const windows = useMemo(() => (isSum ? all.slice(1).map((one, index) => difference(one, all[index])) : all), [all, isSum]);
+  const scale: Scale = slots ? (chosenScale || own || "linear") : "log2";
+  const id = rangeId(route.value.query);
+  const { windows, times } = useMemo(
+    () => (place ? spreads(all, place, field?.id ?? null, slots && isCumulative(probe, place), timeRange(route.value.query)) : { windows: [], times: [] }),
+    [all, place && placeId(place), field?.id, slots, id],
+  );
+  const lines = useMemo(() => PERCENTILES.map(([label, share]) => ({ label, total: 0, values: windows.map((slots) => percentile(slots, share, scale)) })), [windows, scale]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
   const range = rangeOf(windows);
   const name = field ? unitName(field, place.name) : place.name;
-  const times = documents.slice(isSum ? 1 : 0).map((document) => (document.window ? Date.parse(document.window.end) : Date.now()) / 1000);
+  const inWords = (value: number) => (scale === "linear" ? count(value) : inUnit(value, name));
+  const time = timeRange(route.value.query);
+  const chosen = time && { from: time.from / 1000, to: time.to < Infinity ? time.to / 1000 : (times[times.length - 1] ?? Date.now() / 1000) };
+  const zoom = (to: { from: number; to: number } | null) => chooseRange(to && { from: to.from * 1000, to: to.to * 1000 });
   const latest = [...windows].reverse().find((one) => one.size > 0) ?? new Map<number, number>();
   const most = Math.max(1, ...latest.values());
   const rows = range ? Array.from({ length: range.last - range.first + 1 }, (_, index) => range.first + index) : [];
@@ -48,7 +66,11 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
       {!slots && field && <p class="muted">How many entries have a value of “{field.title}” in each range.</p>}
       {!range ? <Empty>Nothing was counted in the windows that are here.</Empty> : (
         <>
-          <h2>Newest window with a count ({count(total)})</h2>
+          <h2>Newest window with a count</h2>
+          <dl class="figures" aria-label="Percentiles">
+            {PERCENTILES.map(([id, share]) => <div class="figure" key={id}><dt>{id}</dt><dd>{inWords(percentile(latest, share, scale) ?? 0)}</dd></div>)}
+            <div class="figure"><dt>Count</dt><dd>{count(total)}</dd></div>
+          </dl>
           <table class="histogram">
             <thead><tr><th scope="col">{scale === "linear" ? "Slot" : "Range"}</th><th scope="col" class="number">Count</th><th scope="col"><span class="hidden">Bar</span></th></tr></thead>
             <tbody>
@@ -65,6 +87,8 @@ export function Histograms({ probe, documents }: { probe: Probe; documents: Docu
             </tbody>
           </table>
           <h2>Over {plural(windows.length, "window")}</h2>
+          <Chart label={`Percentiles of ${place.direction} ${place.name}`} times={times} lines={lines} format={inWords} hasOthers={false} binary={scale !== "linear" && unitOf(name).unit === "bytes"} onZoom={zoom} range={chosen} />
+          <p class="muted">Percentiles are estimated: within a range, values are taken to spread evenly.</p>
           <Heatmap label={`Heat map of ${place.direction} ${place.name} over ${windows.length} windows`} times={times} windows={windows} first={range.first} last={range.last} slotLabel={(slot) => slotLabel(slot, scale, name)} slotRange={(slot) => slotRange(slot, scale, name)} />
         </>
       )}

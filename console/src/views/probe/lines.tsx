@@ -1,40 +1,61 @@
 // Live charts over windows.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
-import { clock, exact, inUnit, plural } from "../../data/format.ts";
+import { clock, exact, inUnit, ordinal, plural, unitOf } from "../../data/format.ts";
 import { histogramOf, type Scale, slotRange } from "../../data/histogram.ts";
+import { isPort } from "../../data/names.ts";
+import { rangeId, rangeOf } from "../../data/range.ts";
 import { mainColumn, placeId, rowsOf, unitName } from "../../data/rows.ts";
-import { type Choice, linesOf, pointsOf, withGaps } from "../../data/series.ts";
+import { type Choice, linesOf, seriesOf, withGaps } from "../../data/series.ts";
 import { Check, Empty, Select, Wide } from "../../parts/basics.tsx";
 import { Chart } from "../../parts/chart.tsx";
-import { columnsIn, isCumulative, placeOptions, usePlace } from "./choice.ts";
+import { chooseRange } from "../../parts/range.tsx";
+import { parameter, route, toggle } from "../../parts/route.ts";
+import { isCumulative } from "../../data/top.ts";
+import { columnsIn, placeOptions, usePlace } from "./choice.ts";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 
 /** The range of a slot, if the line is that of one. */
 const rangeLabel = (label: string, scale: Scale, name: string) => (/^\d+$/.test(label) ? slotRange(Number(label), scale, name) : label);
 
-export function Lines({ probe, documents }: { probe: Probe; documents: Document[] }) {
+/** What the numbers of the axis are. */
+function quantity(unitName: string, title: string, perSecond: boolean): string {
+  const { unit } = unitOf(unitName);
+  const word = unit === "bytes" ? "bytes" : unit === "ns" ? "time" : title === "value" ? "count" : title.replaceAll("_", " ");
+  return perSecond ? `${word} per second` : word;
+}
+
+interface LinesProps {
+  probe: Probe;
+  documents: Document[];
+  /** That each so manieth window of the range is here. */
+  stride: number;
+}
+
+export function Lines({ probe, documents, stride }: LinesProps) {
   const { places, place, setPlace } = usePlace(documents);
-  const [fieldId, setField] = useState<string | null>(null);
-  const [by, setBy] = useState<string[] | null>(null);
-  const [top, setTop] = useState("5");
-  const [rate, setRate] = useState(true);
-  const [totals, setTotals] = useState(false);
+  const [fieldId, setField] = parameter("field");
+  const [by, setBy] = parameter("by", "*");
+  const [top, setTop] = parameter("top", "5");
+  const [rate, setRate] = toggle("rate", true);
+  const [totals, setTotals] = toggle("sums", false);
+  const [names, setNames] = toggle("names", false);
+  const range = rangeOf(route.value.query);
   const columns = useMemo(() => (place ? columnsIn(documents, place) : []), [documents, place && placeId(place)]);
   const numbers = columns.filter((column) => column.isNumber && !column.isKey);
   const keys = columns.filter((column) => column.isKey);
   const main = useMemo(() => mainColumn(columns, place ? rowsOf(documents[documents.length - 1]![place.direction][place.name]!) : []), [columns]);
   const field = numbers.find((column) => column.id === fieldId) ?? main;
-  const chosen = (by ?? keys.map((column) => column.id)).filter((id) => keys.some((column) => column.id === id));
+  const chosen = keys.map((column) => column.id).filter((id) => by === "*" || by.split(" ").includes(id));
   const cumulative = place ? isCumulative(probe, place) : false;
   const choice: Choice | null = place && field
-    ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, perSecond: rate && !(cumulative && totals) }
+    ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, perSecond: rate && !(cumulative && totals), stride, names }
     : null;
-  const points = useMemo(() => (choice ? pointsOf(documents, choice) : []), [documents, JSON.stringify(choice)]);
+  const points = useMemo(() => (choice ? seriesOf(documents, choice, range) : []), [documents, JSON.stringify(choice), rangeId(route.value.query)]);
   const own = useMemo(() => (place ? histogramOf(probe, place, documents[documents.length - 1]![place.direction][place.name]) : null), [documents, place && placeId(place)]);
   const lines = useMemo(() => (choice ? linesOf(points, choice).map((line) => (own ? { ...line, label: rangeLabel(line.label, own, choice.place.name) } : line)) : []), [points, top, choice?.perSecond, own]);
-  const drawn = useMemo(() => withGaps(points, lines), [points, lines]);
+  const drawn = useMemo(() => withGaps(points, lines, stride), [points, lines, stride]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
   // The name of a histogram says the unit of what is counted, not that of the counts.
@@ -44,31 +65,37 @@ export function Lines({ probe, documents }: { probe: Probe; documents: Document[
   const first = points[0];
   const last = points[points.length - 1];
   const metric = documents[documents.length - 1]![place.direction][place.name];
-  const toggle = (id: string, on: boolean) => setBy(keys.map((column) => column.id).filter((key) => (key === id ? on : chosen.includes(key))));
+  const setKey = (id: string, on: boolean) => {
+    const next = keys.map((column) => column.id).filter((key) => (key === id ? on : chosen.includes(key)));
+    setBy(next.length === keys.length ? "*" : next.join(" ") || "-");
+  };
+  const shown = range && { from: range.from / 1000, to: range.to < Infinity ? range.to / 1000 : (last?.time ?? Date.now() / 1000) };
   const most = Math.max(1, ...lines.map((line) => line.total));
   return (
     <>
       <div class="controls">
-        <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={(id) => { setPlace(id); setBy(null); }} />
+        <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={setPlace} />
         {numbers.length > 1 && <Select label="Field" value={field!.id} options={numbers.map((column) => [column.id, column.title] as const)} onChange={setField} />}
         {keys.length > 0 && <Select label="Top" value={top} options={TOPS} onChange={setTop} />}
         {keys.length > 0 && (
           <fieldset class="keys">
             <legend>A line for each</legend>
-            {keys.map((column) => <Check label={column.title} value={chosen.includes(column.id)} onChange={(on) => toggle(column.id, on)} />)}
+            {keys.map((column) => <Check label={column.title} value={chosen.includes(column.id)} onChange={(on) => setKey(column.id, on)} />)}
           </fieldset>
         )}
+        {keys.some((column) => isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
         <Check label="per second" value={rate} onChange={setRate} disabled={cumulative && totals} />
         {cumulative && <Check label="since the beginning" value={totals} onChange={setTotals} />}
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {!field || points.length === 0 ? (
-        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : "Nothing was counted in the windows that are here."}</Empty>
+        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
       ) : (
         <>
-          <Chart label={`${place.direction} ${place.name} ${field.title} over ${plural(points.length, "window")}`} times={drawn.times} lines={drawn.lines} format={format} hasOthers={hasOthers} />
+          <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond)}</p>
+          <Chart label={`${place.direction} ${place.name} ${field.title} over ${plural(points.length, "window")}`} times={drawn.times} lines={drawn.lines} format={format} hasOthers={hasOthers} binary={unitOf(unit).unit === "bytes"} range={shown} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
           <p class="muted">
-            {plural(points.length, "window")}, {exact(first!.seq)} to {exact(last!.seq)}, {clock(first!.time * 1000)} to {clock(last!.time * 1000)}. Gaps are windows that are not here any more. Drag to zoom in, double-click to zoom out.
+            {plural(points.length, "window")}, {exact(first!.seq)} to {exact(last!.seq)}, {clock(first!.time * 1000)} to {clock(last!.time * 1000)}. Gaps are windows that are not here any more.{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
           </p>
           {keys.length > 0 && (
             <section>

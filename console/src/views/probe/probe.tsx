@@ -1,14 +1,19 @@
 // One probe: what it counts, where it runs, what it was.
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { asProblem, type Problem, probePath, send } from "../../api/client.ts";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { asProblem, type Problem, probePath, send, withReason } from "../../api/client.ts";
 import type { Probe } from "../../api/types.ts";
 import { duration, exact, plural } from "../../data/format.ts";
+import { alertsOf } from "../../data/alerts.ts";
+import { rangeId, rangeOf } from "../../data/range.ts";
 import { hasWindows, loadDocuments, type Loader } from "../../live/documents.ts";
-import { connection, may, probes, rateOf } from "../../live/changes.ts";
+import { connection, may, probes } from "../../live/changes.ts";
+import { rateOf } from "../../live/traffic.ts";
 import { count } from "../../data/format.ts";
-import { Dialog, Empty, Panel, ProblemBox, Tabs, Warnings } from "../../parts/basics.tsx";
-import { go, link } from "../../parts/route.ts";
-import { nanoseconds, StateBadge } from "../overview.tsx";
+import { Dialog, Empty, Panel, ProblemBox, Reason, Tabs, Warnings } from "../../parts/basics.tsx";
+import { RangePicker } from "../../parts/range.tsx";
+import { go, goKeeping, link, route } from "../../parts/route.ts";
+import { AlertList } from "../overview/alerts.tsx";
+import { nanoseconds, StateBadge } from "../overview/state.tsx";
 import { Attachments } from "./attachment.tsx";
 import { Events } from "./events.tsx";
 import { Histograms } from "./histograms.tsx";
@@ -19,11 +24,13 @@ import { Windows } from "./windows.tsx";
 
 function Delete({ probe, onClose }: { probe: Probe; onClose: () => void }) {
   const [problem, setProblem] = useState<Problem | null>(null);
+  const [reason, setReason] = useState("");
   const remove = () =>
-    send(probePath(probe.name), { method: "DELETE" }).then(() => go(), (error) => setProblem(asProblem(error)));
+    send(withReason(probePath(probe.name), reason), { method: "DELETE" }).then(() => go(), (error) => setProblem(asProblem(error)));
   return (
     <Dialog title={`Delete ${probe.name}?`} onClose={onClose}>
-      <p>Its programs leave the kernel. {plural(probe.windows.retained, "retained window")} and all its revisions are deleted with it. This can't be undone.</p>
+      <p>Its programs leave the kernel. {plural(probe.windows.retained, "retained window")} and all its revisions are deleted with it. This can't be undone. The history of changes stays.</p>
+      <Reason value={reason} onChange={setReason} />
       {problem && <ProblemBox problem={problem} />}
       <div class="actions"><button type="button" class="danger" onClick={remove}>Delete</button><button type="button" onClick={onClose}>Cancel</button></div>
     </Dialog>
@@ -31,8 +38,9 @@ function Delete({ probe, onClose }: { probe: Probe; onClose: () => void }) {
 }
 
 /** Why there are no figures yet, and what to do. */
-function Nothing({ probe, loader }: { probe: Probe; loader: Loader }) {
+function Nothing({ probe, loader, isChosen }: { probe: Probe; loader: Loader; isChosen: boolean }) {
   if (loader.loading.value) return <p class="empty" role="status">Loading…</p>;
+  if (isChosen && probe.windows.retained > 0) return <Empty>No window of this range of time is retained.</Empty>;
   if (!hasWindows(probe.config)) return <Empty>This probe has no windows: nothing it counts is reset by a reading. Read it as it is now.</Empty>;
   if (probe.config.window?.interval) return <Empty>The first window ends within {probe.config.window.interval}.</Empty>;
   return <Empty>No window was closed yet. Close one now, or give the probe an interval under “Windows”, and figures come by themselves.</Empty>;
@@ -44,7 +52,16 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const [deleting, setDeleting] = useState(false);
   const live = connection.value === "live";
   const exists = probe !== undefined;
-  const loader = useMemo(() => (collects && exists ? loadDocuments(name) : null), [name, collects, exists, probe?.instance]);
+  const { query } = route.value;
+  const latest = useRef<{ instance?: string; loader: Loader } | null>(null);
+  const loader = useMemo(() => {
+    if (!collects || !exists) return null;
+    // Windows of the same probe stay: to zoom in and out fetches nothing twice.
+    const had = latest.current && latest.current.instance === probe.instance ? latest.current.loader.windows.peek() : [];
+    const loader = loadDocuments(name, rangeOf(query), had);
+    latest.current = { instance: probe.instance, loader };
+    return loader;
+  }, [name, collects, exists, probe?.instance, rangeId(query)]);
   useEffect(() => {
     if (live) void loader?.begin();
   }, [loader, live]);
@@ -64,6 +81,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const read = loader?.live.value ?? null;
   const documents = windows.length > 0 ? windows : read ? [read.document] : [];
   const [rate, ns] = [rateOf(probe), nanoseconds(probe)];
+  const alerts = alertsOf(probe, documents[documents.length - 1]);
   return (
     <>
       <div class="view-head">
@@ -86,16 +104,18 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
         </div>
       </div>
       {deleting && <Delete probe={probe} onClose={() => setDeleting(false)} />}
-      {probe.reason && <p class="problem" role="alert">{probe.reason}</p>}
-      {probe.windows.error && <p class="problem" role="alert">{probe.windows.error}</p>}
+      {alerts.length > 0 && (
+        <div class={alerts[0]!.kind === "bad" ? "problem" : "warnings"} role={alerts[0]!.kind === "bad" ? "alert" : "note"}><AlertList alerts={alerts} isHere /></div>
+      )}
       <Warnings warnings={probe.warnings} />
       {!collects && <p class="note">Figures need the role collector.</p>}
-      <Tabs label={`Views of ${name}`} tabs={tabs} active={active} onSelect={(id) => { location.hash = link("probe", name, id); }} />
+      <Tabs label={`Views of ${name}`} tabs={tabs} active={active} onSelect={(id) => goKeeping("probe", name, id)} />
       <Panel tab={active}>
         {loader?.problem.value && figures && <ProblemBox problem={loader.problem.value} />}
+        {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} />}
         {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
-          ? <Nothing probe={probe} loader={loader} />
-          : active === "chart" ? <Lines probe={probe} documents={documents} />
+          ? <Nothing probe={probe} loader={loader} isChosen={rangeOf(query) !== null} />
+          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} />
           : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
           : <Histograms probe={probe} documents={documents} />)}
         {active === "events" && <Events probe={probe} />}

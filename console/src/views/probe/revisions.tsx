@@ -1,12 +1,13 @@
 // What a probe was: its configurations, their differences, and the way back.
 import { useState } from "preact/hooks";
-import { ask, asProblem, type Problem, probePath } from "../../api/client.ts";
+import { ask, asProblem, type Problem, probePath, withReason } from "../../api/client.ts";
 import type { Probe, Revision } from "../../api/types.ts";
 import { differences } from "../../data/difference.ts";
 import { moment } from "../../data/format.ts";
 import { putProbe } from "../../live/changes.ts";
-import { Badge, Dialog, Empty, ProblemBox, Section, Select, useAsk, Wide } from "../../parts/basics.tsx";
-import { link } from "../../parts/route.ts";
+import { Badge, Dialog, Empty, ProblemBox, Reason, Section, Select, useAsk, Wide } from "../../parts/basics.tsx";
+import { link, parameter } from "../../parts/route.ts";
+import { History } from "./history.tsx";
 
 function Differences({ before, after }: { before: Revision; after: Revision }) {
   const found = differences(before.config, after.config);
@@ -39,23 +40,26 @@ function Differences({ before, after }: { before: Revision; after: Revision }) {
 
 export function Revisions({ probe }: { probe: Probe }) {
   const [loading] = useAsk((signal) => ask<{ revisions: Revision[] }>(`${probePath(probe.name)}/revisions`, { signal }), [probe.name, probe.revision]);
-  const [pair, setPair] = useState<{ before?: string; after?: string }>({});
+  const [beforeId, setBefore] = parameter("old");
+  const [afterId, setAfter] = parameter("new");
   const [target, setTarget] = useState<Revision | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [done, setDone] = useState("");
+  const [reason, setReason] = useState("");
   if (loading.state === "loading") return <p class="empty" role="status">Loading…</p>;
   if (loading.state === "failed") return <ProblemBox problem={loading.problem} />;
   const { revisions } = loading.value;
   const find = (number: string | undefined) => revisions.find((revision) => String(revision.revision) === number);
-  const after = find(pair.after) ?? revisions[revisions.length - 1];
-  const before = find(pair.before) ?? revisions[revisions.length - 2];
+  const after = find(afterId) ?? revisions[revisions.length - 1];
+  const before = find(beforeId) ?? revisions[revisions.length - 2];
   const options = revisions.map((revision) => [String(revision.revision), `revision ${revision.revision}`] as const);
   const rollBack = async (to: Revision) => {
     setProblem(null);
     try {
-      const now = await ask<Probe>(`${probePath(probe.name)}/rollback`, { method: "POST", body: { revision: to.revision } });
+      const now = await ask<Probe>(withReason(`${probePath(probe.name)}/rollback`, reason), { method: "POST", body: { revision: to.revision } });
       putProbe(now);
       setTarget(null);
+      setReason("");
       setDone(`Revision ${to.revision} is deployed again, as revision ${now.revision}.`);
     } catch (error) {
       setProblem(asProblem(error));
@@ -65,12 +69,12 @@ export function Revisions({ probe }: { probe: Probe }) {
     <>
       <p role="status" class="good-text">{done}</p>
       <Wide label="Revisions">
-        <thead><tr><th scope="col">Revision</th><th scope="col">Deployed</th><th scope="col">By</th><th scope="col">Actions</th></tr></thead>
+        <thead><tr><th scope="col">Revision</th><th scope="col">Deployed</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Actions</th></tr></thead>
         <tbody>
           {[...revisions].reverse().map((revision) => (
             <tr>
               <th scope="row">{revision.revision} {revision.current && <Badge kind="good">deployed</Badge>}</th>
-              <td>{moment(revision.created)}</td><td>{revision.pushed_by ?? "unknown"}</td>
+              <td>{moment(revision.created)}</td><td>{revision.pushed_by ?? "unknown"}</td><td class="message">{revision.message ?? <span class="muted">none given</span>}</td>
               <td class="actions">
                 {!revision.current && <button type="button" onClick={() => setTarget(revision)} aria-label={`Roll back… to revision ${revision.revision}`}>Roll back…</button>}
                 <a href={`${link("edit", probe.name)}?revision=${revision.revision}`} aria-label={`Open in editor: revision ${revision.revision}`}>Open in editor</a>
@@ -82,19 +86,21 @@ export function Revisions({ probe }: { probe: Probe }) {
       {target && (
         <Dialog title={`Roll back to revision ${target.revision}?`} onClose={() => setTarget(null)}>
           <p>The probe is replaced between two packets: none is missed, none is counted twice. Maps that both revisions define alike go on counting. A second rollback undoes this one.</p>
+          <Reason value={reason} onChange={setReason} />
           {problem && <ProblemBox problem={problem} />}
           <div class="actions"><button type="button" class="primary" onClick={() => rollBack(target)}>Roll back</button><button type="button" onClick={() => setTarget(null)}>Cancel</button></div>
         </Dialog>
       )}
       {before && after && (
         <Section title="Difference" actions={<>
-          <Select label="from" value={String(before.revision)} options={options} onChange={(id) => setPair({ ...pair, before: id })} />
-          <Select label="to" value={String(after.revision)} options={options} onChange={(id) => setPair({ ...pair, after: id })} />
+          <Select label="from" value={String(before.revision)} options={options} onChange={(id) => setBefore(id)} />
+          <Select label="to" value={String(after.revision)} options={options} onChange={(id) => setAfter(id)} />
         </>}>
           <Differences before={before} after={after} />
         </Section>
       )}
       {!before && <Empty>The probe has had one configuration only.</Empty>}
+      <History probe={probe} />
     </>
   );
 }

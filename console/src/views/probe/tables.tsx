@@ -1,15 +1,16 @@
 // The entries of one window.
-import { useState } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { clock, duration, exact, plural } from "../../data/format.ts";
 import { histogramOf } from "../../data/histogram.ts";
 import { metricAt, placeId } from "../../data/rows.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
+import { parameter } from "../../parts/route.ts";
 import { MetricTable } from "../../parts/table.tsx";
-import { isCumulative, placeOptions, usePlace } from "./choice.ts";
+import { isCumulative } from "../../data/top.ts";
+import { placeOptions, usePlace } from "./choice.ts";
 
 export function Tables({ probe, documents, readAt }: { probe: Probe; documents: Document[]; readAt?: Date }) {
-  const [seq, setSeq] = useState("newest");
+  const [seq, setSeq] = parameter("window", "newest");
   const document = documents.find((one) => String(one.window?.seq) === seq) ?? documents[documents.length - 1]!;
   const { places, place, setPlace } = usePlace([document]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;

@@ -1,10 +1,10 @@
 // When windows are closed, and which are retained.
 import { useState } from "preact/hooks";
-import { ask, asProblem, type Problem, probePath, send } from "../../api/client.ts";
+import { ask, asProblem, type Problem, probePath, send, withReason } from "../../api/client.ts";
 import type { Config, Probe, WindowEntry, WindowSettings } from "../../api/types.ts";
 import { bytes, duration, exact, moment } from "../../data/format.ts";
 import { may, putProbe } from "../../live/changes.ts";
-import { Check, Empty, ProblemBox, Section, useAsk } from "../../parts/basics.tsx";
+import { Check, Empty, ProblemBox, Reason, Section, useAsk } from "../../parts/basics.tsx";
 
 export function WindowFields({ value, onChange }: { value: WindowSettings; onChange: (value: WindowSettings) => void }) {
   const set = (name: keyof WindowSettings, one: unknown) => {
@@ -33,6 +33,7 @@ function Settings({ probe }: { probe: Probe }) {
   const [problem, setProblem] = useState<Problem | null>(null);
   const [saved, setSaved] = useState("");
   const [busy, setBusy] = useState(false);
+  const [reason, setReason] = useState("");
   const save = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -45,7 +46,7 @@ function Settings({ probe }: { probe: Probe }) {
       const { window: _, ...rest } = config;
       const body = Object.keys(value).length > 0 ? { ...rest, window: value } : rest;
       const tag = answer.headers.get("etag");
-      putProbe(await ask<Probe>(probePath(probe.name), { method: "PUT", body, headers: tag ? { "If-Match": tag } : {} }));
+      putProbe(await ask<Probe>(withReason(probePath(probe.name), reason), { method: "PUT", body, headers: tag ? { "If-Match": tag } : {} }));
       setSaved("Saved. Counting went on.");
     } catch (error) {
       setProblem(asProblem(error));
@@ -56,7 +57,7 @@ function Settings({ probe }: { probe: Probe }) {
     <form onSubmit={save}>
       <WindowFields value={value} onChange={setValue} />
       {problem && <ProblemBox problem={problem} />}
-      <div class="actions"><button type="submit" class="primary" disabled={busy}>{busy ? "Saving…" : "Save"}</button><span role="status" class="good-text">{saved}</span></div>
+      <div class="actions"><Reason value={reason} onChange={setReason} /><button type="submit" class="primary" disabled={busy}>{busy ? "Saving…" : "Save"}</button><span role="status" class="good-text">{saved}</span></div>
     </form>
   );
 }

@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 
 /// A file of the console, as it is and compressed.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ npm. The API is there: <a href=\"/openapi.yaml\">/openapi.yaml</a> describes it.
 </body></html>
 ";
 
-/// The page may load what this daemon serves, and nothing else; nobody may show the page in a frame.
+/// The page may load what this daemon serves, and nothing else; no page may show it in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -52,7 +52,7 @@ pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
         Some(file) => answer(file, &headers, FOREVER),
         None => {
             let detail = "the console has no such file; load the page again, the daemon may have a newer one";
-            Problem::new(StatusCode::NOT_FOUND, detail).into_response()
+            ProblemAnswer::new(StatusCode::NOT_FOUND, detail).into_response()
         }
     }
 }

@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::state::{Api, READY, STOPPING};
 
 /// `api/openapi.yaml`, the description of every path.
@@ -61,9 +61,9 @@ pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) 
 
 pub fn refusal(state: u8) -> Response {
     if state & STOPPING != 0 {
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping").into_response();
+        return ProblemAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping").into_response();
     }
-    let problem = Problem::new(
+    let problem = ProblemAnswer::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "the stored probes are being taken over or deployed; what runs goes on meanwhile",
     );

@@ -5,17 +5,17 @@ use std::io;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use twinprobe_client::ParseError;
+use twinprobe_api::ParseError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 
 use crate::engine::error::{CloseError, EngineError};
-use twinprobe_serve::Refusal;
+use twinprobe_access::Refusal;
 use twinprobe_windows::WindowError;
 
 /// `application/problem+json`.
 #[derive(Clone, Debug)]
-pub struct Problem {
-    document: Box<twinprobe_client::Problem>,
+pub struct ProblemAnswer {
+    document: Box<twinprobe_api::Problem>,
     /// The kinds of credential that would be taken, if one is missing.
     challenge: Option<&'static str>,
     /// The time in seconds after which another attempt may succeed.
@@ -25,10 +25,10 @@ pub struct Problem {
 /// The time in seconds after which a place may be free again.
 const PLACE_AFTER: u32 = 5;
 
-impl Problem {
+impl ProblemAnswer {
     /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        let document = Box::new(twinprobe_client::Problem::new(status, detail));
+        let document = Box::new(twinprobe_api::Problem::new(status, detail));
         Self { document, challenge: None, retry_after: None }
     }
 
@@ -73,6 +73,12 @@ impl Problem {
         self
     }
 
+    /// A problem of a capture.
+    fn capture(status: StatusCode, finding: Finding) -> Self {
+        let detail = format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
+        Self::new(status, detail).with(finding)
+    }
+
     /// A problem whose only finding says the same, of the whole configuration.
     fn finding(status: StatusCode, stage: Stage, message: String) -> Self {
         let finding =
@@ -81,7 +87,7 @@ impl Problem {
     }
 }
 
-impl From<ParseError> for Problem {
+impl From<ParseError> for ProblemAnswer {
     fn from(error: ParseError) -> Self {
         match error {
             ParseError::Malformed { message, line, column } => {
@@ -96,7 +102,7 @@ impl From<ParseError> for Problem {
     }
 }
 
-impl From<Refusal> for Problem {
+impl From<Refusal> for ProblemAnswer {
     fn from(refusal: Refusal) -> Self {
         let (status, challenge) = match refusal {
             Refusal::NoCredential => (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\"")),
@@ -111,7 +117,7 @@ impl From<Refusal> for Problem {
     }
 }
 
-impl From<EngineError> for Problem {
+impl From<EngineError> for ProblemAnswer {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Rejected(rejection) => Self::refused(rejection),
@@ -124,7 +130,9 @@ impl From<EngineError> for Problem {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
             EngineError::Missing(message) => Self::new(StatusCode::NOT_FOUND, message),
-            EngineError::NoCollector(message) => Self::new(StatusCode::BAD_REQUEST, message),
+            EngineError::NoCollector(message) | EngineError::Query(message) => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
             EngineError::NoWindows(_) | EngineError::NotRunning { .. } => {
                 Self::new(StatusCode::CONFLICT, error.to_string())
             }
@@ -136,11 +144,8 @@ impl From<EngineError> for Problem {
             EngineError::NoRoom(message) => {
                 Self::finding(StatusCode::INSUFFICIENT_STORAGE, Stage::Config, message)
             }
-            EngineError::Capture(finding) => {
-                let detail =
-                    format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with(finding)
-            }
+            EngineError::Capture(finding) => Self::capture(StatusCode::UNPROCESSABLE_ENTITY, finding),
+            EngineError::CaptureTooLarge(finding) => Self::capture(StatusCode::PAYLOAD_TOO_LARGE, finding),
             // The probe was removed, or somebody has acknowledged the window, while it was read.
             EngineError::Close(CloseError::Window(WindowError::Gone)) => {
                 Self::new(StatusCode::NOT_FOUND, with_causes(&error))
@@ -167,7 +172,7 @@ impl From<EngineError> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemAnswer {
     fn into_response(self) -> Response {
         let status = self.status();
         let Self { document, challenge, retry_after } = self;

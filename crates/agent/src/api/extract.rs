@@ -1,4 +1,4 @@
-//! A request's path, query and body. Values that can't be parsed are a [`Problem`]; bodies are JSON or YAML of a limited
+//! A request's path, query and body. Values that can't be parsed are a [`ProblemAnswer`]; bodies are JSON or YAML of a limited
 //! size.
 
 use std::error::Error;
@@ -8,14 +8,17 @@ use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
-use twinprobe_client::{ConfigDocument, parse_document, parse_yaml};
+use twinprobe_api::{ConfigDocument, parse_document, parse_yaml};
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
+use crate::engine::deploy::cause::ChangeAuthor;
 use crate::engine::error::EngineError;
-use twinprobe_serve::{Refusal, TooSlow};
+use twinprobe_access::{Peer, Principal, RecordNotes, Refusal};
+use twinprobe_serve::TooSlow;
 
 /// The parameters of the path.
 pub struct Path<T>(pub T);
@@ -24,22 +27,52 @@ pub struct Path<T>(pub T);
 pub struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
-    type Rejection = Problem;
+    type Rejection = ProblemAnswer;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemAnswer> {
         let read = extract::Path::from_request_parts(parts, state).await;
         read.map(|extract::Path(read)| Self(read))
-            .map_err(|error| Problem::new(error.status(), error.body_text()))
+            .map_err(|error| ProblemAnswer::new(error.status(), error.body_text()))
     }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
-    type Rejection = Problem;
+    type Rejection = ProblemAnswer;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemAnswer> {
         let read = extract::Query::from_request_parts(parts, state).await;
         read.map(|extract::Query(read)| Self(read))
-            .map_err(|error| Problem::new(error.status(), error.body_text()))
+            .map_err(|error| ProblemAnswer::new(error.status(), error.body_text()))
+    }
+}
+
+/// The largest number of characters of a reason.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// The query of a change.
+#[derive(Debug, Deserialize)]
+struct ChangeQuery {
+    message: Option<String>,
+}
+
+/// The author of a change: the client, its address, and its reason, which the record notes.
+impl<S: Send + Sync> FromRequestParts<S> for ChangeAuthor {
+    type Rejection = ProblemAnswer;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemAnswer> {
+        let Query(ChangeQuery { message }) = Query::from_request_parts(parts, state).await?;
+        if message.as_ref().is_some_and(|message| message.chars().count() > MESSAGE_LIMIT) {
+            let detail = format!("the message has more than {MESSAGE_LIMIT} characters; write a shorter one");
+            return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
+        }
+        let (principal, peer) = (parts.extensions.get::<Principal>(), parts.extensions.get::<Peer>());
+        let (Some(principal), Some(peer)) = (principal, peer) else {
+            return Err(ProblemAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known"));
+        };
+        if let (Some(message), Some(notes)) = (&message, parts.extensions.get::<RecordNotes>()) {
+            notes.explain(message);
+        }
+        Ok(Self { principal: principal.clone(), from: peer.origin.shown(), message })
     }
 }
 
@@ -53,16 +86,16 @@ static ROOM: Semaphore = Semaphore::const_new(ALL_BODIES);
 
 /// The share of [`ALL_BODIES`] that a request has until it is answered.
 #[derive(Debug, Default)]
-pub struct Held(Option<SemaphorePermit<'static>>);
+pub struct BodyShare(Option<SemaphorePermit<'static>>);
 
-impl Held {
+impl BodyShare {
     /// Takes room for some more bytes.
-    pub fn add(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub fn add(&mut self, bytes: usize) -> Result<(), ProblemAnswer> {
         let taken = u32::try_from(bytes).ok().and_then(|bytes| ROOM.try_acquire_many(bytes).ok());
         let taken = taken.ok_or_else(|| {
             let detail =
                 format!("requests that are under way have bodies of {ALL_BODIES} bytes, which is the limit; try again later");
-            Problem::busy(detail)
+            ProblemAnswer::busy(detail)
         })?;
         match &mut self.0 {
             Some(held) => held.merge(taken),
@@ -103,7 +136,10 @@ impl Syntax {
 }
 
 /// Reads a body that is a configuration.
-pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<(ConfigDocument, Held), Problem> {
+pub async fn read_config(
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(ConfigDocument, BodyShare), ProblemAnswer> {
     let (bytes, held) = read_body(body).await?;
     // The guard has refused a body without a type. No body at all is an empty document.
     Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), bytes).await?, held))
@@ -113,7 +149,7 @@ pub async fn read_config(headers: &HeaderMap, body: Body) -> Result<(ConfigDocum
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Parses a configuration, away from the threads that answer requests.
-pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, Problem> {
+pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, ProblemAnswer> {
     // The semaphore is never closed. The place is that of the work: a client that hangs up does not end it.
     let place = PARSERS.acquire().await;
     let parsed = spawn_blocking(move || {
@@ -128,8 +164,8 @@ pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocume
 
 /// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, one
 /// that is [`TooSlow`] with 408, and with 429 if there is no room for it. The server deals with the rest of a body that is refused.
-pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, Held), Problem> {
-    let (mut bytes, mut held) = (Vec::new(), Held::default());
+pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, BodyShare), ProblemAnswer> {
+    let (mut bytes, mut held) = (Vec::new(), BodyShare::default());
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_large());
     }
@@ -144,12 +180,12 @@ pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, Held), Problem> {
     Ok((bytes, held))
 }
 
-pub fn too_large() -> Problem {
+pub fn too_large() -> ProblemAnswer {
     let detail = format!("the body has more than {MAX_BODY} bytes; a source may have 1 MiB");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
-pub fn unreadable(error: &(dyn Error + 'static)) -> Problem {
+pub fn unreadable(error: &(dyn Error + 'static)) -> ProblemAnswer {
     let status = if error.is::<TooSlow>() { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
-    Problem::new(status, format!("the body could not be read: {error}"))
+    ProblemAnswer::new(status, format!("the body could not be read: {error}"))
 }

@@ -3,6 +3,7 @@
 pub mod console;
 pub mod daemon;
 pub mod documents;
+pub mod entries;
 pub mod error;
 pub mod extract;
 pub mod probes;

@@ -6,25 +6,22 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
-use twinprobe_client::{ConfigDocument, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
+use twinprobe_api::{ConfigDocument, HistoryList, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
 use crate::api::documents::negotiate;
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::extract::{Path, Query, Syntax, read_body, read_config};
 use crate::api::state::Api;
-use crate::api::windows::{FormatQuery, document};
+use crate::api::windows::document;
 use crate::engine::conditions::{Conditions, tag};
-use crate::engine::deploy::cause::Deployed;
+use crate::engine::deploy::cause::{ChangeAuthor, Deployed};
 use crate::engine::error::EngineError;
+use twinprobe_access::Principal;
+use twinprobe_access::RecordNotes;
+use twinprobe_access::Role;
 use twinprobe_config::check_name;
-use twinprobe_serve::Notes;
-use twinprobe_serve::Principal;
-use twinprobe_serve::Role;
 
-type Answer<T> = Result<T, Problem>;
-
-/// The largest number of characters of a reason.
-const MESSAGE_LIMIT: usize = 1024;
+type Answer<T> = Result<T, ProblemAnswer>;
 
 /// The limit in bytes of the body that names a revision.
 const ROLLBACK_LIMIT: usize = 4 << 10;
@@ -32,39 +29,20 @@ const ROLLBACK_LIMIT: usize = 4 << 10;
 /// The header with what a PUT has come to.
 const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
 
-/// The query of a change.
-#[derive(Debug, Deserialize)]
-pub struct ChangeQuery {
-    /// The sender's reason, for the list of revisions.
-    message: Option<String>,
-}
-
-impl ChangeQuery {
-    fn message(self) -> Answer<Option<String>> {
-        if self.message.as_ref().is_some_and(|message| message.chars().count() > MESSAGE_LIMIT) {
-            let detail = format!("the message has more than {MESSAGE_LIMIT} characters; write a shorter one");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
-        }
-        Ok(self.message)
-    }
-}
-
 /// Answers `PUT /v1/probes/{name}`.
 pub async fn put(
     State(api): State<Api>,
     Path(name): Path<String>,
-    Query(query): Query<ChangeQuery>,
-    Extension(principal): Extension<Principal>,
-    Extension(notes): Extension<Notes>,
+    author: ChangeAuthor,
+    Extension(notes): Extension<RecordNotes>,
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
-    let message = query.message()?;
     let (document, _held) = read_config(&headers, request).await?;
     notes.set(&name, &document);
     check_name(&name, &document).map_err(EngineError::Rejected)?;
     let when = conditions(&headers);
-    let (deployed, status) = api.engine.put(&name, document, &principal, message, &when).await?;
+    let (deployed, status) = api.engine.put(&name, document, author, &when).await?;
     let (code, outcome) = match deployed {
         Deployed::Created => (StatusCode::CREATED, "created"),
         Deployed::Replaced => (StatusCode::OK, "replaced"),
@@ -80,7 +58,8 @@ pub async fn get(
     Path(name): Path<String>,
     Extension(principal): Extension<Principal>,
 ) -> Answer<Response> {
-    let status = api.engine.get(&name)?.status();
+    let mut status = api.engine.registry.get(&name)?.status();
+    status.windows.last_reads = api.engine.readings.last(&name, &status.created);
     let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_secrets() };
     Ok(tagged(shown).into_response())
 }
@@ -103,7 +82,7 @@ pub fn conditions(headers: &HeaderMap) -> Conditions {
 /// Answers `GET /v1/probes`. The list has no sources, which may be large.
 pub async fn list(State(api): State<Api>, Extension(principal): Extension<Principal>) -> Response {
     let sees_all = principal.need(Role::Operator).is_ok();
-    let probes = api.engine.list();
+    let probes = api.engine.registry.list();
     let shown = probes.iter().map(|probe| probe.status());
     let probes = match sees_all {
         true => shown.map(ProbeStatus::without_sources).collect(),
@@ -116,9 +95,10 @@ pub async fn list(State(api): State<Api>, Extension(principal): Extension<Princi
 pub async fn delete(
     State(api): State<Api>,
     Path(name): Path<String>,
+    author: ChangeAuthor,
     headers: HeaderMap,
 ) -> Answer<StatusCode> {
-    api.engine.delete(&name, &conditions(&headers)).await?;
+    api.engine.delete(&name, author, &conditions(&headers)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -126,7 +106,7 @@ pub async fn delete(
 pub async fn validate(
     State(api): State<Api>,
     Extension(principal): Extension<Principal>,
-    Extension(notes): Extension<Notes>,
+    Extension(notes): Extension<RecordNotes>,
     headers: HeaderMap,
     request: Body,
 ) -> Answer<Response> {
@@ -136,42 +116,66 @@ pub async fn validate(
     Ok(Json(api.engine.validate(&name, &document, &principal).await?).into_response())
 }
 
+/// The query of a reading.
+#[derive(Debug, Deserialize)]
+pub struct MetricsQuery {
+    format: Option<String>,
+    /// True to see what the open window has counted so far, and to take nothing.
+    #[serde(default)]
+    peek: bool,
+}
+
 /// Answers `GET /v1/probes/{name}/metrics`.
 pub async fn metrics(
     State(api): State<Api>,
     Path(name): Path<String>,
-    Query(query): Query<FormatQuery>,
+    Extension(principal): Extension<Principal>,
+    Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    if query.peek {
+        let delivery = api.engine.peek(&name).await?;
+        return document(api, delivery, &allowed).await;
+    }
     let delivery = api.engine.read(&name).await?;
+    let is_known = |name: &str| api.engine.registry.get(name).is_ok();
+    api.engine.readings.note(&delivery, principal.who.to_string(), is_known);
     document(api, delivery, &allowed).await
 }
 
 /// Answers `GET /v1/probes/{name}/revisions`.
-pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Problem> {
+pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ProblemAnswer> {
     Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
+}
+
+/// Answers `GET /v1/probes/{name}/history`.
+pub async fn history(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ProblemAnswer> {
+    Ok(Json(HistoryList { history: api.engine.history(Some(name)).await? }).into_response())
+}
+
+/// Answers `GET /v1/history`.
+pub async fn whole_history(State(api): State<Api>) -> Result<Response, ProblemAnswer> {
+    Ok(Json(HistoryList { history: api.engine.history(None).await? }).into_response())
 }
 
 /// Deploys the revision that the body names, the one before the present one if the body is empty.
 pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,
-    Query(query): Query<ChangeQuery>,
-    Extension(principal): Extension<Principal>,
-    Extension(notes): Extension<Notes>,
+    author: ChangeAuthor,
+    Extension(notes): Extension<RecordNotes>,
     headers: HeaderMap,
     request: Body,
-) -> Result<Response, Problem> {
-    let message = query.message()?;
+) -> Result<Response, ProblemAnswer> {
     let (bytes, _held) = read_body(request).await?;
     let bytes = bytes.trim_ascii();
     let wanted = if bytes.is_empty() {
         Rollback::default()
     } else if bytes.len() > ROLLBACK_LIMIT {
         let detail = format!("the body has more than {ROLLBACK_LIMIT} bytes; send {{\"revision\": NUMBER}}");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+        return Err(ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
     } else {
         let parsed: Result<Object<Rollback>, String> = match Syntax::of(&headers) {
             Ok(Syntax::Yaml) => yaml_serde::from_slice(bytes).map_err(|error| error.to_string()),
@@ -180,11 +184,11 @@ pub async fn roll_back(
         parsed
             .map_err(|error| {
                 let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
-                Problem::new(StatusCode::BAD_REQUEST, detail)
+                ProblemAnswer::new(StatusCode::BAD_REQUEST, detail)
             })?
             .0
     };
     let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
-    let (_, status) = api.engine.roll_back(&name, wanted.revision, &principal, message, &when, seen).await?;
+    let (_, status) = api.engine.roll_back(&name, wanted.revision, author, &when, seen).await?;
     Ok(tagged(status).into_response())
 }

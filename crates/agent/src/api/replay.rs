@@ -10,20 +10,27 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::body::Bytes;
 use multer::{Field, Multipart};
 use tokio::task::spawn_blocking;
-use twinprobe_client::ConfigDocument;
-use twinprobe_serve::{Notes, Principal, Refusal};
+use twinprobe_access::{Principal, RecordNotes, Refusal};
+use twinprobe_api::ConfigDocument;
+use twinprobe_capture::{LocalAddress, NoAddress};
 
 use crate::api::documents::negotiate;
-use crate::api::error::Problem;
-use crate::api::extract::{Held, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
+use crate::api::error::ProblemAnswer;
+use crate::api::extract::{BodyShare, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
 use crate::api::state::Api;
 use crate::api::windows::{FormatQuery, document};
 use crate::engine::error::EngineError;
-use crate::engine::replay::replay::Captures;
+use crate::engine::replay::replay::UploadedCaptures;
 
 const CONFIG: &str = "config";
 const CAPTURE: &str = "capture";
 const EGRESS_CAPTURE: &str = "egress-capture";
+const LOCAL: &str = "local";
+const PARTS: [&str; 4] = [CONFIG, CAPTURE, EGRESS_CAPTURE, LOCAL];
+
+/// The most addresses of a host, and the bytes of the longest one.
+const ADDRESSES: usize = 256;
+const ADDRESS: usize = 64;
 
 /// The bytes that are written to disk at once.
 const PIECE: usize = 1 << 20;
@@ -32,41 +39,46 @@ const PIECE: usize = 1 << 20;
 pub async fn replay(
     State(api): State<Api>,
     Extension(principal): Extension<Principal>,
-    Extension(notes): Extension<Notes>,
+    Extension(notes): Extension<RecordNotes>,
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
     request: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemAnswer> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    // The place is that of the work, which may go on for a moment when the client has gone.
-    let place = Arc::new(api.engine.replays.take().await.map_err(EngineError::from)?);
+    // The place is that of the work, which may go on for a moment when the client has hung up.
+    let place = Arc::new(api.engine.readings.replays.take().await.map_err(EngineError::from)?);
     let mut parts = Multipart::new(request.into_data_stream(), boundary(&headers)?);
-    let (mut config, mut captures) = (None, Captures { capture: None, egress: None });
-    let mut room = api.engine.ledger.limits.max_capture_bytes;
+    let (mut config, mut captures) =
+        (None, UploadedCaptures { capture: None, egress: None, local: Vec::new() });
+    let mut room = api.engine.deployer.ledger.limits.max_capture_bytes;
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
         let name = part.name().unwrap_or_default().to_owned();
         let is_second = match &*name {
             CONFIG => config.replace(read_config(&notes, part).await?).is_some(),
             CAPTURE => captures.capture.replace(spool(&api, part, &mut room).await?).is_some(),
             EGRESS_CAPTURE => captures.egress.replace(spool(&api, part, &mut room).await?).is_some(),
+            LOCAL => {
+                captures.local.push(address(part, captures.local.len()).await?);
+                false
+            }
             _ => {
-                let detail =
-                    format!("the part {name:?} is not known; {CONFIG}, {CAPTURE} and {EGRESS_CAPTURE} are");
-                return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+                let detail = format!("the part {name:?} is not known; {} are", PARTS.join(", "));
+                return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
             }
         };
         if is_second {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("there are two parts {name:?}")));
+            return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("there are two parts {name:?}")));
         }
     }
-    let missing = |what: &str| Problem::new(StatusCode::BAD_REQUEST, format!("the part {what} is missing"));
+    let missing =
+        |what: &str| ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {what} is missing"));
     let (config, _held) = config.ok_or_else(|| missing(CONFIG))?;
     if captures.capture.is_none() && captures.egress.is_none() {
         return Err(missing(CAPTURE));
     }
     let name = probe_name(&config);
     let delivery = api.engine.replay(&name, config, &principal, captures, place).await?;
-    let ran = delivery.replay.as_ref().map(|replay| replay.ran).unwrap_or_default();
+    let ran = delivery.replay().map(|replay| replay.ran).unwrap_or_default();
     let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
     Ok(([("server-timing", timing)], document(api, delivery, &allowed).await?).into_response())
 }
@@ -83,10 +95,13 @@ fn probe_name(config: &ConfigDocument) -> String {
     config.name.clone().unwrap_or_else(|| "unnamed".to_owned())
 }
 
-async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocument, Held), Problem> {
+async fn read_config(
+    notes: &RecordNotes,
+    mut part: Field<'_>,
+) -> Result<(ConfigDocument, BodyShare), ProblemAnswer> {
     // Clients give a file's part all kinds of types.
     let is_yaml = part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"));
-    let (mut bytes, mut held) = (Vec::new(), Held::default());
+    let (mut bytes, mut held) = (Vec::new(), BodyShare::default());
     while let Some(piece) = chunk(&mut part).await? {
         if bytes.len() + piece.len() > MAX_BODY {
             return Err(too_large());
@@ -99,10 +114,27 @@ async fn read_config(notes: &Notes, mut part: Field<'_>) -> Result<(ConfigDocume
     Ok((config, held))
 }
 
+/// Reads an address of the host that the packets were captured on, which comes after so many others.
+async fn address(mut part: Field<'_>, others: usize) -> Result<LocalAddress, ProblemAnswer> {
+    let refuse =
+        |message: String| ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {LOCAL}: {message}"));
+    if others == ADDRESSES {
+        return Err(refuse(format!("more than {ADDRESSES} addresses are given")));
+    }
+    let mut text = Vec::new();
+    while let Some(piece) = chunk(&mut part).await? {
+        text.extend_from_slice(&piece);
+        if text.len() > ADDRESS {
+            return Err(refuse(format!("an address has more than {ADDRESS} bytes")));
+        }
+    }
+    String::from_utf8_lossy(&text).trim().parse().map_err(|error: NoAddress| refuse(error.to_string()))
+}
+
 /// Writes a part to disk, at most `room` bytes.
-async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs::File, Problem> {
-    let limit = api.engine.ledger.limits.max_capture_bytes;
-    let mut spool = api.engine.spools().create().map_err(EngineError::Spool)?;
+async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs::File, ProblemAnswer> {
+    let limit = api.engine.deployer.ledger.limits.max_capture_bytes;
+    let mut spool = api.engine.deployer.spools().create().map_err(EngineError::Spool)?;
     let mut bytes = Vec::with_capacity(PIECE);
     loop {
         let piece = chunk(&mut part).await?;
@@ -113,7 +145,7 @@ async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs
                     "the captures have more than {limit} bytes, which --max-capture-bytes allows; cut them (editcap -c), or \
                      leave out what is not needed (tcpdump -s 128)"
                 );
-                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+                ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
             })?;
             bytes.extend_from_slice(&piece);
         }
@@ -133,19 +165,20 @@ async fn spool(api: &Api, mut part: Field<'_>, room: &mut u64) -> Result<std::fs
     }
 }
 
-async fn chunk(part: &mut Field<'_>) -> Result<Option<Bytes>, Problem> {
+async fn chunk(part: &mut Field<'_>) -> Result<Option<Bytes>, ProblemAnswer> {
     part.chunk().await.map_err(|error| broken(&error))
 }
 
 /// Makes the problem of a body that breaks off, takes too long or has no parts.
-fn broken(error: &multer::Error) -> Problem {
+fn broken(error: &multer::Error) -> ProblemAnswer {
     match error {
         multer::Error::StreamReadFailed(cause) => match cause.source() {
             Some(cause) => unreadable(cause),
             None => unreadable(&**cause),
         },
-        error => {
-            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no multipart/form-data: {error}"))
-        }
+        error => ProblemAnswer::new(
+            StatusCode::BAD_REQUEST,
+            format!("the body is not multipart/form-data: {error}"),
+        ),
     }
 }

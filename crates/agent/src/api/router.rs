@@ -8,16 +8,16 @@ use axum::http::request::Parts;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::extract::Syntax;
 use crate::api::routes::{REPLAY, ROUTES};
 use crate::api::state::Api;
 use crate::api::{daemon, replay, routes};
-use twinprobe_serve::Peer;
-use twinprobe_serve::Principal;
-use twinprobe_serve::Record;
-use twinprobe_serve::Refusal;
-use twinprobe_serve::Role;
+use twinprobe_access::Peer;
+use twinprobe_access::Principal;
+use twinprobe_access::Record;
+use twinprobe_access::Refusal;
+use twinprobe_access::Role;
 
 /// The paths that are served without credentials at the addresses of `--listen-metrics`.
 const OPEN: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
@@ -65,7 +65,7 @@ async fn check_target(State(api): State<Api>, request: Request, next: Next) -> R
 
 fn refused(record: &mut Record, refusal: Refusal) -> Response {
     record.refuse(&refusal);
-    Problem::from(refusal).into_response()
+    ProblemAnswer::from(refusal).into_response()
 }
 
 /// Hands on requests for the web console, which needs no credential, and records them.
@@ -82,11 +82,11 @@ async fn open(State(api): State<Api>, request: Request, next: Next) -> Response 
 }
 
 fn unknown_peer() -> Response {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response()
+    ProblemAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response()
 }
 
 /// Hands on the requests that may be answered, with their [`Principal`] and the `Notes` of their record, and records
-/// every request. A request without a [`Peer`] is refused: nobody has said where it comes from.
+/// every request. A request without a [`Peer`] is refused: its origin is unknown.
 async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>().cloned() else { return unknown_peer() };
@@ -106,14 +106,14 @@ async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response
                 parts.extensions.insert(record.notes.clone());
                 next.run(Request::from_parts(parts, body)).await
             }
-            Err(error) => Problem::unrecorded(&error).into_response(),
+            Err(error) => ProblemAnswer::unrecorded(&error).into_response(),
         },
     };
     record.end(response.status());
     response
 }
 
-/// Decides whether a request may go on to its handler. Nobody learns without a credential which paths there are.
+/// Decides whether a request may go on to its handler. Without a credential a client learns no paths.
 fn admit(
     api: &Api,
     peer: &Peer,

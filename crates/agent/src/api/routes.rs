@@ -8,11 +8,11 @@ use axum::http::{Method, StatusCode};
 use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::api::documents::scrape;
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::state::Api;
 use crate::api::streams::{changes, events};
-use crate::api::{console, daemon, probes, replay, windows};
-use twinprobe_serve::Role;
+use crate::api::{console, daemon, entries, probes, replay, windows};
+use twinprobe_access::Role;
 
 /// An endpoint: a method of a path, with its handler.
 #[derive(Debug)]
@@ -37,10 +37,13 @@ const PROBE: &str = "/v1/probes/{name}";
 const METRICS: &str = "/v1/probes/{name}/metrics";
 const WINDOWS: &str = "/v1/probes/{name}/windows";
 const WINDOW: &str = "/v1/probes/{name}/windows/{seq}";
+const SERIES: &str = "/v1/probes/{name}/series";
 const EVENTS: &str = "/v1/probes/{name}/events";
+const HISTORY: &str = "/v1/probes/{name}/history";
 const REVISIONS: &str = "/v1/probes/{name}/revisions";
 /// The route whose body has parts.
 pub const REPLAY: &str = "/v1/replay";
+const ENTRIES: &str = "/v1/probes/{name}/maps/{map}/entries";
 const VALIDATE: &str = "/v1/validate";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
@@ -54,7 +57,11 @@ pub const ROUTES: &[Route] = &[
     route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(probes::put)),
     route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429, 507], || delete(probes::delete)),
     route("GET", REVISIONS, Operator, &[200, 400, 404], || get(probes::revisions)),
+    route("GET", HISTORY, Operator, &[200, 400, 404], || get(probes::history)),
+    route("GET", "/v1/history", Operator, &[200], || get(probes::whole_history)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
+    route("GET", ENTRIES, Operator, &[200, 400, 404], || get(entries::get)),
+    route("PUT", ENTRIES, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || put(entries::put)),
     route("POST", VALIDATE, Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
     route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay)),
     // A HEAD would close a window, or take events, that no client receives.
@@ -63,6 +70,7 @@ pub const ROUTES: &[Route] = &[
     route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),
+    route("GET", SERIES, Collector, &[200, 400, 404], || get(windows::series)),
     route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409, 429], || get(events::events).head(method_not_allowed)),
     route("GET", "/v1/changes", Viewer, &[200, 400, 404, 429], || get(changes::changes).head(method_not_allowed)),
     route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),
@@ -101,7 +109,7 @@ const fn route(
 pub fn router(routes: impl Iterator<Item = &'static Route>) -> Router<Api> {
     routes
         .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
+        .fallback(async || ProblemAnswer::new(StatusCode::NOT_FOUND, "no such path; see /openapi.yaml"))
         .method_not_allowed_fallback(method_not_allowed)
 }
 
@@ -117,8 +125,11 @@ pub fn changes(method: &Method, path: &str) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && ![VALIDATE, REPLAY].contains(&path)
 }
 
-pub async fn method_not_allowed() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method; see /openapi.yaml")
+pub async fn method_not_allowed() -> ProblemAnswer {
+    ProblemAnswer::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this path does not take that method; see /openapi.yaml",
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 
 use crate::engine::engine::Engine;
-use twinprobe_serve::Access;
+use twinprobe_access::Access;
 
 /// The state that all handlers share.
 #[derive(Clone, Debug)]

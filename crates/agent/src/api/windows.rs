@@ -11,15 +11,16 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use twinprobe_ebpf_common::Format;
 
-use crate::api::documents::export::Export;
+use crate::api::documents::document;
 use crate::api::documents::negotiate;
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::extract::{Path, Query};
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
+use crate::engine::series::query::ChartQuery;
 use crate::engine::window::delivery::Delivery;
 
-type Answer<T> = Result<T, Problem>;
+type Answer<T> = Result<T, ProblemAnswer>;
 
 /// The longest time in seconds that a client may wait for a window: proxies close connections that are silent longer.
 const LONGEST_WAIT: f64 = 300.0;
@@ -67,7 +68,7 @@ pub async fn list(
     let wait = wait.unwrap_or(0.0);
     if !(0.0..=LONGEST_WAIT).contains(&wait) {
         let detail = format!("wait={wait} is not possible; 0 to {LONGEST_WAIT} seconds are");
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
     }
     let wait = Duration::from_secs_f64(wait);
     Ok(Json(api.engine.windows(&name, after, collector.as_deref(), wait).await?).into_response())
@@ -95,11 +96,22 @@ pub async fn acknowledge(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Answers `GET /v1/probes/{name}/series`.
+pub async fn series(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> Answer<Response> {
+    let query = ChartQuery::parse(pairs).map_err(EngineError::Query)?;
+    Ok(Json(api.engine.chart(&name, query).await?).into_response())
+}
+
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
 pub async fn document(api: Api, delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
     let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
     let headers = [(header::CONTENT_TYPE, format.media_type())];
-    let export = Export::begin(delivery, format, api.engine.spools()).await.map_err(EngineError::from)?;
-    Ok((headers, Body::from_stream(export.into_stream())).into_response())
+    let rendering =
+        document::begin(delivery, format, api.engine.deployer.spools()).await.map_err(EngineError::from)?;
+    Ok((headers, Body::from_stream(rendering.into_stream())).into_response())
 }

@@ -25,7 +25,7 @@ struct CompilerReport {
 
 impl Engine {
     pub fn capabilities(&self) -> CapabilityReport {
-        let compiler = match self.toolchain.known() {
+        let compiler = match self.deployer.toolchain.known() {
             Ok(compiler) => CompilerReport {
                 version: compiler.version,
                 confined: compiler.confinement.is_tight(),
@@ -33,6 +33,6 @@ impl Engine {
             },
             Err(error) => CompilerReport { version: String::new(), confined: false, error: Some(error) },
         };
-        CapabilityReport { found: self.kernel.capabilities(), compiler }
+        CapabilityReport { found: self.deployer.kernel.capabilities(), compiler }
     }
 }

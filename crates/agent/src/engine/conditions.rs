@@ -1,5 +1,6 @@
-//! The conditions of a change: a client may ask that nobody has changed the probe since it looked (RFC 9110, section
-//! 13.1). Conditions are checked in the probe's turn, so that of two clients with the same condition one is refused.
+//! The conditions of a change: a client may ask that the probe has not changed since it looked (RFC 9110, section
+//! 13.1). Conditions are checked in the probe's turn, so that of two clients with the same condition one is refused. By hand:
+//! the crate `headers` would bring six others for the ten lines of the comparison.
 
 use crate::engine::error::EngineError;
 use crate::store::record::StoredProbe;
@@ -43,7 +44,7 @@ impl Conditions {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_client::ConfigDocument;
+    use twinprobe_api::ConfigDocument;
 
     use super::*;
 

@@ -1,14 +1,16 @@
-//! The time that running probes take. The kernel counts it for a short while now and then, for a dispatcher as a whole;
-//! it is shared out among the probes that the dispatcher calls, in proportion to what their trials took.
+//! The time that running probes take. The kernel counts it for a short while now and then, for a dispatcher as a whole.
+//! Samples of the CPUs' clocks, taken meanwhile, tell what part each program has in it. While there are too few of them, the
+//! probes that the dispatcher calls share the time in proportion to what their trials took.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_client::LiveCost;
+use twinprobe_api::LiveCost;
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{LiveRuns, clock};
+use twinprobe_kernel::{LiveCall, LiveRuns, clock};
 
 use crate::engine::engine::Engine;
 use crate::engine::probe::probe::Probe;
@@ -16,6 +18,11 @@ use crate::engine::probe::probe::Probe;
 /// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the time.
 const PAUSE: Duration = Duration::from_millis(4_950);
 const MEASURE: Duration = Duration::from_millis(50);
+/// The samples of a dispatcher with its programs from which on shares follow from them: 50 tell a share of a half within a
+/// seventh.
+const ENOUGH: f64 = 50.0;
+/// What samples count for in the next measurement: the newest two dozen count.
+const DECAY: f64 = 0.95;
 
 /// The options of `serve` about the cost of probes.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -33,15 +40,16 @@ impl Engine {
         }
         let engine = Arc::downgrade(self);
         tokio::spawn(async move {
-            let mut failing = false;
+            let (mut failing, mut samples) = (false, LiveSamples::default());
             loop {
                 tokio::time::sleep(PAUSE).await;
                 let Some(engine) = engine.upgrade() else { return };
-                let kernel = Arc::clone(&engine.kernel);
+                let kernel = Arc::clone(&engine.deployer.kernel);
                 let measured = tokio::task::spawn_blocking(move || kernel.measure(MEASURE)).await;
                 let error = match measured {
                     Ok(Ok(measured)) => {
-                        engine.share_out(&measured);
+                        samples.add(&measured);
+                        engine.share_out(&measured, &samples);
                         failing = false;
                         continue;
                     }
@@ -56,21 +64,25 @@ impl Engine {
     }
 
     /// Tells each probe its share of what the dispatchers took.
-    fn share_out(&self, measured: &[LiveRuns]) {
-        let (now, probes) = (rfc3339(clock::now()), self.list());
+    fn share_out(&self, measured: &[LiveRuns], samples: &LiveSamples) {
+        let (now, probes) = (rfc3339(clock::now()), self.registry.list());
         let by_serial = |serial| probes.iter().find(|probe| probe.serial() == Some(serial));
         for probe in &probes {
             let Some(serial) = probe.serial() else { continue };
-            let live = measured.iter().filter(|runs| runs.serials.contains(&serial)).map(|runs| {
+            let called = |runs: &LiveRuns| runs.called.iter().position(|call| call.serial == serial);
+            let live = measured.iter().filter_map(|runs| Some((runs, called(runs)?))).map(|(runs, place)| {
                 let direction = Direction::from(runs.hook);
-                let weight = |serial| by_serial(serial).map_or(1.0, |probe| weight(probe, direction));
-                let all: f64 = runs.serials.iter().copied().map(weight).sum();
+                let weight =
+                    |call: &LiveCall| by_serial(call.serial).map_or(1.0, |probe| weight(probe, direction));
+                let tried = || weight(&runs.called[place]) / runs.called.iter().map(weight).sum::<f64>();
+                let sampled = samples.share(runs, place);
                 let per_packet = runs.nanoseconds as f64 / runs.packets.max(1) as f64;
                 LiveCost {
+                    by: if sampled.is_some() { "samples" } else { "trial" }.into(),
                     interface: runs.interface.clone(),
                     direction,
                     hook: runs.hook.kind().section().into(),
-                    ns_per_packet: tenths(per_packet * weight(serial) / all),
+                    ns_per_packet: tenths(per_packet * sampled.unwrap_or_else(tried)),
                     dispatcher_ns_per_packet: tenths(per_packet),
                     packets: runs.packets,
                     measured: now.clone(),
@@ -78,6 +90,39 @@ impl Engine {
             });
             probe.set_live(live.collect());
         }
+    }
+}
+
+/// The samples that met programs, of which older ones count less.
+#[derive(Debug, Default)]
+struct LiveSamples {
+    /// By the programs of a direction of a deployment.
+    called: HashMap<[u32; 2], f64>,
+    /// By the program of dispatchers.
+    own: HashMap<u32, f64>,
+}
+
+impl LiveSamples {
+    /// Adds a measurement. What it did not find is forgotten.
+    fn add(&mut self, measured: &[LiveRuns]) {
+        let (mut called, mut own) = (HashMap::new(), HashMap::new());
+        for LiveRuns { called: calls, own: (program, samples), .. } in measured {
+            let before = self.own.get(program).copied().unwrap_or(0.0);
+            own.insert(*program, before.mul_add(DECAY, *samples as f64));
+            for LiveCall { programs, samples, .. } in calls {
+                let before = self.called.get(programs).copied().unwrap_or(0.0);
+                called.insert(*programs, before.mul_add(DECAY, *samples as f64));
+            }
+        }
+        *self = Self { called, own };
+    }
+
+    /// Returns the share that one of the programs has in the time of a dispatcher; `None` while there are too few samples.
+    fn share(&self, runs: &LiveRuns, place: usize) -> Option<f64> {
+        let of = |call: &LiveCall| self.called.get(&call.programs).copied().unwrap_or(0.0);
+        let own = self.own.get(&runs.own.0).copied().unwrap_or(0.0);
+        let all = own + runs.called.iter().map(of).sum::<f64>();
+        (all >= ENOUGH).then(|| of(&runs.called[place]) / all)
     }
 }
 
@@ -94,4 +139,40 @@ fn weight(probe: &Arc<Probe>, direction: Direction) -> f64 {
 
 fn tenths(number: f64) -> f64 {
     (10.0 * number).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::hook::Hook;
+
+    use super::*;
+
+    fn runs(own: u64, called: &[(u32, u64)]) -> LiveRuns {
+        let call = |&(program, samples): &(u32, u64)| LiveCall {
+            serial: u64::from(program),
+            programs: [program, program + 1],
+            samples,
+        };
+        let called = called.iter().map(call).collect();
+        let interface = "eth0".into();
+        LiveRuns { interface, hook: Hook::Xdp, called, own: (9, own), packets: 1, nanoseconds: 1 }
+    }
+
+    #[test]
+    fn shares_follow_from_enough_samples() {
+        let mut samples = LiveSamples::default();
+        let few = runs(4, &[(10, 30), (20, 15)]);
+        samples.add(std::slice::from_ref(&few));
+        assert_eq!(samples.share(&few, 0), None, "49 samples");
+        // Dispatchers with equal calls have the same samples, which count once.
+        samples.add(&[runs(1, &[(10, 46), (20, 60)]), runs(1, &[(10, 46), (20, 60)])]);
+        let share = |place| samples.share(&few, place).map(|share| (1000.0 * share).round());
+        assert_eq!(
+            [share(0), share(1)],
+            [Some(485.0), Some(484.0)],
+            "74.5 and 74.25 of 153.55, with the dispatcher's 4.8"
+        );
+        samples.add(&[]);
+        assert_eq!(samples.share(&few, 0), None, "what is gone is forgotten");
+    }
 }

@@ -10,9 +10,9 @@ use twinprobe_windows::{BaseError, WindowError};
 use crate::engine::turns::Crowded;
 use crate::limits::queue::Busy;
 use crate::limits::streams::TooManyStreams;
-use crate::store::files::StoreError;
+use crate::store::error::StoreError;
 use crate::store::room::RoomError;
-use twinprobe_serve::Refusal;
+use twinprobe_access::Refusal;
 
 /// An error after which the rest of a table can't be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -62,6 +62,9 @@ pub enum EngineError {
     NoWindows(String),
     #[error("{0}")]
     NoCollector(String),
+    /// A parameter of the request is not possible.
+    #[error("{0}")]
+    Query(String),
     #[error(
         "the acknowledgement of windows of probe {name} could not be written down and holds until the daemon ends; repeat it: {kind}"
     )]
@@ -71,6 +74,9 @@ pub enum EngineError {
     /// A capture can't be read.
     #[error("{}", .0.message)]
     Capture(Finding),
+    /// More comes out of a compressed capture than may.
+    #[error("{}", .0.message)]
+    CaptureTooLarge(Finding),
     #[error("the capture can't be kept for the replay: {0}")]
     Spool(io::Error),
     #[error("the program can't be run on a packet of the capture: {0}")]

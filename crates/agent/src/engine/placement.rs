@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
 use twinprobe_kernel::interface::{self, Interfaces};
 use twinprobe_kernel::netns::Netns;
-use twinprobe_kernel::{Interface, NotAttached};
+use twinprobe_kernel::{AttachInterface, NotAttached};
 
+use crate::engine::deploy::cause::Occasion;
 use twinprobe_config::ProbeConfig;
 
 /// A network namespace: the daemon's own, or that of a path.
@@ -20,12 +21,12 @@ struct Placement {
     /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
     /// order, the matches of a pattern by name.
     wanted: Vec<(String, u32)>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingPlace>,
 }
 
 /// An interface or pattern that a probe waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingPlace {
     /// The name or pattern of the configuration.
     pub interface: String,
     pub reason: String,
@@ -33,9 +34,9 @@ pub struct Pending {
 
 /// The interfaces a probe is to be attached to.
 #[derive(Debug)]
-pub struct Wanted {
-    pub interfaces: Vec<Interface>,
-    pub pending: Vec<Pending>,
+pub struct WantedInterfaces {
+    pub interfaces: Vec<AttachInterface>,
+    pub pending: Vec<PendingPlace>,
     /// The reason why the interfaces can't be listed. While there is one, the other fields do not mean that interfaces
     /// are missing.
     pub unlisted: Option<String>,
@@ -55,25 +56,31 @@ impl Unlisted {
     }
 }
 
-/// Returns the interfaces that exist now. Without `first`, missing interfaces are waited for, whatever the
-/// configuration says. May have to wait for the namespace's path.
-pub fn wanted(config: &ProbeConfig, first: bool) -> Result<Wanted, Rejection> {
+/// Returns the interfaces that exist now. A probe that is there already waits for missing
+/// interfaces, whatever its configuration says. May have to wait for the namespace's path.
+pub fn wanted(config: &ProbeConfig, occasion: Occasion) -> Result<WantedInterfaces, Rejection> {
+    let is_new = occasion.is_new();
     let listed = listing(config.netns());
-    let unlisted = listed.as_ref().err().filter(|unlisted| !(unlisted.gone || first && unlisted.is_denied()));
+    let unlisted =
+        listed.as_ref().err().filter(|unlisted| !(unlisted.gone || is_new && unlisted.is_denied()));
     let unlisted = unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
-    if let Some(reason) = unlisted.as_ref().filter(|_| first) {
+    if let Some(reason) = unlisted.as_ref().filter(|_| is_new) {
         let field = if config.netns.is_some() { "netns" } else { "interface" };
         return Err(Finding::new(Stage::Attach, field, format!("{reason}; try again")).into());
     }
     let interfaces = listed.as_ref().map(|(_, interfaces)| interfaces).map_err(|unlisted| &unlisted.error);
-    let Placement { wanted, pending } =
-        if first { place_first(config, interfaces)? } else { place(config, interfaces) };
-    let Ok((netns, _)) = &listed else { return Ok(Wanted { interfaces: Vec::new(), pending, unlisted }) };
-    let interface = |(name, index): (String, u32)| {
-        let required = first && config.names(&name);
-        Interface { netns: netns.clone(), name, index, required }
+    let Placement { wanted, pending } = match occasion {
+        Occasion::New => place_new(config, interfaces)?,
+        Occasion::Restored => place(config, interfaces),
     };
-    Ok(Wanted { interfaces: wanted.into_iter().map(interface).collect(), pending, unlisted })
+    let Ok((netns, _)) = &listed else {
+        return Ok(WantedInterfaces { interfaces: Vec::new(), pending, unlisted });
+    };
+    let interface = |(name, index): (String, u32)| {
+        let required = is_new && config.names(&name);
+        AttachInterface { netns: netns.clone(), name, index, required }
+    };
+    Ok(WantedInterfaces { interfaces: wanted.into_iter().map(interface).collect(), pending, unlisted })
 }
 
 /// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
@@ -87,7 +94,7 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
                 Some(_) => error.to_string(),
                 None => format!("the interfaces can't be listed: {error}"),
             };
-            let wait = |text: &String| Pending { interface: text.clone(), reason: reason.clone() };
+            let wait = |text: &String| PendingPlace { interface: text.clone(), reason: reason.clone() };
             placement.pending = config.interfaces.iter().map(|pattern| wait(&pattern.text)).collect();
             return placement;
         }
@@ -98,13 +105,14 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
         let text = &pattern.text;
         let (found, missing): (Vec<(&str, u32)>, _) = if pattern.is_pattern() {
             let named = interfaces.by_name.iter().map(|(name, index)| (name.as_str(), *index));
-            (named.filter(|(name, _)| pattern.matches(name)).collect(), "no interface matches")
+            let is_wanted = |name: &str| pattern.matches(name) && !is_excluded(config, interfaces, name);
+            (named.filter(|(name, _)| is_wanted(name)).collect(), "no interface matches")
         } else {
             (interfaces.find(text).into_iter().collect(), "there is no interface")
         };
         if found.is_empty() {
             let reason = format!("{missing} {text}{place} yet");
-            placement.pending.push(Pending { interface: text.clone(), reason });
+            placement.pending.push(PendingPlace { interface: text.clone(), reason });
         }
         for (name, index) in found {
             if placed.insert(index) {
@@ -115,9 +123,15 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
     placement
 }
 
+/// Tells whether an interface is taken out of patterns, by its name or an alternative one.
+fn is_excluded(config: &ProbeConfig, interfaces: &Interfaces, name: &str) -> bool {
+    let named = config.exclude_interfaces.iter().filter_map(|excluded| interfaces.find(&excluded.text));
+    config.excludes(name) || named.into_iter().any(|(excluded, _)| excluded == name)
+}
+
 /// Returns the placement like [`place`] for a probe that a request deploys: every named interface has to exist unless
 /// the configuration has `wait_for_interface`.
-fn place_first(
+fn place_new(
     config: &ProbeConfig,
     interfaces: Result<&Interfaces, &io::Error>,
 ) -> Result<Placement, Rejection> {
@@ -138,7 +152,7 @@ fn place_first(
         None => "the daemon's network namespace".to_owned(),
     };
     let missing = placement.pending.iter().filter(|pending| config.names(&pending.interface));
-    let finding = |Pending { interface, .. }: &Pending| {
+    let finding = |PendingPlace { interface, .. }: &PendingPlace| {
         let message = format!("there is no interface {interface} in {place}; see ip link, {advice}");
         Finding::new(Stage::Attach, "interface", message)
     };
@@ -160,11 +174,11 @@ fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {
 }
 
 /// Logs and returns the interfaces that exist and that a probe could not be attached to.
-pub fn refused(failed: Vec<NotAttached>) -> Vec<Pending> {
+pub fn refused(failed: Vec<NotAttached>) -> Vec<PendingPlace> {
     let pending = |NotAttached { interface, error }| {
         let reason = with_causes(&error);
         tracing::warn!(interface, reason, "a probe could not be attached to an interface");
-        Pending { interface, reason }
+        PendingPlace { interface, reason }
     };
     failed.into_iter().map(pending).collect()
 }
@@ -172,7 +186,7 @@ pub fn refused(failed: Vec<NotAttached>) -> Vec<Pending> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use twinprobe_client::parse_document;
+    use twinprobe_api::parse_document;
 
     use super::*;
 
@@ -196,12 +210,12 @@ mod tests {
         names.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect()
     }
 
-    fn pending(interface: &str, reason: &str) -> Pending {
-        Pending { interface: interface.to_owned(), reason: reason.to_owned() }
+    fn pending(interface: &str, reason: &str) -> PendingPlace {
+        PendingPlace { interface: interface.to_owned(), reason: reason.to_owned() }
     }
 
     fn refused(patch: &Value, interfaces: Result<&Interfaces, &io::Error>) -> Vec<(String, String)> {
-        let findings = place_first(&config(patch), interfaces).unwrap_err().findings;
+        let findings = place_new(&config(patch), interfaces).unwrap_err().findings;
         assert!(findings.iter().all(|finding| finding.stage == Stage::Attach));
         findings.into_iter().map(|finding| (finding.field.unwrap(), finding.message)).collect()
     }
@@ -209,10 +223,28 @@ mod tests {
     #[test]
     fn names_and_patterns_are_placed_once() {
         let config = config(&json!({ "interfaces": ["veth2", "veth*", "eth[0-9]", "enp0s3"] }));
-        let placement = place_first(&config, Ok(&interfaces())).unwrap();
+        let placement = place_new(&config, Ok(&interfaces())).unwrap();
         // `enp0s3` is an alternative name of eth1, which a pattern has placed already.
         assert_eq!(placement.wanted, wanted(&[("veth2", 4), ("veth1", 9), ("eth0", 2), ("eth1", 3)]));
         assert_eq!(placement.pending, []);
+    }
+
+    #[test]
+    fn what_is_excluded_is_taken_out_of_patterns() {
+        let all = ["lo", "eth0", "enp0s3", "veth[2-9]"];
+        for (excluded, expected) in [
+            (&all[..0], &[("eth0", 2), ("eth1", 3), ("lo", 1), ("veth1", 9), ("veth2", 4)][..]),
+            (&all[..1], &[("eth0", 2), ("eth1", 3), ("veth1", 9), ("veth2", 4)]),
+            // An alternative name takes out the interface.
+            (&all[2..3], &[("eth0", 2), ("lo", 1), ("veth1", 9), ("veth2", 4)]),
+            (&all[..], &[("veth1", 9)]),
+        ] {
+            let config = config(&json!({ "interfaces": ["*"], "exclude_interfaces": excluded }));
+            assert_eq!(place(&config, Ok(&interfaces())).wanted, wanted(expected), "{excluded:?}");
+        }
+        let config = config(&json!({ "interface": "veth*", "exclude_interfaces": ["v*"] }));
+        let placement = place_new(&config, Ok(&interfaces())).unwrap();
+        assert_eq!(placement.pending, [pending("veth*", "no interface matches veth* yet")]);
     }
 
     #[test]
@@ -232,14 +264,14 @@ mod tests {
                 pending("eth7", "there is no interface eth7 yet"),
             ],
         };
-        assert_eq!(place_first(&config(&waiting), Ok(&interfaces())), Ok(expected.clone()));
+        assert_eq!(place_new(&config(&waiting), Ok(&interfaces())), Ok(expected.clone()));
         assert_eq!(place(&config(&patch), Ok(&interfaces())), expected, "once it is deployed");
         let [(field, message)] = &refused(&patch, Ok(&interfaces()))[..] else { panic!("one finding") };
         assert_eq!(field, "interface");
         assert!(message.contains("no interface eth7 in the daemon's network namespace"), "{message}");
         assert!(message.contains("wait_for_interface"), "{message}");
         let only = config(&json!({ "interface": "tap*" }));
-        assert_eq!(place_first(&only, Ok(&interfaces())).unwrap().pending.len(), 1);
+        assert_eq!(place_new(&only, Ok(&interfaces())).unwrap().pending.len(), 1);
     }
 
     #[test]
@@ -265,7 +297,7 @@ mod tests {
         assert!(message.starts_with(text) && message.contains("wait_for_interface"), "{message}");
 
         let waiting = json!({ "interface": "eth0", "netns": "/run/netns/x", "wait_for_interface": true });
-        assert_eq!(place_first(&config(&waiting), Err(&error)).unwrap().pending, [pending("eth0", text)]);
+        assert_eq!(place_new(&config(&waiting), Err(&error)).unwrap().pending, [pending("eth0", text)]);
         let [(field, _)] = &refused(&json!({ "interface": "eth0" }), Err(&error))[..] else {
             panic!("one finding")
         };

@@ -18,14 +18,14 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// Tells when something in some directories may have changed.
 #[derive(Debug)]
-pub struct Changes {
+pub struct FolderChanges {
     directories: Vec<PathBuf>,
     /// `None` where inotify can't be used.
     watcher: Option<RecommendedWatcher>,
     events: mpsc::Receiver<()>,
 }
 
-impl Changes {
+impl FolderChanges {
     /// Watches these directories, but not those in them.
     pub fn of_directories(directories: Vec<PathBuf>) -> Self {
         // One event that waits stands for all.
@@ -65,19 +65,19 @@ impl Changes {
 
 /// Files that are read again when they change.
 #[derive(Debug)]
-pub struct Files {
+pub struct WatchedFiles {
     paths: Vec<PathBuf>,
     /// The files that were at the paths when they were last looked at.
     stamps: Vec<Option<Stamp>>,
-    changes: Changes,
+    changes: FolderChanges,
 }
 
 /// The identity of a file, its length and the time of its last change.
 type Stamp = (u64, u64, u64, i64, i64);
 
-impl Files {
+impl WatchedFiles {
     pub fn new(paths: Vec<PathBuf>) -> Self {
-        let changes = Changes::of_directories(parents(&paths));
+        let changes = FolderChanges::of_directories(parents(&paths));
         Self { stamps: stamps(&paths), paths, changes }
     }
 

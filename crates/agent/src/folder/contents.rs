@@ -6,14 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use twinprobe_cli::{ProbeFile, read_file};
-use twinprobe_kernel::private;
+use twinprobe_state_files::private;
 
 /// The endings of the names of probe files. Others are sources, or of no concern.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The configurations of a directory.
 #[derive(Debug, Default, PartialEq)]
-pub struct Contents {
+pub struct FolderContents {
     /// The probes of each file that could be read, by the file's name.
     pub files: BTreeMap<String, Vec<ProbeFile>>,
     /// The reason why a file is not used, by the file's name.
@@ -21,9 +21,9 @@ pub struct Contents {
 }
 
 /// Reads a directory, which other users must not be able to change. The probes of a file that has a mistake are unknown; other files are used.
-pub fn read(directory: &Path) -> io::Result<Contents> {
+pub fn read(directory: &Path) -> io::Result<FolderContents> {
     private::trusted(directory)?;
-    let mut contents = Contents::default();
+    let mut contents = FolderContents::default();
     for (name, path) in paths(directory)? {
         match trusted(&path) {
             Ok(probes) => drop(contents.files.insert(name, probes)),
@@ -34,17 +34,14 @@ pub fn read(directory: &Path) -> io::Result<Contents> {
     Ok(contents)
 }
 
-/// Reads a file that other users can't change, nor its sources.
+/// Reads a file that other users can't change, nor its sources, nor what these include.
 fn trusted(path: &Path) -> Result<Vec<ProbeFile>, anyhow::Error> {
     private::trusted(path)?;
     let probes = read_file(path)?;
     for ProbeFile { sources, .. } in &probes {
-        for file in [&sources.ingress, &sources.egress]
-            .into_iter()
-            .flatten()
-            .filter_map(|source| source.file.as_ref())
-        {
-            private::trusted(Path::new(file))?;
+        let sources = [&sources.ingress, &sources.egress].into_iter().flatten();
+        for source in sources.flat_map(|source| source.beside.values().chain([source])) {
+            source.file.as_ref().map_or(Ok(()), |file| private::trusted(Path::new(file)))?;
         }
     }
     Ok(probes)
@@ -64,8 +61,8 @@ fn paths(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(paths)
 }
 
-impl Contents {
-    /// Takes out the files that have a probe of another file: which one is meant nobody knows.
+impl FolderContents {
+    /// Takes out the files that have a probe of another file: it is unknown which one is meant.
     fn refuse_common_names(&mut self) {
         let mut files_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (file, probes) in &self.files {
@@ -97,7 +94,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         write("a.yaml", "interface: lo\ningress: { source_file: a.bpf.c }\n");
-        write("a.bpf.c", "the source");
+        write("a.bpf.c", "#include \"sizes.h\"\n");
+        write("sizes.h", "the sizes");
         write("b.json", r#"{"interface": "lo""#);
         write("c.yml", "probes:\n  one: { interface: lo }\n  two: { interface: lo }\n");
         write(".d.yaml", "no configuration");
@@ -108,8 +106,9 @@ mod tests {
             (contents.files.len(), names("a.yaml"), names("c.yml")),
             (2, vec!["a"], vec!["one", "two"])
         );
-        let source = contents.files["a.yaml"][0].config.ingress.as_ref().unwrap().source.clone();
-        assert_eq!(source.as_deref(), Some("the source"));
+        let ingress = contents.files["a.yaml"][0].config.ingress.as_ref().unwrap();
+        assert_eq!(ingress.source.as_deref(), Some("#include \"sizes.h\"\n"));
+        assert_eq!(ingress.files.as_ref().unwrap()["sizes.h"], "the sizes");
         assert_eq!(contents.broken.keys().collect::<Vec<_>>(), ["b.json"]);
         assert!(contents.broken["b.json"].contains("EOF"), "{:?}", contents.broken);
         assert!(contents.may_have("three"), "it may be the one of the broken file");

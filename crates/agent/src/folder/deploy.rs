@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use twinprobe_access::{AuditLog, Record, Role};
 use twinprobe_cli::ProbeFile;
-use twinprobe_kernel::private;
-use twinprobe_serve::{AuditLog, Record};
+use twinprobe_state_files::private;
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::engine::conditions::Conditions;
 use crate::engine::engine::Engine;
 use crate::engine::error::describe;
-use crate::folder::changes::Changes;
-use crate::folder::contents::{self, Contents};
-use crate::folder::whole::{File, Refused, Tags, UNRECORDED, owner};
+use crate::folder::changes::FolderChanges;
+use crate::folder::contents::{self, FolderContents};
+use crate::folder::whole::{File, Refused, Tags, UNRECORDED, author, owner};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct FolderOptions {
@@ -26,6 +26,15 @@ pub struct FolderOptions {
     /// Fate of a probe of --probes whose file is gone
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Removed::Keep, requires = "probes")]
     pub probes_removed: Removed,
+    /// What the probes of --probes may do; operator: they observe, admin: they may decide about packets
+    #[arg(long, value_name = "ROLE", value_parser = role, default_value = "operator", requires = "probes")]
+    pub probes_role: Role,
+}
+
+/// Parses a role that may deploy probes.
+fn role(name: &str) -> Result<Role, String> {
+    let role = Role::from_name(name).filter(|role| *role >= Role::Operator);
+    role.ok_or_else(|| format!("{name} may not deploy probes; use operator or admin"))
 }
 
 impl FolderOptions {
@@ -36,7 +45,7 @@ impl FolderOptions {
     }
 }
 
-/// The fate of a probe whose file is gone.
+/// The fate of a probe whose file was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Removed {
     /// The probe runs on
@@ -52,6 +61,7 @@ struct Folder {
     audit: Option<Arc<AuditLog>>,
     directory: PathBuf,
     removed: Removed,
+    role: Role,
     /// The content of each file that was last deployed, by the file's name.
     deployed: BTreeMap<String, Vec<ProbeFile>>,
     /// The attempts to deploy what is not deployed yet.
@@ -70,11 +80,15 @@ struct Attempt {
     is_over: bool,
 }
 
-/// Deploys the probes of the directory, now and whenever it changes. Never ends.
-pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, directory: PathBuf, removed: Removed) {
-    let mut changes = Changes::of_directories(vec![directory.clone()]);
+/// Deploys the probes of the directory, now and whenever it changes. Ends only without a directory.
+pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: FolderOptions) {
+    let FolderOptions { probes: Some(directory), probes_removed: removed, probes_role: role } = options
+    else {
+        return;
+    };
+    let mut changes = FolderChanges::of_directories(vec![directory.clone()]);
     let (deployed, attempts, failures) = Default::default();
-    let mut folder = Folder { engine, audit, directory, removed, deployed, attempts, failures };
+    let mut folder = Folder { engine, audit, directory, removed, role, deployed, attempts, failures };
     loop {
         folder.look().await;
         changes.next().await;
@@ -120,7 +134,7 @@ impl Folder {
     /// repeated only while its probes are as they were before the first one.
     async fn deploy(&mut self, name: &str, probes: &[ProbeFile]) {
         let (engine, audit) = (&self.engine, self.audit.as_ref());
-        let file = File { engine, audit, directory: &self.directory, name };
+        let file = File { engine, audit, directory: &self.directory, name, role: self.role };
         let tags = file.tags(probes);
         let attempt = self.attempts.get(name).filter(|attempt| attempt.probes == probes);
         let reason = match attempt {
@@ -150,25 +164,28 @@ impl Folder {
     }
 
     /// Removes the probes that files have deployed and that no file has any more; none, while a file can't be read.
-    async fn remove(&mut self, contents: &Contents) {
-        for probe in self.engine.list() {
+    async fn remove(&mut self, contents: &FolderContents) {
+        for probe in self.engine.registry.list() {
             let from = probe.stored.pushed_by.as_deref().and_then(|sender| sender.strip_prefix(OWNER));
             let Some(file) = from.filter(|_| !contents.may_have(&probe.name)) else { continue };
             let (path, what) = (self.directory.join(file), format!("DELETE /v1/probes/{}", probe.name));
-            let mut record = Record::of_file(self.audit.clone(), &owner(file), &path, what, &probe.name);
+            let mut record =
+                Record::of_file(self.audit.clone(), &owner(file, self.role), &path, what, &probe.name);
             if let Err(error) = record.announce() {
                 tracing::warn!(probe = probe.name, file, %error, "not removed: {UNRECORDED}");
-                record.end(Problem::unrecorded(&error).status());
+                record.end(ProblemAnswer::unrecorded(&error).status());
                 continue;
             }
-            match self.engine.delete(&probe.name, &Conditions::default()).await {
+            let message = Some(format!("{file} has it no more"));
+            let author = author(&self.directory, file, self.role, message);
+            match self.engine.delete(&probe.name, author, &Conditions::default()).await {
                 Ok(()) => {
                     record.end(StatusCode::NO_CONTENT);
                     tracing::info!(probe = probe.name, file, "removed, since its file is gone");
                 }
                 Err(error) => {
                     tracing::warn!(probe = probe.name, file, error = describe(&error), "not removed");
-                    record.end(Problem::from(error).status());
+                    record.end(ProblemAnswer::from(error).status());
                 }
             }
         }

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use serde_json::json;
+use twinprobe_access::{AuditLog, Principal, Record, Role, Who};
 use twinprobe_cli::ProbeFile;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_serve::{AuditLog, Principal, Record, Role, Who};
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::engine::conditions::{Conditions, tag};
-use crate::engine::deploy::cause::Deployed;
+use crate::engine::deploy::cause::{ChangeAuthor, Deployed};
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::{EngineError, describe};
 
@@ -35,16 +36,26 @@ pub struct File<'a> {
     pub audit: Option<&'a Arc<AuditLog>>,
     pub directory: &'a Path,
     pub name: &'a str,
+    /// What its probes may do.
+    pub role: Role,
 }
 
 /// A record of a change with its outcome.
 type Recorded = (Record, StatusCode);
 
 impl File<'_> {
+    fn owner(&self) -> Principal {
+        owner(self.name, self.role)
+    }
+
+    fn author(&self, message: Option<String>) -> ChangeAuthor {
+        author(self.directory, self.name, self.role, message)
+    }
+
     /// Returns the tags that the probes of the file have now.
     pub fn tags(&self, probes: &[ProbeFile]) -> Tags {
         let tag = |probe: &ProbeFile| {
-            let present = self.engine.get(&probe.name).ok();
+            let present = self.engine.registry.get(&probe.name).ok();
             (probe.name.clone(), present.map(|probe| tag(probe.stored.revision, &probe.stored.created)))
         };
         probes.iter().map(tag).collect()
@@ -69,13 +80,13 @@ impl File<'_> {
             let reasons = refused.iter().map(|(probe, error)| format!("{}: {}", probe.name, located(error)));
             let reason = reasons.collect::<Vec<_>>().join("; ");
             for (probe, error) in refused.into_iter().filter(|_| !is_known(&reason)) {
-                self.record("PUT", probe).end(Problem::from(error).status());
+                self.record("PUT", probe).end(ProblemAnswer::from(error).status());
             }
             return Err(Refused { reason, again: true });
         }
         let (mut records, mut done) = (Vec::new(), Vec::new());
         for probe in probes {
-            let before = self.engine.get(&probe.name).ok().map(|probe| probe.stored.revision);
+            let before = self.engine.registry.get(&probe.name).ok().map(|probe| probe.stored.revision);
             let (record, outcome) = self.put(probe, tags[&probe.name].clone()).await;
             records.push(record);
             match outcome {
@@ -98,9 +109,9 @@ impl File<'_> {
 
     /// Compiles and loads a probe that does not run as the file has it, and attaches nothing.
     async fn examine(&self, probe: &ProbeFile) -> Result<(), EngineError> {
-        let by = owner(self.name);
+        let by = self.owner();
         let config = permitted(&probe.name, &probe.config, &by)?;
-        if self.engine.get(&probe.name).is_ok_and(|present| present.runs(&config)) {
+        if self.engine.registry.get(&probe.name).is_ok_and(|present| present.runs(&config)) {
             return Ok(());
         }
         self.engine.validate(&probe.name, &probe.config, &by).await.map(drop)
@@ -111,17 +122,17 @@ impl File<'_> {
         let mut record = self.record("PUT", probe);
         record.notes.set(name, &probe.config);
         if let Err(error) = record.announce() {
-            let status = Problem::unrecorded(&error).status();
+            let status = ProblemAnswer::unrecorded(&error).status();
             return ((record, status), Err(format!("{UNRECORDED}: {error}")));
         }
         let if_none_match = tag.is_none().then(|| "*".to_owned());
         let when = Conditions { if_match: tag, if_none_match };
-        match self.engine.put(name, probe.config.clone(), &owner(self.name), None, &when).await {
+        match self.engine.put(name, probe.config.clone(), self.author(None), &when).await {
             Ok((Deployed::Created, _)) => ((record, StatusCode::CREATED), Ok(Deployed::Created)),
             Ok((deployed, _)) => ((record, StatusCode::OK), Ok(deployed)),
             Err(error) => {
                 let reason = located(&error);
-                ((record, Problem::from(error).status()), Err(reason))
+                ((record, ProblemAnswer::from(error).status()), Err(reason))
             }
         }
     }
@@ -129,12 +140,14 @@ impl File<'_> {
     /// Removes a probe that the file has created, or deploys the revision `before` again.
     async fn undo(&self, probe: &ProbeFile, before: Option<u64>) -> Recorded {
         let (name, always) = (&probe.name, Conditions::default());
+        let why = format!("{} is not deployed as a whole", self.name);
         let outcome = match before {
-            None => self.engine.delete(name, &always).await.map(|()| StatusCode::NO_CONTENT),
+            None => {
+                let removed = self.engine.delete(name, self.author(Some(why)), &always).await;
+                removed.map(|()| StatusCode::NO_CONTENT)
+            }
             Some(_) => {
-                let why = format!("{} is not deployed as a whole", self.name);
-                let back =
-                    self.engine.roll_back(name, before, &owner(self.name), Some(why), &always, |_| {}).await;
+                let back = self.engine.roll_back(name, before, self.author(Some(why)), &always, |_| {}).await;
                 back.map(|_| StatusCode::OK)
             }
         };
@@ -146,7 +159,7 @@ impl File<'_> {
                 error = describe(&error),
                 "the change of a probe stays"
             );
-            Problem::from(error).status()
+            ProblemAnswer::from(error).status()
         });
         (record, status)
     }
@@ -156,7 +169,7 @@ impl File<'_> {
         let ending = if method == "POST" { "/rollback" } else { "" };
         let what = format!("{method} /v1/probes/{}{ending}", probe.name);
         let path = self.directory.join(self.name);
-        Record::of_file(self.audit.cloned(), &owner(self.name), &path, what, &probe.name)
+        Record::of_file(self.audit.cloned(), &self.owner(), &path, what, &probe.name)
     }
 }
 
@@ -177,7 +190,12 @@ fn end(records: Vec<Recorded>, is_known: bool) {
     }
 }
 
+/// The author of what a file in the directory changes.
+pub fn author(directory: &Path, file: &str, role: Role, message: Option<String>) -> ChangeAuthor {
+    ChangeAuthor { principal: owner(file, role), from: json!({ "file": directory.join(file) }), message }
+}
+
 /// The sender of what a file deploys.
-pub fn owner(file: &str) -> Principal {
-    Principal { who: Who::File(file.to_owned()), role: Some(Role::Admin) }
+pub fn owner(file: &str, role: Role) -> Principal {
+    Principal { who: Who::File(file.to_owned()), role: Some(role) }
 }

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use twinprobe_client::{ConfigDocument, DirectionDocument};
+use twinprobe_api::{ConfigDocument, DirectionDocument};
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_kernel::Footprint;
 
 use crate::limits::descriptors::Descriptors;
-use crate::limits::options::Limits;
+use crate::limits::options::RequestLimits;
 
 /// The limits, and what is taken.
 #[derive(Debug)]
 pub struct Ledger {
-    pub limits: Limits,
+    pub limits: RequestLimits,
     taken: Mutex<Taken>,
     /// The names of the probes that are being created.
     creating: Mutex<BTreeSet<String>>,
@@ -46,19 +46,19 @@ impl Drop for Share {
 
 /// The place of a probe that is being created. Dropping it gives it up, which is right once the probe is there.
 #[derive(Debug)]
-pub struct Place {
+pub struct ProbePlace {
     ledger: Arc<Ledger>,
     name: String,
 }
 
-impl Drop for Place {
+impl Drop for ProbePlace {
     fn drop(&mut self) {
         self.ledger.creating.lock().remove(&self.name);
     }
 }
 
 impl Ledger {
-    pub fn new(limits: Limits) -> Arc<Self> {
+    pub fn new(limits: RequestLimits) -> Arc<Self> {
         Arc::new(Self { limits, taken: Mutex::default(), creating: Mutex::default() })
     }
 
@@ -67,11 +67,14 @@ impl Ledger {
         let limit = self.limits.max_source_bytes;
         let mut findings = Vec::new();
         for (name, direction) in [("ingress", &document.ingress), ("egress", &document.egress)] {
-            let Some(DirectionDocument { source, object, .. }) = direction else { continue };
-            for (what, text) in [("source", source), ("object", object)] {
-                let bytes = text.as_ref().map_or(0, String::len) as u64;
+            let Some(DirectionDocument { source, object, files, .. }) = direction else { continue };
+            let beside: usize = files.iter().flat_map(|files| files.values()).map(String::len).sum();
+            for (what, text, beside) in [("source", source, beside), ("object", object, 0)] {
+                let bytes = (text.as_ref().map_or(0, String::len) + beside) as u64;
                 if bytes > limit {
-                    let message = format!("the {what} has {bytes} bytes; --max-source-bytes allows {limit}");
+                    let with = if beside > 0 { " with its files" } else { "" };
+                    let message =
+                        format!("the {what}{with} has {bytes} bytes; --max-source-bytes allows {limit}");
                     findings.push(Finding::config(format!("{name}.{what}"), message));
                 }
             }
@@ -84,7 +87,7 @@ impl Ledger {
         self: &Arc<Self>,
         name: &str,
         probes: &RwLock<BTreeMap<String, T>>,
-    ) -> Result<Place, Rejection> {
+    ) -> Result<ProbePlace, Rejection> {
         let mut creating = self.creating.lock();
         let probes = probes.read();
         let others = creating.iter().filter(|name| !probes.contains_key(*name)).count();
@@ -96,10 +99,10 @@ impl Ledger {
             return Err(Finding { field: None, ..Finding::config("", message) }.into());
         }
         creating.insert(name.to_owned());
-        Ok(Place { ledger: Arc::clone(self), name: name.to_owned() })
+        Ok(ProbePlace { ledger: Arc::clone(self), name: name.to_owned() })
     }
 
-    /// Takes the share of a probe that is about to be loaded. `replaced` is the share that goes in exchange. The findings
+    /// Takes the share of a probe that is about to be loaded. `replaced` is the share that is given back for it. The findings
     /// name every limit that is exceeded.
     pub fn take(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
         let limits = &self.limits;

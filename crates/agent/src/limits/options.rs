@@ -3,11 +3,13 @@
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
-use twinprobe_compiler::Limits as Compilation;
+use jiff::{Span, SpanRelativeTo};
+use twinprobe_compiler::CompileLimits as Compilation;
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct Limits {
+pub struct RequestLimits {
     /// The largest number of probes
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_probes: usize,
@@ -42,7 +44,8 @@ pub struct Limits {
     /// The largest number of replays at once, their uploads included; others wait for a while
     #[arg(long, value_name = "N", default_value = "2")]
     pub max_replays: NonZeroUsize,
-    /// The largest size of the captures of a replay, which are on the disk of the state directory meanwhile
+    /// The largest size of the captures of a replay, with and without their compression; they are on the disk of the state
+    /// directory meanwhile
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub max_capture_bytes: u64,
     /// The streams of events and changes that a client may hold open, and all clients together
@@ -55,6 +58,18 @@ pub struct Limits {
     /// twice as much
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub keep_free_bytes: u64,
+    /// The time for which the history of changes is kept, also that of probes that are there no more: at most 1000 changes of
+    /// each name, and 50000 of all
+    #[arg(long, value_name = "TIME", value_parser = time_to_keep, default_value = "90d")]
+    pub keep_history: Duration,
+}
+
+/// Reads a time like 90d, 12h or 1w.
+fn time_to_keep(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<Span>().ok();
+    let time = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let time = time.and_then(|time| Duration::try_from(time).ok());
+    time.ok_or_else(|| format!("{text:?} is not a time, as are 90d, 12h, 1w; months have no fixed length"))
 }
 
 /// The size that a source may have in any case, in bytes: two of them, with escapes, fit into the body of a request.
@@ -79,7 +94,7 @@ impl FromStr for EachAndAll {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a number"));
         let (each, all) = text.split_once(',').unwrap_or((text, text));
         Ok(Self { each: number(each)?, all: number(all)? })
     }
@@ -88,6 +103,17 @@ impl FromStr for EachAndAll {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_to_keep_have_days() {
+        let day = 24 * 60 * 60;
+        for (text, seconds) in [("90d", 90 * day), ("0s", 0), ("12h", day / 2), ("1w", 7 * day)] {
+            assert_eq!(time_to_keep(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for bad in ["", "90", "-1d", "1mo", "forever"] {
+            assert!(time_to_keep(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn limits_are_one_number_or_two() {

@@ -35,7 +35,7 @@ pub struct Busy {
     waiting: usize,
 }
 
-/// Leaves the queue on drop, also if the one who waits goes away.
+/// Leaves the queue on drop, also if the client hangs up.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -92,7 +92,7 @@ mod tests {
             waiting.await.unwrap().unwrap();
         }
         let _places = [queue.take().await.unwrap(), queue.take().await.unwrap()];
-        // Clients that have gone away wait no more, and no client waits for ever.
+        // Clients that have hung up wait no more, and no client waits for ever.
         for _ in 0..3 * WAITING {
             let gone = tokio::time::timeout(Duration::from_millis(1), queue.take());
             gone.await.unwrap_err();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use twinprobe_serve::Who;
+use twinprobe_access::Who;
 
 use crate::limits::options::EachAndAll;
 

@@ -6,9 +6,9 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use twinprobe_client::parse_document;
+use twinprobe_api::parse_document;
 
-use crate::store::files::hex;
+use crate::store::error::hex;
 use crate::store::record::{StoredProbe, StoredRevision};
 
 /// The version that is written. Files without a number are of version 0, which had the same fields.
@@ -100,7 +100,7 @@ fn check_version(state: &Value) -> Result<(), Unread> {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_client::ConfigDocument;
+    use twinprobe_api::ConfigDocument;
 
     use super::*;
     use crate::store::record::{StoredDeployment, StoredLease};

@@ -1,16 +1,19 @@
 //! The commit that decides which configuration of a probe is the stored one.
 
+use twinprobe_api::HistoryEntry;
 use twinprobe_store::{OptionalExtension as _, params};
 
-use crate::store::files::{StoreError, failed, sync};
+use twinprobe_state_files::lasting::sync;
+
+use crate::store::error::{StoreError, failed};
 use crate::store::record::{StoredProbe, StoredRevision};
 use crate::store::room::Dropped;
-use crate::store::{REVISIONS, Store, format};
+use crate::store::{REVISIONS, Store, format, history};
 
 /// A probe's state that is not the stored one yet. Dropping the value discards the state.
 #[derive(Debug)]
 #[must_use]
-pub struct Pending<'a> {
+pub struct PendingRecord<'a> {
     pub store: &'a Store,
     pub name: String,
     /// The number of the revision.
@@ -20,17 +23,19 @@ pub struct Pending<'a> {
     pub revision: Option<Vec<u8>>,
     /// The revisions that go with the commit.
     pub dropped: Dropped,
+    /// The change that the history shows; `None` if no request or file made it.
+    pub change: Option<HistoryEntry>,
 }
 
 impl Store {
-    /// Makes the objects of a probe's state last, which counts only after [`Pending::commit`], together with its revision
+    /// Makes the objects of a probe's state last, which counts only after [`PendingRecord::commit`], together with its revision
     /// and the sender's `message`. Its objects must have been kept.
     pub fn prepare(
         &self,
         name: &str,
         probe: &StoredProbe,
         message: Option<String>,
-    ) -> Result<Pending<'_>, StoreError> {
+    ) -> Result<PendingRecord<'_>, StoreError> {
         let of = format!("revision {} of probe {name}", probe.revision);
         let known = self.record(name, probe.revision)?.and_then(|record| format::parse_revision(&record));
         // A probe that is deployed anew has the revision already, with the time when it was first deployed.
@@ -55,15 +60,17 @@ impl Store {
             sync(&path).map_err(failed("syncing", &path))?;
         }
         let (name, number) = (name.to_owned(), probe.revision);
-        Ok(Pending { store: self, name, number, record, revision, dropped: Dropped::default() })
+        let dropped = Dropped::default();
+        Ok(PendingRecord { store: self, name, number, record, revision, dropped, change: None })
     }
 }
 
-impl Pending<'_> {
+impl PendingRecord<'_> {
     /// Makes the state the stored one. After an error the store is what it was before, and the kernel is brought back to
     /// that as well.
     pub fn commit(self) -> Result<(), StoreError> {
-        let Self { store, name, number, record, revision, dropped } = self;
+        let Self { store, name, number, record, revision, dropped, change: entry } = self;
+        let oldest = store.oldest_change();
         let old = store.read("a probe", |connection| {
             let mut statement = connection.prepare_cached("SELECT record FROM probes WHERE name = ?1")?;
             statement.query_row([&name], |row| row.get::<_, Vec<u8>>(0)).optional()
@@ -81,7 +88,7 @@ impl Pending<'_> {
                     [&name],
                 )?;
             }
-            // What goes comes first: it leaves room in the file for what comes.
+            // Removals come first: they leave room in the file for the rest.
             let old = number.saturating_sub(REVISIONS);
             let gone = dropped.0.iter().map(|(name, last)| (name, *last)).chain([(&name, old)]);
             for (name, last) in gone {
@@ -93,6 +100,9 @@ impl Pending<'_> {
                 connection
                     .prepare_cached("INSERT OR REPLACE INTO revisions VALUES (?1, ?2, ?3)")?
                     .execute(params![name, number, revision])?;
+            }
+            if let Some(entry) = &entry {
+                history::add(connection, entry, oldest)?;
             }
             // The probe takes over the windows of an expired one of its name.
             connection.prepare_cached("DELETE FROM expired WHERE name = ?1")?.execute([&name])?;

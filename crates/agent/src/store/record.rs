@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_client::ConfigDocument;
-use twinprobe_ebpf_common::{Origin, ProbeCost};
+use twinprobe_api::ConfigDocument;
+use twinprobe_ebpf_common::{DocumentOrigin, ProbeCost};
 use twinprobe_kernel::Deployment;
 
 /// The stored state of a probe: its configuration, and the deployment that runs it.
@@ -30,8 +30,8 @@ pub struct StoredProbe {
 
 impl StoredProbe {
     /// Returns the origin of the probe's documents on the machine `node`.
-    pub fn origin(&self, node: &str) -> Arc<Origin> {
-        Arc::new(Origin {
+    pub fn origin(&self, node: &str) -> Arc<DocumentOrigin> {
+        Arc::new(DocumentOrigin {
             node: node.to_owned(),
             instance: self.instance.clone().unwrap_or_default(),
             labels: self.config.labels.clone().unwrap_or_default(),

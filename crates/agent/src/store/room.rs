@@ -7,8 +7,8 @@ use std::io;
 
 use twinprobe_store::Connection;
 
-use crate::limits::options::Limits;
-use crate::store::files::StoreError;
+use crate::limits::options::RequestLimits;
+use crate::store::error::StoreError;
 use crate::store::spool::room;
 use crate::store::{REVISIONS, Store};
 
@@ -19,7 +19,7 @@ const KEEP_FREE_TIMES: u64 = 2;
 
 /// What is about to be stored for a probe.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct WantedRoom<'a> {
     pub name: &'a str,
     pub revision: u64,
     /// The size of the configuration in bytes.
@@ -84,7 +84,7 @@ impl Used {
 impl Store {
     /// Finds out which revisions have to go so that there is room for a change, within `--max-stored-bytes` and on the
     /// disk. Changes nothing. To be called while nothing else changes.
-    pub fn find_room(&self, wanted: &Wanted<'_>, limits: &Limits) -> Result<Dropped, RoomError> {
+    pub fn find_room(&self, wanted: &WantedRoom<'_>, limits: &RequestLimits) -> Result<Dropped, RoomError> {
         let (name, limit) = (wanted.name, limits.max_stored_bytes);
         let mut used = self.used()?;
         let rows = 2 * wanted.config + RECORD;
@@ -124,7 +124,7 @@ impl Store {
             };
             dropped.0.insert(of, revision);
         }
-        // What goes in the same change leaves room in the file.
+        // Removals of the same change leave room in the file.
         let mut gone = 0;
         loop {
             match self.expect_room(rows, new, gone, limits.keep_free_bytes)? {

@@ -11,13 +11,13 @@ const KEEP_FREE_PART: u64 = 20;
 
 /// The room of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskRoom {
     pub free: u64,
     /// The room that is to stay free.
     pub keep_free: u64,
 }
 
-impl Room {
+impl DiskRoom {
     fn of(system: &StatVfs, keep_free: u64) -> Self {
         let all = system.f_blocks.saturating_mul(system.f_frsize);
         let free = system.f_bavail.saturating_mul(system.f_frsize);
@@ -26,8 +26,8 @@ impl Room {
 }
 
 /// Returns the room of the file system of a directory.
-pub fn room(directory: &Path, keep_free: u64) -> io::Result<Room> {
-    Ok(Room::of(&rustix::fs::statvfs(directory)?, keep_free))
+pub fn room(directory: &Path, keep_free: u64) -> io::Result<DiskRoom> {
+    Ok(DiskRoom::of(&rustix::fs::statvfs(directory)?, keep_free))
 }
 
 /// The place for such files.
@@ -58,7 +58,7 @@ impl Spool {
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Room { free, keep_free } = Room::of(&rustix::fs::fstatvfs(&self.file)?, self.keep_free);
+        let DiskRoom { free, keep_free } = DiskRoom::of(&rustix::fs::fstatvfs(&self.file)?, self.keep_free);
         if free < keep_free.saturating_add(bytes.len() as u64) {
             let reason = format!("No space left on device: {free} bytes are free, {keep_free} stay free");
             return Err(io::Error::new(io::ErrorKind::StorageFull, reason));

@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use twinprobe_store::{Database, Durable, params};
 
-use crate::store::files::{StoreError, failed};
+use crate::store::error::{StoreError, failed};
 
 /// The directories of an earlier version.
 const DIRECTORIES: [&str; 4] = ["windows", "probes", "expired", "revisions"];

@@ -1,8 +1,10 @@
 //! Tests of the store against real files.
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 
 use super::*;
+
+const KEEP_HISTORY: Duration = Duration::from_secs(60);
 
 fn probe(revision: u64, interface: &str) -> StoredProbe {
     let config = ConfigDocument { interface: Some(interface.into()), ..ConfigDocument::default() };
@@ -15,6 +17,12 @@ fn probe(revision: u64, interface: &str) -> StoredProbe {
         lease: None,
         running: None,
     }
+}
+
+fn removal(name: &str) -> HistoryEntry {
+    let entry =
+        r#"{"time":"2026-01-01T00:00:00Z","probe":"a","change":"removed","revision":1,"instance":"4f0c"}"#;
+    HistoryEntry { probe: name.to_owned(), ..serde_json::from_str(entry).unwrap() }
 }
 
 /// No change of windows.
@@ -40,7 +48,7 @@ fn record(store: &Store, table: &str, name: &str) -> Vec<u8> {
 #[test]
 fn what_was_committed_is_loaded_and_what_was_not_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     store.prepare("a.b", &probe(1, "eth0"), None).unwrap().commit().unwrap();
     store.prepare("a.b", &probe(2, "eth1"), None).unwrap().commit().unwrap();
     drop(store.prepare("a.b", &probe(3, "eth3"), None).unwrap());
@@ -49,8 +57,8 @@ fn what_was_committed_is_loaded_and_what_was_not_is_not() {
     let revisions = store.revisions("a.b", 2).unwrap();
     let numbers: Vec<_> = revisions.iter().map(|r| (r.revision, r.current)).collect();
     assert_eq!(numbers, [(1, false), (2, true)]);
-    store.remove("a.b", nothing()).unwrap();
-    store.remove("a.b", nothing()).unwrap();
+    store.remove(removal("a.b"), nothing()).unwrap();
+    store.remove(removal("a.b"), nothing()).unwrap();
     assert!(store.load().unwrap().is_empty());
     assert!(store.revisions("a.b", 2).unwrap().is_empty());
 }
@@ -58,16 +66,16 @@ fn what_was_committed_is_loaded_and_what_was_not_is_not() {
 #[test]
 fn a_second_daemon_is_kept_out() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Store::open(dir.path()).unwrap();
-    assert!(matches!(Store::open(dir.path()), Err(StoreError::InUse(_))));
+    let first = Store::open(dir.path(), KEEP_HISTORY).unwrap();
+    assert!(matches!(Store::open(dir.path(), KEEP_HISTORY), Err(StoreError::InUse(_))));
     drop(first);
-    Store::open(dir.path()).unwrap();
+    Store::open(dir.path(), KEEP_HISTORY).unwrap();
 }
 
 #[test]
 fn a_damaged_record_is_reported_not_fatal() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     put(&store, "probes", "bad", b"{\"interface\": ");
     let loaded = store.load().unwrap();
     assert!(matches!(&loaded[..], [(name, Err(_))] if name == "bad"));
@@ -76,7 +84,7 @@ fn a_damaged_record_is_reported_not_fatal() {
 #[test]
 fn a_damaged_object_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     let name = store.keep_object(b"elf").unwrap();
     assert_eq!(store.object(&name).unwrap().as_deref(), Some(&b"elf"[..]));
     let path = dir.path().join(format!("objects/{name}.o"));
@@ -86,7 +94,7 @@ fn a_damaged_object_is_not_used() {
     put(&store, "probes", "bad", b"{");
     store.sweep_objects();
     assert!(path.exists());
-    store.remove("bad", nothing()).unwrap();
+    store.remove(removal("bad"), nothing()).unwrap();
     store.sweep_objects();
     assert!(!path.exists());
 }
@@ -94,7 +102,7 @@ fn a_damaged_object_is_not_used() {
 #[test]
 fn a_damaged_object_is_written_anew() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     let name = store.keep_object(b"elf").unwrap();
     let path = dir.path().join(format!("objects/{name}.o"));
     for damaged in [&b""[..], b"elg", b"elf and more"] {
@@ -108,7 +116,7 @@ fn a_damaged_object_is_written_anew() {
 #[test]
 fn a_damaged_revision_is_written_anew() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     for damaged in [&b""[..], b"{\"version\": 1, \"crea", b"{}"] {
         put(&store, "revisions", "a", damaged);
         store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
@@ -120,13 +128,13 @@ fn a_damaged_revision_is_written_anew() {
 #[test]
 fn what_a_killed_daemon_was_writing_is_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     let object = format!("objects/{}.o", store.keep_object(b"elf").unwrap());
     store.prepare("a", &probe(1, "eth0"), None).unwrap().commit().unwrap();
     drop(store);
     let left = dir.path().join("objects/.new-x");
     fs::write(&left, b"{").unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     assert!(!left.exists() && dir.path().join(object).exists());
     assert_eq!((store.load().unwrap().len(), store.last_revision("a")), (1, 1));
 }
@@ -134,7 +142,7 @@ fn what_a_killed_daemon_was_writing_is_removed() {
 #[test]
 fn an_object_that_cannot_be_read_now_is_not_a_missing_one() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     let name = store.keep_object(b"elf").unwrap();
     let path = dir.path().join(format!("objects/{name}.o"));
     fs::remove_file(&path).unwrap();
@@ -146,7 +154,7 @@ fn an_object_that_cannot_be_read_now_is_not_a_missing_one() {
 #[test]
 fn what_cannot_be_read_stays_and_what_replaces_it_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
+    let store = Store::open(dir.path(), KEEP_HISTORY).unwrap();
     for (content, says) in [
         (&b"garbage"[..], "expected value"),
         (b"{\"version\": 99, \"revision\": 7}", "version 99"),

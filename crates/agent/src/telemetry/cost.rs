@@ -1,9 +1,12 @@
 //! The families about what probes cost.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
-use twinprobe_client::CostStatus;
+use twinprobe_api::CostStatus;
+use twinprobe_ebpf_common::Direction;
 
 use crate::telemetry::counters::{Amount, OfProbe};
 
@@ -24,16 +27,17 @@ struct OfPlace {
 /// Adds what trials have found before probes were attached, and what was measured since. A program that was not run has
 /// no time.
 pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, registry: &mut Registry) {
-    let [time, instructions, verified, stack] =
-        [(); 4].map(|()| Family::<OfDirection, Amount<u64>>::default());
+    let [instructions, verified, stack] = [(); 3].map(|()| Family::<OfDirection, Amount<u64>>::default());
+    let time = Family::<OfDirection, Amount<f64>>::default();
     let maps = Family::<OfProbe, Amount<u64>>::default();
     let live = Family::<OfPlace, Amount<f64>>::default();
+    let packets = Family::<OfPlace, Amount<u64>>::default();
     for (name, cost) in costs {
         maps.get_or_create(&OfProbe { probe: name.clone() }).set(cost.tried.map_bytes);
         for (direction, cost) in &cost.tried.directions {
             let label = OfDirection { probe: name.clone(), direction: direction.name() };
             if let Some(run) = &cost.run {
-                time.get_or_create(&label).set(run.ns_per_packet);
+                time.get_or_create(&label).set(seconds(run.ns_per_packet as f64));
             }
             instructions.get_or_create(&label).set(cost.instructions);
             verified.get_or_create(&label).set(cost.verified);
@@ -42,11 +46,12 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
         for at in &cost.live {
             let (interface, hook) = (at.interface.clone(), at.hook.to_string());
             let label = OfPlace { probe: name.clone(), interface, direction: at.direction.name(), hook };
-            live.get_or_create(&label).set(at.ns_per_packet);
+            packets.get_or_create(&label).set(at.packets);
+            live.get_or_create(&label).set(seconds(at.ns_per_packet));
         }
     }
-    let help = "Nanoseconds that the program took in a trial for the sample packet that took longest";
-    registry.register("twinprobe_probe_ns_per_packet", help, time);
+    let help = "Time that the program took in a trial for the sample packet that took longest";
+    registry.register("twinprobe_probe_seconds_per_packet", help, time);
     registry.register("twinprobe_probe_instructions", "Instructions of the program", instructions);
     registry.register("twinprobe_probe_verified", "Instructions that the verifier went through", verified);
     let help = "Stack of the deepest chain of calls";
@@ -57,6 +62,29 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
         Unit::Bytes,
         maps,
     );
-    let help = "Nanoseconds per packet that the probe was found to take while it runs (--measure-cost)";
-    registry.register("twinprobe_probe_live_ns_per_packet", help, live);
+    let help = "Time per packet that the probe was found to take while it runs (--measure-cost)";
+    registry.register("twinprobe_probe_live_seconds_per_packet", help, live);
+    let help = "Packets that the time per packet was measured with";
+    registry.register("twinprobe_probe_live_packets", help, packets);
+}
+
+/// Adds what programs may take for a packet, where the configuration says it.
+pub fn register_budgets<'a>(
+    budgets: impl Iterator<Item = (&'a String, &'a BTreeMap<Direction, u64>)>,
+    registry: &mut Registry,
+) {
+    let most = Family::<OfDirection, Amount<f64>>::default();
+    for (name, by_direction) in budgets {
+        for (direction, nanoseconds) in by_direction {
+            let label = OfDirection { probe: name.clone(), direction: direction.name() };
+            most.get_or_create(&label).set(seconds(*nanoseconds as f64));
+        }
+    }
+    let help = "Time that the program may take for a packet (max_ns_per_packet)";
+    registry.register("twinprobe_probe_max_seconds_per_packet", help, most);
+}
+
+/// Returns nanoseconds in seconds: the quotient is the nearest number to the decimal fraction, a product is not.
+fn seconds(nanoseconds: f64) -> f64 {
+    nanoseconds / 1e9
 }

@@ -27,7 +27,7 @@ impl ProbeFiles {
         self.0.get_or_create(&OfFile { file: file.to_owned() }).set(u64::from(failed));
     }
 
-    /// Leaves out a file that is gone.
+    /// Leaves out a file that was removed.
     pub fn forget(&self, file: &str) {
         self.0.remove(&OfFile { file: file.to_owned() });
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
-use twinprobe_client::{CostStatus, EventStatus, SumStatus};
+use twinprobe_api::{CostStatus, EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
-use twinprobe_ebpf_common::window::Statistics;
-use twinprobe_ebpf_common::{Direction, Origin};
+use twinprobe_ebpf_common::window::WindowStatistics;
+use twinprobe_ebpf_common::{Direction, DocumentOrigin};
 use twinprobe_exporter::{approximations, origins};
 
 use crate::telemetry::cost::{self, OfDirection};
@@ -20,11 +20,15 @@ use crate::telemetry::registry::Telemetry;
 #[derive(Clone, Debug, Default)]
 pub struct ProbeFacts {
     pub name: String,
-    pub origin: Arc<Origin>,
+    pub origin: Arc<DocumentOrigin>,
     /// The number of packets of which the program sees one, by direction.
     pub samples: BTreeMap<Direction, u64>,
+    /// The most nanoseconds that the program may take for a packet, by direction.
+    pub budgets: BTreeMap<Direction, u64>,
+    /// The retained windows that each collector of the configuration has not acknowledged.
+    pub lags: Vec<(String, u64)>,
     pub running: bool,
-    pub windows: Statistics,
+    pub windows: WindowStatistics,
     pub sums: Vec<SumStatus>,
     pub cost: Option<CostStatus>,
     pub events: Vec<EventStatus>,
@@ -52,6 +56,12 @@ struct OfAttachment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCollector {
+    probe: String,
+    collector: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct State {
     state: &'static str,
 }
@@ -74,6 +84,7 @@ impl Telemetry {
         register_sums(probes, &mut facts);
         let costs = probes.iter().filter_map(|probe| Some((&probe.name, probe.cost.as_ref()?)));
         cost::register(costs, &mut facts);
+        cost::register_budgets(probes.iter().map(|probe| (&probe.name, &probe.budgets)), &mut facts);
         register_events(probes, &mut facts);
         register_attachments(probes, &mut facts);
         let mut page = String::new();
@@ -127,6 +138,15 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     let help = "Windows whose file can't be read now or is of a later version";
     registry.register("twinprobe_windows_unreadable", help, unreadable);
     registry.register("twinprobe_windows_damaged", "Windows whose file was damaged on disk", damaged);
+    let unacknowledged = Family::<OfCollector, Amount<u64>>::default();
+    for ProbeFacts { name, lags, .. } in probes {
+        for (collector, lag) in lags {
+            let label = OfCollector { probe: name.clone(), collector: collector.clone() };
+            unacknowledged.get_or_create(&label).set(*lag);
+        }
+    }
+    let help = "Retained windows that a collector of the configuration has not acknowledged";
+    registry.register("twinprobe_windows_unacknowledged", help, unacknowledged);
 }
 
 fn register_attachments(probes: &[ProbeFacts], registry: &mut Registry) {
@@ -212,7 +232,8 @@ mod tests {
             missed: 1,
             clients: 2,
         };
-        let windows = Statistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..Statistics::default() };
+        let windows =
+            WindowStatistics { retained: 3, bytes: 4096, lost: 2, damaged: 1, ..WindowStatistics::default() };
         let (direction, metric) = (Direction::Ingress, "flows".to_owned());
         let sums = vec![SumStatus { direction, metric, entries: 7, max_entries: 8, dropped: 3 }];
         let cost = serde_json::from_value(json!({
@@ -221,7 +242,7 @@ mod tests {
                 "instructions": 12, "verified": 20, "stack_bytes": 8 },
                 "egress": { "instructions": 5, "verified": 6, "stack_bytes": 0 } },
             "live": [{ "interface": "eth0", "direction": "ingress", "hook": "xdp", "ns_per_packet": 30.5,
-                "dispatcher_ns_per_packet": 61.0, "packets": 7, "measured": "2026-11-21T10:00:00Z" }],
+                "by": "samples", "dispatcher_ns_per_packet": 61.0, "packets": 7, "measured": "2026-11-21T10:00:00Z" }],
         }));
         let cost = cost.unwrap();
         let attachment = |interface: &str, hook, repairs| AttachmentFacts {
@@ -231,11 +252,13 @@ mod tests {
             repairs,
         };
         let attachments = vec![attachment("eth0", Hook::Xdp, 3), attachment("tap*", Hook::TcEgress, 9)];
-        let origin = Origin { node: "gw-1".into(), instance: "0a".into(), labels: [].into() };
+        let origin = DocumentOrigin { node: "gw-1".into(), instance: "0a".into(), labels: [].into() };
         ProbeFacts {
             name: name.into(),
             origin: Arc::new(origin),
             samples: [(Direction::Egress, 100)].into(),
+            budgets: [(Direction::Ingress, 500)].into(),
+            lags: vec![("archive".into(), 2)],
             running: true,
             windows,
             sums,
@@ -294,13 +317,16 @@ mod tests {
                 "twinprobe_windows_retained_bytes{probe=\"flows\"} 4096",
                 "twinprobe_windows_lost_total{probe=\"flows\"} 2",
                 "twinprobe_windows_damaged_total{probe=\"flows\"} 1",
-                "twinprobe_probe_ns_per_packet{probe=\"flows\",direction=\"ingress\"} 42",
+                "twinprobe_probe_seconds_per_packet{probe=\"flows\",direction=\"ingress\"} 4.2e-8",
+                "twinprobe_probe_max_seconds_per_packet{probe=\"flows\",direction=\"ingress\"} 5e-7",
+                "twinprobe_windows_unacknowledged{probe=\"flows\",collector=\"archive\"} 2",
+                "twinprobe_probe_live_packets{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 7",
                 "twinprobe_probe_instructions{probe=\"flows\",direction=\"ingress\"} 12",
                 "twinprobe_probe_instructions{probe=\"flows\",direction=\"egress\"} 5",
                 "twinprobe_probe_verified{probe=\"flows\",direction=\"ingress\"} 20",
                 "twinprobe_probe_stack_bytes{probe=\"flows\",direction=\"ingress\"} 8",
                 "twinprobe_probe_map_bytes{probe=\"flows\"} 4096",
-                "twinprobe_probe_live_ns_per_packet{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 30.5",
+                "twinprobe_probe_live_seconds_per_packet{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3.05e-8",
                 "twinprobe_sum_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 7",
                 "twinprobe_sum_max_entries{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 8",
                 "twinprobe_sum_dropped_total{probe=\"flows\",direction=\"ingress\",metric=\"flows\"} 3",
@@ -311,7 +337,7 @@ mod tests {
                 "twinprobe_attachments_repaired_total{probe=\"flows\",interface=\"eth0\",direction=\"ingress\",hook=\"xdp\"} 3",
             ],
         );
-        for absent in ["twinprobe_events_lost_total{", "ns_per_packet{probe=\"flows\",direction=\"egress\""] {
+        for absent in ["twinprobe_events_lost_total{", "_per_packet{probe=\"flows\",direction=\"egress\""] {
             assert!(!page.contains(absent), "{absent}: {page}");
         }
         for name in ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"] {

@@ -1,4 +1,5 @@
-//! Metrics of the process, under the names that all Prometheus client libraries use.
+//! Metrics of the process, under the names that all Prometheus client libraries use. Not by `metrics-process`: it reports to the
+//! facade `metrics`, and this page is made by `prometheus-client`.
 
 use std::fs;
 use std::time::SystemTime;

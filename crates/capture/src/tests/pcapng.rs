@@ -130,27 +130,72 @@ fn sections_have_their_own_interfaces_and_byte_order() {
     let (found, _) = packets(&file).unwrap();
     assert_eq!(found.iter().map(|packet| packet.0).collect::<Vec<_>>(), [1000, 1]);
     // The second section has no second interface.
-    let text = message(&[file, big.enhanced(1, 1, &[0; 14], &[])].concat());
-    assert!(text.contains("after 2 packets: the next one is of an unknown interface"), "{text}");
+    let whole = [file, big.enhanced(1, 1, &[0; 14], &[]), big.enhanced(0, 5, &[3; 14], &[])].concat();
+    let (found, capture) = read(&whole, u64::MAX, &[]).unwrap();
+    assert_eq!(found.iter().map(|packet| packet.0).collect::<Vec<_>>(), [1000, 1, 5]);
+    assert_eq!(counts(capture.skipped()), [("unknown_interface", 1)]);
+}
+
+/// A packet in the block that pcapng had first.
+fn obsolete(words: Words, interface: u16, ticks: u64, bytes: &[u8], options: &[(u16, &[u8])]) -> Vec<u8> {
+    let length = bytes.len() as u32;
+    let head = [words.short(interface), words.short(0xffff)].concat();
+    let rest = words.all(&[(ticks >> 32) as u32, ticks as u32, length, length + 2]);
+    words.block(OBSOLETE, &[&head[..], &rest, &padded(bytes), &words.options(options)].concat())
 }
 
 #[test]
-fn only_packets_of_ethernet_are_read() {
+fn the_first_kind_of_packet_block_is_read() {
+    for words in Words::BOTH {
+        let nano: &[(u16, &[u8])] = &[(RESOLUTION, &[9])];
+        let file = [
+            words.section(),
+            words.interface(1, &[]),
+            words.interface(1, nano),
+            obsolete(words, 1, 7 << 32, &[1; 61], &[]),
+            obsolete(words, 0, 2, &[2; 14], &[(1, b"note"), (FLAGS, &words.word(2))]),
+            obsolete(words, 9, 2, &[2; 14], &[]),
+            obsolete(words, 1, 3, &[], &[(FLAGS, &words.word(1))]),
+        ]
+        .concat();
+        let (found, capture) = read(&file, u64::MAX, &[]).unwrap();
+        let expected = [
+            (7 << 32, None, 63, vec![1; 61]),
+            (2000, Some(Direction::Egress), 16, vec![2; 14]),
+            (3, Some(Direction::Ingress), 2, vec![]),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(counts(capture.skipped()), [("unknown_interface", 1)]);
+        // A block that claims more bytes than it has.
+        let body = [&words.word(0)[..], &words.all(&[0, 0, 99, 99]), &[0; 40]].concat();
+        let text = message(&[file, words.block(OBSOLETE, &body)].concat());
+        assert!(
+            text.contains("after 4 packets: the next one claims more bytes than its block has"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn packets_that_no_probe_can_get_are_counted_and_skipped() {
     let words = Words::BOTH[0];
     let file = [
         words.section(),
-        words.interface(113, &[]),
+        words.block(SIMPLE, &[0; 20]),
+        words.interface(147, &[]),
         words.interface(1, &[]),
-        words.enhanced(1, 1, &[1; 14], &[]),
+        words.enhanced(0, 1, &[1; 14], &[]),
+        words.enhanced(1, 2, &[2; 14], &[]),
+        words.enhanced(1, 3, &vec![3; 262_145], &[]),
+        words.enhanced(0, 4, &[4; 14], &[]),
+        words.enhanced(1, 5, &vec![5; 262_144], &[]),
     ]
     .concat();
-    assert_eq!(packets(&file).unwrap().0.len(), 1, "no packet is of the other interface");
-    let text = message(&[&file[..], &words.enhanced(0, 1, &[1; 14], &[])].concat());
-    assert!(text.contains("link type 113 "), "{text}");
-    let text = message(&[&file[..], &words.block(OBSOLETE, &[0; 40])].concat());
-    assert!(text.contains("editcap"), "{text}");
-    let text = message(&[words.section(), words.block(SIMPLE, &[0; 20])].concat());
-    assert!(text.contains("no interface"), "{text}");
+    let (found, capture) = read(&file, u64::MAX, &[]).unwrap();
+    assert_eq!(found.iter().map(|packet| packet.3.len()).collect::<Vec<_>>(), [14, 262_144]);
+    let expected = [("LINKTYPE_147", 2), ("too_long", 1), ("unknown_interface", 1)];
+    assert_eq!(counts(capture.skipped()), expected);
+    assert!(capture.framed().is_empty() && !capture.is_cut_off());
 }
 
 #[test]

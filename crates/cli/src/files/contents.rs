@@ -6,20 +6,20 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
-use twinprobe_client::{ConfigDocument, Object};
+use twinprobe_api::{ConfigDocument, Object};
 
 /// A configuration, and its key if it has one.
-pub type Written = (Option<String>, ConfigDocument);
+pub type NamedConfig = (Option<String>, ConfigDocument);
 
-pub struct Contents(pub Vec<Written>);
+pub struct FileContents(pub Vec<NamedConfig>);
 
 /// The value of `probes`.
-struct Probes(Vec<Written>);
+struct Probes(Vec<NamedConfig>);
 
 struct ContentsVisitor;
 struct ProbesVisitor;
 
-impl<'de> Deserialize<'de> for Contents {
+impl<'de> Deserialize<'de> for FileContents {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ContentsVisitor)
     }
@@ -32,36 +32,36 @@ impl<'de> Deserialize<'de> for Probes {
 }
 
 impl<'de> Visitor<'de> for ContentsVisitor {
-    type Value = Contents;
+    type Value = FileContents;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a configuration, a list of configurations, or `probes`")
     }
 
-    fn visit_unit<E>(self) -> Result<Contents, E> {
-        Ok(Contents(Vec::new()))
+    fn visit_unit<E>(self) -> Result<FileContents, E> {
+        Ok(FileContents(Vec::new()))
     }
 
     /// Accepts an empty document of YAML.
-    fn visit_none<E: Error>(self) -> Result<Contents, E> {
+    fn visit_none<E: Error>(self) -> Result<FileContents, E> {
         self.visit_unit()
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Contents, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FileContents, A::Error> {
         let mut found = Vec::new();
         while let Some(Object(config)) = list.next_element()? {
             found.push((None, config));
         }
-        Ok(Contents(found))
+        Ok(FileContents(found))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contents, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FileContents, A::Error> {
         let mut probes = None;
         let rest = WithoutProbes { map, probes: &mut probes };
         let config = ConfigDocument::deserialize(MapAccessDeserializer::new(rest))?;
         match probes {
-            None => Ok(Contents(vec![(None, config)])),
-            Some(Probes(probes)) if config == ConfigDocument::default() => Ok(Contents(probes)),
+            None => Ok(FileContents(vec![(None, config)])),
+            Some(Probes(probes)) if config == ConfigDocument::default() => Ok(FileContents(probes)),
             Some(_) => Err(Error::custom("`probes` has no field beside it")),
         }
     }

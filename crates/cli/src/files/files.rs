@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize as _;
 use serde_path_to_error::Error as FieldError;
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::{ConfigDocument, DirectionDocument};
 
-use crate::files::contents::{Contents, Written};
-use crate::files::sources::{Source, Sources};
+use crate::files::beside::beside;
+use crate::files::contents::{FileContents, NamedConfig};
+use crate::files::sources::{SourceFile, Sources};
 
 /// A configuration and the name of its probe.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,12 +31,12 @@ impl ProbeFile {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum ProbeFileError {
     #[error("could not read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is no configuration in JSON", path.display())]
+    #[error("{} is not a configuration in JSON", path.display())]
     Json { path: PathBuf, source: FieldError<serde_json::Error> },
-    #[error("{} is no configuration, neither in JSON nor in YAML", path.display())]
+    #[error("{} is not a configuration, neither in JSON nor in YAML", path.display())]
     Yaml { path: PathBuf, source: yaml_serde::Error },
     #[error("{}: {problem}", path.display())]
     Content { path: PathBuf, problem: ContentError },
@@ -59,20 +60,20 @@ pub enum ContentError {
 }
 
 /// Reads the configurations of a file (`-`: standard input) and the sources that they refer to.
-pub fn read(path: &Path) -> Result<Vec<ProbeFile>, FileError> {
+pub fn read(path: &Path) -> Result<Vec<ProbeFile>, ProbeFileError> {
     read_with(path, [None, None])
 }
 
 /// Does the same as [`read`], and takes the sources of ingress and egress from `sources` where these are given.
-pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFile>, FileError> {
+pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFile>, ProbeFileError> {
     let stdin = path.as_os_str() == "-";
     let text = if stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
     let directory = if stdin { None } else { path.parent() }.unwrap_or(Path::new(""));
     let path = if stdin { Path::new("standard input") } else { path };
-    let text = text.map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    let text = text.map_err(|source| ProbeFileError::Read { path: path.to_owned(), source })?;
     let stem = if stdin { None } else { path.file_stem().and_then(|stem| stem.to_str()) };
     let probes = named(parse(path, &text)?, stem);
-    let mut probes = probes.map_err(|problem| FileError::Content { path: path.to_owned(), problem })?;
+    let mut probes = probes.map_err(|problem| ProbeFileError::Content { path: path.to_owned(), problem })?;
     for probe in &mut probes {
         let [ingress, egress] = sources;
         let (config, known) = (&mut probe.config, &mut probe.sources);
@@ -83,13 +84,9 @@ pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFi
         for (direction, known, source) in directions {
             if let Some(source) = source {
                 let direction = direction.get_or_insert_default();
-                direction.object = None;
-                let text = std::fs::read_to_string(source);
-                let text =
-                    text.map_err(|error| FileError::Read { path: source.to_owned(), source: error })?;
-                direction.source_file = None;
-                direction.source = Some(text.clone());
-                *known = Some(Source { file: Some(source.display().to_string()), text });
+                (direction.object, direction.source_file) = (None, None);
+                let unread = |(path, source)| ProbeFileError::Read { path, source };
+                *known = Some(take_source(source, direction).map_err(unread)?);
             }
         }
         inline_sources(path, directory, probe)?;
@@ -98,13 +95,16 @@ pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFi
 }
 
 /// Reads the configurations of files, and of all files of directories whose names end in .json, .yaml or .yml.
-pub fn read_all(paths: &[PathBuf]) -> Result<Vec<ProbeFile>, FileError> {
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<ProbeFile>, ProbeFileError> {
     let mut probes: Vec<ProbeFile> = Vec::new();
     for path in paths {
         for file in in_directory(path)? {
             for probe in read(&file)? {
                 if probes.iter().any(|other| other.name == probe.name) {
-                    return Err(FileError::Content { path: file, problem: ContentError::Twice(probe.name) });
+                    return Err(ProbeFileError::Content {
+                        path: file,
+                        problem: ContentError::Twice(probe.name),
+                    });
                 }
                 probes.push(probe);
             }
@@ -113,12 +113,12 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<ProbeFile>, FileError> {
     Ok(probes)
 }
 
-/// Returns the probe files of a directory, sorted, or the path itself if it is no directory.
-fn in_directory(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+/// Returns the probe files of a directory, sorted, or the path itself if it is not a directory.
+fn in_directory(path: &Path) -> Result<Vec<PathBuf>, ProbeFileError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let failed = |source| FileError::Read { path: path.to_owned(), source };
+    let failed = |source| ProbeFileError::Read { path: path.to_owned(), source };
     let entries = std::fs::read_dir(path).map_err(failed)?;
     let entries = entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed));
     let mut files = entries.collect::<Result<Vec<_>, _>>()?;
@@ -129,17 +129,17 @@ fn in_directory(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     files.retain(is_probe_file);
     files.sort();
     if files.is_empty() {
-        return Err(FileError::Content { path: path.to_owned(), problem: ContentError::NoFiles });
+        return Err(ProbeFileError::Content { path: path.to_owned(), problem: ContentError::NoFiles });
     }
     Ok(files)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<Written>, FileError> {
+fn parse(path: &Path, text: &str) -> Result<Vec<NamedConfig>, ProbeFileError> {
     let mut json = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize(&mut json);
     // Text after the first value is a mistake of the whole file.
     let whole = |error| FieldError::new(serde_path_to_error::Track::new().path(), error);
-    let json = match read.and_then(|contents: Contents| json.end().map(|()| contents).map_err(whole)) {
+    let json = match read.and_then(|contents: FileContents| json.end().map(|()| contents).map_err(whole)) {
         Ok(contents) => return Ok(contents.0),
         Err(error) => error,
     };
@@ -149,19 +149,19 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Written>, FileError> {
     let looks_like_json = text.trim_start().starts_with(['{', '[']);
     let mut probes = Vec::new();
     for document in yaml_serde::Deserializer::from_str(text) {
-        match Contents::deserialize(document) {
-            Ok(Contents(found)) if !is_json => probes.extend(found),
+        match FileContents::deserialize(document) {
+            Ok(FileContents(found)) if !is_json => probes.extend(found),
             Err(source) if !is_json && !looks_like_json => {
-                return Err(FileError::Yaml { path: path.to_owned(), source });
+                return Err(ProbeFileError::Yaml { path: path.to_owned(), source });
             }
-            _ => return Err(FileError::Json { path: path.to_owned(), source: json }),
+            _ => return Err(ProbeFileError::Json { path: path.to_owned(), source: json }),
         }
     }
     Ok(probes)
 }
 
 /// Returns each configuration with its name: the key, the field `name`, or `stem` if there is only one configuration.
-fn named(found: Vec<Written>, stem: Option<&str>) -> Result<Vec<ProbeFile>, ContentError> {
+fn named(found: Vec<NamedConfig>, stem: Option<&str>) -> Result<Vec<ProbeFile>, ContentError> {
     let stem = stem.filter(|_| found.len() == 1);
     let mut seen = BTreeSet::new();
     let mut probes = Vec::with_capacity(found.len());
@@ -177,7 +177,7 @@ fn named(found: Vec<Written>, stem: Option<&str>) -> Result<Vec<ProbeFile>, Cont
 }
 
 /// Replaces `source_file` by the content of the file, as `source`: the daemon reads no files.
-fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> Result<(), FileError> {
+fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> Result<(), ProbeFileError> {
     let ProbeFile { config, sources, .. } = probe;
     let directions = [
         ("ingress", &mut config.ingress, &mut sources.ingress),
@@ -188,17 +188,30 @@ fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> Resul
         let Some(file) = direction.source_file.take() else { continue };
         if direction.source.is_some() || direction.object.is_some() {
             let problem = ContentError::TwoSources(name);
-            return Err(FileError::Content { path: path.to_owned(), problem });
+            return Err(ProbeFileError::Content { path: path.to_owned(), problem });
         }
-        let file = directory.join(file);
-        let text = std::fs::read_to_string(&file).map_err(|source| FileError::SourceFile {
-            path: path.to_owned(),
+        let source = take_source(&directory.join(file), direction);
+        let path = path.to_owned();
+        let source = source.map_err(|(file, source)| ProbeFileError::SourceFile {
+            path,
             direction: name,
-            file: file.clone(),
+            file,
             source,
         })?;
-        direction.source = Some(text.clone());
-        *known = Some(Source { file: Some(file.display().to_string()), text });
+        *known = Some(source);
     }
     Ok(())
+}
+
+/// Reads a source and the files beside it that it includes; those that the configuration has itself stay as they are.
+fn take_source(file: &Path, direction: &mut DirectionDocument) -> Result<SourceFile, (PathBuf, io::Error)> {
+    let text = std::fs::read_to_string(file).map_err(|error| (file.to_owned(), error))?;
+    let mut files = beside(file, &text)?;
+    let inside = direction.files.take().unwrap_or_default();
+    let mut source = SourceFile::new(Some(file), text.clone(), Some(&files));
+    source.beside.extend(SourceFile::new(None, String::new(), Some(&inside)).beside);
+    files.extend(inside);
+    direction.source = Some(text);
+    direction.files = (!files.is_empty()).then_some(files);
+    Ok(source)
 }

@@ -1,5 +1,7 @@
 //! Probe files: JSON or YAML with one configuration or many, and the sources that they refer to.
 
+pub mod beside;
 pub mod contents;
 pub mod files;
+pub mod knobs;
 pub mod sources;

@@ -1,40 +1,62 @@
 //! The sources of a configuration as the user knows them: by the names of their files.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::finding::Finding;
 
 /// The sources of one configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    pub ingress: Option<Source>,
-    pub egress: Option<Source>,
+    pub ingress: Option<SourceFile>,
+    pub egress: Option<SourceFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     /// The file as the user wrote it or would find it; `None` for a text inside the configuration.
     pub file: Option<String>,
     pub text: String,
+    /// The files that it includes, by their paths below its folder.
+    pub beside: BTreeMap<String, SourceFile>,
+}
+
+impl SourceFile {
+    /// A source in a configuration, or in `file`, with the texts of the files that it includes.
+    pub fn new(file: Option<&Path>, text: String, files: Option<&BTreeMap<String, String>>) -> Self {
+        let of_one = |(name, text): (&String, &String)| {
+            let file = file.map(|file| file.with_file_name(name));
+            (name.clone(), Self::new(file.as_deref(), text.clone(), None))
+        };
+        let beside = files.into_iter().flatten().map(of_one).collect();
+        Self { file: file.map(|file| file.display().to_string()), text, beside }
+    }
 }
 
 impl Sources {
     /// The sources that stand in a configuration.
     pub fn inside(config: &ConfigDocument) -> Self {
         let [ingress, egress] = [&config.ingress, &config.egress].map(|direction| {
-            let text = direction.as_ref()?.source.clone()?;
-            Some(Source { file: None, text })
+            let direction = direction.as_ref()?;
+            Some(SourceFile::new(None, direction.source.clone()?, direction.files.as_ref()))
         });
         Self { ingress, egress }
     }
 
     /// Returns the source that a finding is about.
-    pub fn of(&self, finding: &Finding) -> Option<&Source> {
-        match finding.field.as_deref()? {
-            "ingress.source" => self.ingress.as_ref(),
-            "egress.source" => self.egress.as_ref(),
-            _ => None,
+    pub fn of(&self, finding: &Finding) -> Option<&SourceFile> {
+        let (direction, field) = finding.field.as_deref()?.split_once('.')?;
+        let source = match direction {
+            "ingress" => self.ingress.as_ref()?,
+            "egress" => self.egress.as_ref()?,
+            _ => return None,
+        };
+        match field.split_once('.') {
+            None => (field == "source").then_some(source),
+            Some(("files", name)) => source.beside.get(name),
+            Some(_) => None,
         }
     }
 

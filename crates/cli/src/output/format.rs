@@ -6,9 +6,10 @@ use clap::ValueEnum;
 use twinprobe_client::{Answer, ClientError, Document};
 use twinprobe_ebpf_common::Format;
 
+use crate::output::exact;
 use crate::output::rows::{self, Choice};
 use crate::output::screen::Screen;
-use crate::output::view::{View, yaml};
+use crate::output::view::{OutputView, yaml};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
@@ -40,30 +41,30 @@ impl OutputFormat {
         matches!(self, Self::Table | Self::Wide)
     }
 
-    /// Returns the form of what is no document; `None` for formats that only documents have.
-    pub const fn view(self) -> Option<View> {
+    /// Returns the form of what is not a document; `None` for formats that only documents have.
+    pub const fn view(self) -> Option<OutputView> {
         match self {
-            Self::Table => Some(View::Table),
-            Self::Wide => Some(View::Wide),
-            Self::Json => Some(View::Json),
-            Self::Yaml => Some(View::Yaml),
+            Self::Table => Some(OutputView::Table),
+            Self::Wide => Some(OutputView::Wide),
+            Self::Json => Some(OutputView::Json),
+            Self::Yaml => Some(OutputView::Yaml),
             Self::Xml | Self::OpenMetrics | Self::Prometheus => None,
         }
     }
 
     /// The screen that tables are for.
     pub fn screen(self) -> Screen {
-        self.view().unwrap_or(View::Table).screen()
+        self.view().unwrap_or(OutputView::Table).screen()
     }
 
     /// Returns a document as it is printed.
     pub fn show(self, document: &Answer<Document>) -> Result<Cow<'_, [u8]>, ClientError> {
         match self {
             Self::Table | Self::Wide => {
-                let tables = rows::tables(&document.read()?);
+                let tables = rows::tables(&document.read()?, self.screen().wide);
                 Ok(Cow::Owned(rows::render(tables, self.screen(), &Choice::default()).into_bytes()))
             }
-            Self::Yaml => Ok(Cow::Owned(yaml(&document.read()?).into_bytes())),
+            Self::Yaml => Ok(Cow::Owned(exact::written(yaml(&document.parsed(exact::parse)?)).into_bytes())),
             Self::Json | Self::Xml | Self::OpenMetrics | Self::Prometheus => {
                 Ok(Cow::Borrowed(&document.body))
             }

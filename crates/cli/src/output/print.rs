@@ -7,7 +7,7 @@ use twinprobe_client::Answer;
 
 use crate::error::CommandError;
 
-/// The state of the output's reader. In `twinprobe ... | head` the reader is gone once `head` has ended.
+/// The state of the output's reader. In `twinprobe ... | head` the reader has ended with `head`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipeState {
     Present,

@@ -12,9 +12,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// A line on stderr that disappears when the work is done.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub struct ProgressLine(ProgressBar);
 
-impl Progress {
+impl ProgressLine {
     /// Work of `steps` parts.
     pub fn steps(steps: usize) -> Self {
         // A single step has no parts to show.
@@ -68,7 +68,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use serde_json::{Number, Value};
-use twinprobe_client::{ConfigDocument, DirectionDocument};
+use twinprobe_api::{ConfigDocument, DirectionDocument};
 
 use crate::output::rows::PER_SECOND;
 
 /// Replaces the numbers in a document's values by rates. A metric that is reset with its window has counted for the
 /// length of the window; any other has counted what it is ahead of the document before, `elapsed` seconds ago. Metrics
-/// whose rates nobody knows yet lose their entries.
+/// whose rates are unknown yet lose their entries.
 pub fn per_second(
     document: &mut Value,
     before: Option<&Value>,

@@ -5,12 +5,17 @@ mod tests;
 
 use serde_json::Value;
 
+use crate::output::histogram;
 use crate::output::screen::{HEADING, Screen};
-use crate::output::table::{Row, Table};
+use crate::output::table::{TextRow, TextTable};
+use crate::output::times;
 use crate::output::units;
 
 /// The largest number of CPUs shown side by side. More CPUs, or values that are structs, take a row each.
 const CPU_COLUMNS: usize = 8;
+
+/// The largest number of characters of bytes in hex that are shown: those of a number of 128 bits.
+const SKETCH: usize = 34;
 
 /// The member of a metric that says that its values are rates: see [`crate::output::rates`].
 pub const PER_SECOND: &str = "per_second";
@@ -35,7 +40,11 @@ struct Metric {
     name: String,
     /// The words behind the name.
     about: String,
-    table: Table,
+    table: TextTable,
+    /// The column by which the rows are sorted unless somebody asks for another one.
+    order: Option<String>,
+    /// A line below the table.
+    foot: Option<String>,
 }
 
 impl Tables {
@@ -53,9 +62,9 @@ impl Tables {
     }
 }
 
-/// Makes one table per metric.
-pub fn tables(document: &Value) -> Tables {
-    let part = |window: &Value, name: &str| window.get(name).map(plain).unwrap_or_default();
+/// Makes one table per metric. A `wide` one has exact numbers, and bytes that are meant for machines.
+pub fn tables(document: &Value, wide: bool) -> Tables {
+    let part = |window: &Value, name: &str| times::precise(&window.get(name).map(plain).unwrap_or_default());
     let head = document["window"].is_object().then(|| {
         let window = &document["window"];
         match window.get("seq") {
@@ -70,11 +79,7 @@ pub fn tables(document: &Value) -> Tables {
         let found = document[direction].as_object().into_iter().flatten();
         for (name, metric) in found.filter(|(_, metric)| has_rows(metric) || losses(metric).next().is_some())
         {
-            metrics.push(Metric {
-                name: format!("{direction} {name}"),
-                about: about(metric),
-                table: table(metric),
-            });
+            metrics.push(shown(direction, name, metric, wide));
         }
     }
     Tables { head, metrics }
@@ -84,8 +89,8 @@ pub fn tables(document: &Value) -> Tables {
 pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
     let mut blocks = Vec::new();
     blocks.extend(tables.head.map(|head| head + "\n"));
-    for Metric { name, about, mut table } in tables.metrics {
-        if let Some(sort) = &choice.sort {
+    for Metric { name, about, mut table, order, foot } in tables.metrics {
+        if let Some(sort) = choice.sort.as_ref().or(order.as_ref()) {
             table.sort(sort);
         }
         let dropped = choice.top.map_or(0, |top| table.truncate(top));
@@ -93,6 +98,7 @@ pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
         if dropped > 0 {
             block.push_str(&format!("and {dropped} more\n"));
         }
+        block.extend(foot.map(|foot| foot + "\n"));
         blocks.push(block);
     }
     if blocks.is_empty() { "no metrics\n".to_owned() } else { blocks.join("\n") }
@@ -142,11 +148,28 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn table(metric: &Value) -> Table {
+/// Makes the table of a metric. Rows of maps whose entries come and go begin with the largest: of the first number of the value.
+fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> Metric {
+    let title = format!("{direction} {name}");
+    let about = about(metric);
+    // A rate is no count of values.
+    if let Some(all) = histogram::distribution(metric).filter(|_| metric[PER_SECOND] != true) {
+        let table = histogram::table(name, &all, wide);
+        let foot = histogram::percentiles(name, &all);
+        return Metric { name: title, about, table, order: None, foot };
+    }
+    let kind = metric["type"].as_str().unwrap_or_default();
+    let has_order = ["array", "queue", "stack"].iter().any(|word| kind.contains(word));
+    let table = table(metric, wide);
+    let order = table.first_number().filter(|_| !has_order).cloned();
+    Metric { name: title, about, table, order, foot: None }
+}
+
+fn table(metric: &Value, wide: bool) -> TextTable {
     let per_cpu =
         metric["agg"].is_null() && metric["type"].as_str().is_some_and(|kind| kind.contains("percpu_"));
     let rates = metric[PER_SECOND] == true;
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     for entry in metric["entries"].as_array().into_iter().flatten() {
         let (key, value) = (&entry["key"], &entry["value"]);
         match value {
@@ -155,7 +178,7 @@ fn table(metric: &Value) -> Table {
                     let mut row = table.row();
                     leaves(&mut row, "key", key, false);
                     row.number("cpu", &cpu.to_string());
-                    members(&mut row, value, rates);
+                    members(&mut row, value, rates, wide);
                 }
             }
             Value::Array(cpus) if per_cpu => {
@@ -168,7 +191,7 @@ fn table(metric: &Value) -> Table {
             value => {
                 let mut row = table.row();
                 leaves(&mut row, "key", key, false);
-                members(&mut row, value, rates);
+                members(&mut row, value, rates, wide);
             }
         }
     }
@@ -180,14 +203,30 @@ fn fits_columns(cpus: &[Value]) -> bool {
 }
 
 /// Adds the fields of a struct under their own names, and any other value as `value`.
-fn members(row: &mut Row<'_>, value: &Value, rates: bool) {
+fn members(row: &mut TextRow<'_>, value: &Value, rates: bool, wide: bool) {
     match value {
-        Value::Object(fields) => fields.iter().for_each(|(name, field)| leaves(row, name, field, rates)),
+        Value::Object(fields) => {
+            let shown = fields.iter().filter(|(_, field)| wide || !is_sketch(field));
+            for (name, field) in shown {
+                match field {
+                    Value::Object(inside) if !wide => {
+                        let shown = inside.iter().filter(|(_, field)| !is_sketch(field));
+                        shown.for_each(|(of, field)| leaves(row, &format!("{name}.{of}"), field, rates));
+                    }
+                    field => leaves(row, name, field, rates),
+                }
+            }
+        }
         other => leaves(row, "value", other, rates),
     }
 }
 
-fn leaves(row: &mut Row<'_>, title: &str, value: &Value, rates: bool) {
+/// Tells whether a value is the inside of a sketch: bits behind an estimate, which say nothing to people.
+fn is_sketch(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.len() > SKETCH && text.starts_with("0x"))
+}
+
+fn leaves(row: &mut TextRow<'_>, title: &str, value: &Value, rates: bool) {
     match value {
         // Queues have no keys.
         Value::Null => {}
@@ -205,6 +244,10 @@ fn leaves(row: &mut Row<'_>, title: &str, value: &Value, rates: bool) {
             Some(rate) => row.amount(&format!("{title}/s"), rate, units::rate(title, rate)),
             None => row.number(title, &number.to_string()),
         },
+        // Keys are never shortened: times that differ look different.
+        Value::String(text) if times::is_time(text) && !title.starts_with("key") => {
+            row.text(title, &times::precise(text));
+        }
         Value::String(text) => row.text(title, text),
         other => row.text(title, &other.to_string()),
     }

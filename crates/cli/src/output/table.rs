@@ -20,7 +20,7 @@ const FOLDED: usize = 16;
 
 /// Rows under titled columns. The order of the columns is that in which their titles first come up.
 #[derive(Default)]
-pub struct Table {
+pub struct TextTable {
     titles: Vec<String>,
     by_title: HashMap<String, usize>,
     /// True for each column that holds numbers only.
@@ -35,14 +35,14 @@ struct Cell {
     number: Option<f64>,
 }
 
-pub struct Row<'a> {
-    table: &'a mut Table,
+pub struct TextRow<'a> {
+    table: &'a mut TextTable,
 }
 
-impl Table {
-    pub fn row(&mut self) -> Row<'_> {
+impl TextTable {
+    pub fn row(&mut self) -> TextRow<'_> {
         self.rows.push(Vec::with_capacity(self.titles.len()));
-        Row { table: self }
+        TextRow { table: self }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -52,6 +52,13 @@ impl Table {
     /// Returns the titles of the columns.
     pub fn titles(&self) -> &[String] {
         &self.titles
+    }
+
+    /// Returns the title of the first column of numbers that is not a part of the key.
+    pub fn first_number(&self) -> Option<&String> {
+        let columns = self.titles.iter().zip(&self.numeric);
+        let is_key = |title: &str| title == "key" || title.starts_with("key.") || title.starts_with("key[");
+        columns.into_iter().find(|(title, numeric)| **numeric && !is_key(title)).map(|(title, _)| title)
     }
 
     /// Sorts the rows by the column with this title: the largest numbers first, words by the alphabet. Returns false if
@@ -139,7 +146,7 @@ fn records(rows: &[Vec<String>]) -> String {
     rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
 
-impl Row<'_> {
+impl TextRow<'_> {
     pub fn text(&mut self, title: &str, text: &str) {
         // Keys tell rows apart, and are never cut.
         let text = if title == "key" || title.starts_with("key.") || title.starts_with("key[") {
@@ -147,6 +154,13 @@ impl Row<'_> {
         } else {
             printable(text)
         };
+        let is_empty = text.is_empty();
+        self.cell(title, Cell { text, number: None }, is_empty);
+    }
+
+    /// A text that is never cut.
+    pub fn whole(&mut self, title: &str, text: &str) {
+        let text = escaped(text, usize::MAX);
         let is_empty = text.is_empty();
         self.cell(title, Cell { text, number: None }, is_empty);
     }
@@ -186,7 +200,7 @@ pub fn printable(text: &str) -> String {
 
 /// Escapes control characters, spaces at the ends, which are not seen, and what looks like such an escape: different texts
 /// are different cells.
-fn escaped(text: &str, most: usize) -> String {
+pub fn escaped(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len().min(most));
     for (i, (at, c)) in text.char_indices().enumerate() {
         if i == most {
@@ -212,8 +226,8 @@ mod tests {
         Screen { width, colour: false, wide: false }
     }
 
-    fn sample() -> Table {
-        let mut table = Table::default();
+    fn sample() -> TextTable {
+        let mut table = TextTable::default();
         let mut row = table.row();
         row.text("key", "tcp");
         row.number("bytes", "1500");
@@ -251,7 +265,7 @@ note   é\\u{1b}[2J
 
     #[test]
     fn long_words_are_folded_and_numbers_are_not() {
-        let mut table = Table::default();
+        let mut table = TextTable::default();
         let mut row = table.row();
         row.text("NAME", "dns");
         row.number("BYTES", "18446744073709551615");
@@ -283,17 +297,17 @@ note   é\\u{1b}[2J
         ] {
             assert_eq!(printable(text), cell);
         }
-        let mut table = Table::default();
+        let mut table = TextTable::default();
         for end in ["a", "b"] {
             table.row().text("key.name", &("x".repeat(100) + end));
         }
         assert!(table.rows[0][0].text != table.rows[1][0].text, "keys are not cut");
-        assert_eq!(Table::default().render(screen(0)), "");
+        assert_eq!(TextTable::default().render(screen(0)), "");
     }
 
     #[test]
     fn wide_characters_take_two_columns() {
-        let mut table = Table::default();
+        let mut table = TextTable::default();
         for (name, bytes) in [("漢字", "1"), ("four", "23")] {
             let mut row = table.row();
             row.text("NAME", name);

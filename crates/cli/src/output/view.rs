@@ -1,4 +1,4 @@
-//! The forms in which commands show what is no metrics document.
+//! The forms in which commands show what is not a metrics document.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::output::print;
 use crate::output::screen::Screen;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum View {
+pub enum OutputView {
     Table,
     /// A table with all columns and exact numbers
     Wide,
@@ -21,11 +21,11 @@ pub enum View {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ViewOption {
     /// Form of the output
-    #[arg(short, long, value_enum, default_value_t = View::Table)]
-    pub output: View,
+    #[arg(short, long, value_enum, default_value_t = OutputView::Table)]
+    pub output: OutputView,
 }
 
-impl View {
+impl OutputView {
     /// Prints `value` as JSON or YAML, or what `table` makes for a screen.
     pub fn show(
         self,

@@ -1,7 +1,7 @@
 //! A finding as text: its place, its message, the line of the source with a caret, and what to write instead.
 
 use anstyle::Style;
-use twinprobe_client::hint;
+use twinprobe_api::hint;
 use twinprobe_ebpf_common::finding::Finding;
 
 use crate::files::sources::Sources;
@@ -70,12 +70,12 @@ mod tests {
     use twinprobe_ebpf_common::finding::Stage;
 
     use super::*;
-    use crate::files::sources::Source;
+    use crate::files::sources::SourceFile;
 
     #[test]
     fn a_finding_shows_its_line_a_caret_and_what_to_write() {
         let text = "int a;\n\tif (udp->dest == 53)\n".to_owned();
-        let ingress = Some(Source { file: Some("dns.bpf.c".to_owned()), text });
+        let ingress = Some(SourceFile::new(Some("dns.bpf.c".as_ref()), text, None));
         let sources = Sources { ingress, egress: None };
         let message =
             "invalid access to packet, off=36 size=2, R1(id=0,off=36,r=34) (at `if (udp->dest == 53)`)";

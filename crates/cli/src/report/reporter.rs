@@ -1,6 +1,7 @@
 //! Messages on stderr.
 
-use twinprobe_client::{ClientError, Problem};
+use twinprobe_api::Problem;
+use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, with_causes};
 
 use crate::error::CommandError;
@@ -48,7 +49,9 @@ impl Reporter {
     /// Returns the text of a refusal.
     pub fn problem(&self, problem: &Problem, sources: &Sources) -> String {
         let mut text = problem.title.clone();
-        if !problem.detail.is_empty() && problem.detail != problem.title {
+        // A detail that a finding repeats is said with the finding, which knows its place.
+        let is_repeated = problem.errors.iter().any(|finding| finding.message == problem.detail);
+        if !problem.detail.is_empty() && problem.detail != problem.title && !is_repeated {
             text.push_str(&format!(": {}", problem.detail));
         }
         for finding in &problem.errors {

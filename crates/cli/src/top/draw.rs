@@ -8,15 +8,17 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Table, TableState};
 
-use crate::output::table::printable;
+use crate::output::table::{escaped, printable};
 use crate::output::units;
 use crate::top::keys::{KEYS, name};
-use crate::top::series::{HISTORY, Series};
-use crate::top::state::{Column, ProbeRow, State, View};
+use crate::top::series::{HISTORY, TopSeries};
+use crate::top::state::{Column, ProbeRow, TopState, TopView};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The columns that a sparkline takes.
 const SPARK: u16 = 20;
+/// The columns of a screen that has room for sparklines beside what they are of.
+const ROOM: u16 = 100;
 const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const SPARKS: Style = Style::new().fg(Color::Cyan);
@@ -24,13 +26,13 @@ const TROUBLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 /// A selection that is seen without colours as well.
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-pub fn draw(frame: &mut Frame<'_>, state: &State) {
+pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
             .areas(frame.area());
     header(frame, state, head);
     match state.view {
-        View::Probes => {
+        TopView::Probes => {
             let rows = u16::try_from(state.rows().len()).unwrap_or(u16::MAX).saturating_add(2);
             let probes = rows.min(body.height / 2).max(4);
             let [top, bottom] =
@@ -38,7 +40,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
             self::probes(frame, state, top);
             entries(frame, state, bottom);
         }
-        View::Entries => entries(frame, state, body),
+        TopView::Entries => entries(frame, state, body),
     }
     footer(frame, state, foot);
     if state.help {
@@ -46,7 +48,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
     }
 }
 
-fn header(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn header(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let (packets, share) = state.total();
     let mut line = vec![
         Span::styled("twinprobe top", TITLE),
@@ -65,7 +67,7 @@ fn header(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_widget(Line::from(line), area);
 }
 
-fn probes(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let rows = state.rows();
     let chosen = state.selected().and_then(|selected| rows.iter().position(|row| row.name == selected.name));
     let mark = |column: Column, title: &str| {
@@ -105,10 +107,10 @@ fn probes(frame: &mut Frame<'_>, state: &State, area: Rect) {
         Constraint::Length(10),
         Constraint::Length(10),
         Constraint::Length(8),
-        Constraint::Length(SPARK),
+        Constraint::Length(spark(area)),
         Constraint::Fill(1),
     ];
-    let title = if state.filter.is_empty() || state.view != View::Probes {
+    let title = if state.filter.is_empty() || state.view != TopView::Probes {
         String::new()
     } else {
         format!(" /{} ", state.filter)
@@ -120,7 +122,7 @@ fn probes(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
 }
 
-fn entries(frame: &mut Frame<'_>, state: &State, mut area: Rect) {
+fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
     let Some(row) = state.selected() else {
         let none = "no probes; `twinprobe apply --probe top-talkers --interface IFACE` deploys one";
         return frame.render_widget(Paragraph::new(none), area);
@@ -139,23 +141,32 @@ fn entries(frame: &mut Frame<'_>, state: &State, mut area: Rect) {
         frame.render_widget(Line::styled(why, DIM), line);
         area = rest;
     }
-    let shown = entries.iter().skip(if state.view == View::Entries { state.scroll } else { 0 });
-    let cells = |series: &&Series| {
+    let shown = entries.iter().skip(if state.view == TopView::Entries { state.scroll } else { 0 });
+    let shown: Vec<&TopSeries> = shown.take(area.height.into()).copied().collect();
+    let widest = shown.iter().map(|series| series.value.to_string().len()).max().unwrap_or_default();
+    let value = widest.clamp(5, 20) as u16;
+    // Three gaps, and the rate.
+    let name = usize::from(area.width.saturating_sub(value + 12 + spark(area) + 3));
+    let cells = |series: &&TopSeries| {
         let rate = series.rate.map(|rate| units::rate(&series.family, rate));
         Row::new([
-            Cell::from(printable(&series.name)),
+            Cell::from(ending(&escaped(&series.name, usize::MAX), name)),
             right(format!("{}", series.value)),
             right(rate.unwrap_or_else(dash)),
             Cell::from(Span::styled(sparkline(&series.history), SPARKS)),
         ])
     };
-    let widths =
-        [Constraint::Fill(1), Constraint::Length(20), Constraint::Length(12), Constraint::Length(SPARK)];
-    let table = Table::new(shown.take(area.height.into()).map(cells), widths).header(head.style(TITLE));
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(value),
+        Constraint::Length(12),
+        Constraint::Length(spark(area)),
+    ];
+    let table = Table::new(shown.iter().map(cells), widths).header(head.style(TITLE));
     frame.render_widget(table, area);
 }
 
-fn footer(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn footer(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     if state.typing {
         return frame
             .render_widget(Line::from(format!("/{}█  enter keeps it, esc drops it", state.filter)), area);
@@ -179,6 +190,21 @@ fn help(frame: &mut Frame<'_>) {
     let area = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), area);
+}
+
+/// The columns for sparklines: none where they would take the room of keys.
+const fn spark(area: Rect) -> u16 {
+    if area.width < ROOM { 0 } else { SPARK }
+}
+
+/// Cuts a text at its beginning: the key stands at its end, and tells rows apart.
+fn ending(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().skip(length + 1 - width.max(1)).collect();
+    format!("…{kept}")
 }
 
 fn dash() -> String {
@@ -209,7 +235,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::top::feed::Look;
+    use crate::top::feed::{InterfaceCounters, Look};
 
     fn status(name: &str, nanoseconds: u64) -> Value {
         json!({ "name": name, "state": "running", "revision": 1, "created": "", "programs": {}, "warnings": [],
@@ -231,7 +257,7 @@ mod tests {
         Ok(Look { probes: probes.to_vec(), page, elapsed: elapsed.map(Duration::from_secs), interfaces })
     }
 
-    fn screen(state: &State) -> String {
+    fn screen(state: &TopState) -> String {
         let mut terminal = Terminal::new(TestBackend::new(110, 16)).unwrap();
         terminal.draw(|frame| draw(frame, state)).unwrap();
         let buffer = terminal.backend().buffer().clone();
@@ -240,13 +266,51 @@ mod tests {
         lines.map(|line| line.trim_end().to_owned() + "\n").collect()
     }
 
-    fn press(state: &mut State, code: KeyCode) -> bool {
+    #[test]
+    fn keys_are_whole_at_eighty_columns() {
+        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
+        let mut long = look(1_000, None).unwrap();
+        let key = "source=2001:db8:1:2:3:4:5:6";
+        long.page = "flow_packets_total{probe=\"dns\",direction=\"ingress\",source=\"2001:db8:1:2:3:4:5:6\"} 123456789\n"
+            .to_owned();
+        state.look(Ok(long));
+        let mut terminal = Terminal::new(TestBackend::new(80, 16)).unwrap();
+        terminal.draw(|frame| draw(frame, &state)).unwrap();
+        let text: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
+        assert!(text.contains(key) && text.contains("123456789"), "{text}");
+        assert!(text.contains("(xdp native)"), "{text}");
+        assert_eq!(
+            (ending("abcdef", 4).as_str(), ending("abc", 3).as_str(), ending("abc", 0).as_str()),
+            ("…def", "abc", "…")
+        );
+    }
+
+    #[test]
+    fn a_packet_counts_once_however_many_probes_see_it() {
+        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
+        let with = |received: u64, elapsed: Option<u64>| {
+            let mut look = look(received, elapsed).unwrap();
+            for probe in &mut look.probes {
+                probe.interfaces[0].ifindex = Some(7);
+            }
+            let counters = InterfaceCounters { index: 7, received, sent: 0 };
+            look.interfaces = BTreeMap::from([("ux0".to_owned(), counters)]);
+            Ok(look)
+        };
+        state.look(with(1_000, None));
+        state.look(with(3_000, Some(2)));
+        assert_eq!(state.total().0, 1_000.0, "two probes are at the same interface");
+        state.look(look(5_000, Some(1)));
+        assert_eq!(state.total().0, 2_000.0, "without counters, the probe that counts most");
+    }
+
+    fn press(state: &mut TopState, code: KeyCode) -> bool {
         state.key(KeyEvent::from(code))
     }
 
     #[test]
     fn probes_and_their_entries_are_shown_with_rates() {
-        let mut state = State::new("unix:/s".to_owned(), Duration::from_secs(1));
+        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
         state.look(look(1_000, None));
         state.look(look(2_001_000, Some(2)));
         let text = screen(&state);
@@ -260,10 +324,10 @@ mod tests {
 
     #[test]
     fn keys_sort_filter_pause_and_drill_down() {
-        let mut state = State::new("unix:/s".to_owned(), Duration::from_secs(1));
+        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
         state.look(look(1_000, None));
         state.look(look(2_000, Some(1)));
-        let first = |state: &State| state.rows()[0].name.clone();
+        let first = |state: &TopState| state.rows()[0].name.clone();
         assert_eq!(first(&state), "dns");
         press(&mut state, KeyCode::Char('r'));
         assert_eq!(first(&state), "vlan");
@@ -280,7 +344,7 @@ mod tests {
         press(&mut state, KeyCode::Esc);
         press(&mut state, KeyCode::Up);
         press(&mut state, KeyCode::Enter);
-        assert_eq!(state.view, View::Entries);
+        assert_eq!(state.view, TopView::Entries);
         assert!(screen(&state).contains("dns: 2 entries"));
         press(&mut state, KeyCode::Char(' '));
         state.look(look(9_000, Some(1)));
@@ -289,7 +353,7 @@ mod tests {
         assert!(screen(&state).contains("refresh more often"));
         press(&mut state, KeyCode::Char('?'));
         press(&mut state, KeyCode::Esc);
-        assert_eq!(state.view, View::Probes);
+        assert_eq!(state.view, TopView::Probes);
         state.look(Err("could not reach the daemon".to_owned()));
         assert!(screen(&state).contains("could not reach the daemon"));
         assert!(!press(&mut state, KeyCode::Char('q')), "q ends the view");
@@ -297,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_narrow_screen_and_no_probes_are_no_panic() {
-        let state = State::new(String::new(), Duration::from_secs(1));
+        let state = TopState::new(String::new(), Duration::from_secs(1));
         for (width, height) in [(1, 1), (10, 3), (40, 5), (300, 90)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| draw(frame, &state)).unwrap();

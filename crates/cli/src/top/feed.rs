@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketType, socket};
-use twinprobe_client::{Client, ClientError, ProbeStatus};
+use twinprobe_api::ProbeStatus;
+use twinprobe_client::{Client, ClientError};
 use twinprobe_ebpf_common::Direction;
 
 /// The answers of one round.
@@ -18,16 +17,19 @@ pub struct Look {
     /// The time since the page before, if there was one.
     pub elapsed: Option<Duration>,
     /// The interfaces of this network namespace by name.
-    pub interfaces: BTreeMap<String, Interface>,
+    pub interfaces: BTreeMap<String, InterfaceCounters>,
 }
 
 /// The counters of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceCounters {
     pub index: u32,
     pub received: u64,
     pub sent: u64,
 }
+
+/// The packets that have gone by each interface and direction.
+pub type PlaceCounts = BTreeMap<(u32, Direction), u64>;
 
 /// The source of looks.
 #[derive(Debug)]
@@ -68,21 +70,44 @@ impl Look {
         }
         seen
     }
+
+    /// Returns the packets that went by each place where a probe is; `None` unless all are interfaces of this namespace.
+    pub fn places(&self) -> Option<PlaceCounts> {
+        let mut places = PlaceCounts::new();
+        let attached =
+            |probe: &'_ ProbeStatus| probe.interfaces.clone().into_iter().filter(|at| at.state == "attached");
+        for at in self.probes.iter().flat_map(attached) {
+            let known = self.interfaces.get(&at.interface).filter(|known| Some(known.index) == at.ifindex)?;
+            let direction = at.direction.unwrap_or(Direction::Ingress);
+            let packets = if direction == Direction::Egress { known.sent } else { known.received };
+            places.insert((known.index, direction), packets);
+        }
+        (!places.is_empty()).then_some(places)
+    }
 }
 
+#[cfg(target_os = "linux")]
 fn index(name: &str) -> Option<u32> {
+    use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
     name_to_index(any, name).ok()
 }
 
+/// Elsewhere runs no daemon, so none is on this machine.
+#[cfg(not(target_os = "linux"))]
+const fn index(_: &str) -> Option<u32> {
+    None
+}
+
 /// Parses `/proc/net/dev`.
-fn interfaces(text: &str, index: impl Fn(&str) -> Option<u32>) -> BTreeMap<String, Interface> {
+fn interfaces(text: &str, index: impl Fn(&str) -> Option<u32>) -> BTreeMap<String, InterfaceCounters> {
     let interface = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
         let numbers: Vec<u64> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
         let (received, sent) = (*numbers.get(1)?, *numbers.get(9)?);
         let name = name.trim();
-        Some((name.to_owned(), Interface { index: index(name)?, received, sent }))
+        Some((name.to_owned(), InterfaceCounters { index: index(name)?, received, sent }))
     };
     text.lines().filter_map(interface).collect()
 }
@@ -95,7 +120,7 @@ mod tests {
     fn counters_of_interfaces_are_read() {
         let text = "Inter-|   Receive  |  Transmit\n face |bytes    packets errs\n    lo: 100 7 0 0 0 0 0 0 900 8 0 0 0 0 0 0\n";
         let found = interfaces(text, |name| (name == "lo").then_some(1));
-        assert_eq!(found["lo"], Interface { index: 1, received: 7, sent: 8 });
+        assert_eq!(found["lo"], InterfaceCounters { index: 1, received: 7, sent: 8 });
         assert_eq!(found.len(), 1);
     }
 }

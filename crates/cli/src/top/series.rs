@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use twinprobe_client::{ConfigDocument, MetricDocument};
+use twinprobe_api::{ConfigDocument, MetricDocument};
 
 use crate::top::page::Sample;
 
@@ -12,7 +12,7 @@ pub const HISTORY: usize = 60;
 
 /// One sample of a probe over time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Series {
+pub struct TopSeries {
     /// The direction, the name and the key, as they are shown.
     pub name: String,
     pub family: String,
@@ -27,7 +27,7 @@ pub struct Series {
 
 /// The series of one probe.
 #[derive(Clone, Debug, Default)]
-pub struct SeriesSet(BTreeMap<String, Series>);
+pub struct SeriesSet(BTreeMap<String, TopSeries>);
 
 /// Labels that say of all series of a probe the same.
 const COMMON: [&str; 4] = ["probe", "node", "instance", "direction"];
@@ -59,7 +59,7 @@ impl SeriesSet {
         self.0.retain(|_, series| series.seen);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Series> {
+    pub fn iter(&self) -> impl Iterator<Item = &TopSeries> {
         self.0.values()
     }
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
-use twinprobe_client::ProbeStatus;
+use twinprobe_api::ProbeStatus;
 
 use crate::commands::deploy::outcome::places;
-use crate::top::feed::Look;
+use crate::top::feed::{Look, PlaceCounts};
 use crate::top::keys::{Action, action};
 use crate::top::page::samples;
-use crate::top::series::{Series, SeriesSet, push};
+use crate::top::series::{SeriesSet, TopSeries, push};
 
 const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ impl ProbeRow {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum TopView {
     Probes,
     /// All entries of the selected probe.
     Entries,
@@ -77,10 +77,10 @@ pub enum View {
 
 /// The state of the view.
 #[derive(Debug)]
-pub struct State {
+pub struct TopState {
     pub server: String,
     probes: BTreeMap<String, ProbeRow>,
-    pub view: View,
+    pub view: TopView,
     pub sort: Column,
     pub reversed: bool,
     pub filter: String,
@@ -95,14 +95,18 @@ pub struct State {
     pub scroll: usize,
     /// The reason why the last look failed.
     pub trouble: Option<String>,
+    /// The packets that went by each place with a probe, at the last look.
+    places: Option<PlaceCounts>,
+    /// The packets per second at these places.
+    passed: Option<f64>,
 }
 
-impl State {
+impl TopState {
     pub fn new(server: String, interval: Duration) -> Self {
         Self {
             server,
             probes: BTreeMap::new(),
-            view: View::Probes,
+            view: TopView::Probes,
             sort: Column::Packets,
             reversed: false,
             filter: String::new(),
@@ -113,6 +117,8 @@ impl State {
             selected: None,
             scroll: 0,
             trouble: None,
+            places: None,
+            passed: None,
         }
     }
 
@@ -133,6 +139,14 @@ impl State {
                 by_probe.entry(probe).or_default().push(sample.clone());
             }
         }
+        let now = look.places();
+        self.passed = match (&self.places, &now, look.elapsed) {
+            (Some(before), Some(now), Some(elapsed)) => {
+                Some(grown(before, now) / elapsed.as_secs_f64().max(0.001))
+            }
+            _ => None,
+        };
+        self.places = now;
         self.probes.retain(|name, _| look.probes.iter().any(|probe| probe.name == *name));
         for status in &look.probes {
             let row = self.probes.entry(status.name.clone()).or_default();
@@ -142,7 +156,7 @@ impl State {
         }
         if self.selected.as_ref().is_none_or(|name| !self.probes.contains_key(name)) {
             self.selected = self.rows().first().map(|row| row.name.clone());
-            self.view = View::Probes;
+            self.view = TopView::Probes;
         }
     }
 
@@ -176,9 +190,9 @@ impl State {
             Action::Sort => self.sort = self.sort.next(),
             Action::Faster => self.interval = (self.interval / 2).max(SHORTEST),
             Action::Slower => self.interval = (self.interval * 2).min(LONGEST),
-            Action::Open => (self.view, self.scroll, self.filter) = (View::Entries, 0, String::new()),
-            Action::Back if self.view == View::Probes => self.filter.clear(),
-            Action::Back => (self.view, self.filter) = (View::Probes, String::new()),
+            Action::Open => (self.view, self.scroll, self.filter) = (TopView::Entries, 0, String::new()),
+            Action::Back if self.view == TopView::Probes => self.filter.clear(),
+            Action::Back => (self.view, self.filter) = (TopView::Probes, String::new()),
             Action::Up => self.step(-1),
             Action::Down => self.step(1),
         }
@@ -186,7 +200,7 @@ impl State {
     }
 
     fn step(&mut self, by: isize) {
-        if self.view == View::Entries {
+        if self.view == TopView::Entries {
             let last = self.entries().len().saturating_sub(1);
             self.scroll = self.scroll.saturating_add_signed(by).min(last);
             return;
@@ -199,7 +213,7 @@ impl State {
 
     /// The probes that are shown, in their order.
     pub fn rows(&self) -> Vec<&ProbeRow> {
-        let filter = if self.view == View::Probes { self.filter.as_str() } else { "" };
+        let filter = if self.view == TopView::Probes { self.filter.as_str() } else { "" };
         let mut rows: Vec<&ProbeRow> = self.probes.values().filter(|row| row.name.contains(filter)).collect();
         let number = |row: &ProbeRow| match self.sort {
             Column::Packets => row.packets,
@@ -222,11 +236,11 @@ impl State {
     }
 
     /// The entries of the selected probe, the largest rates first.
-    pub fn entries(&self) -> Vec<&Series> {
-        let filter = if self.view == View::Entries { self.filter.as_str() } else { "" };
+    pub fn entries(&self) -> Vec<&TopSeries> {
+        let filter = if self.view == TopView::Entries { self.filter.as_str() } else { "" };
         let all = self.selected().into_iter().flat_map(|row| row.series.iter());
-        let mut entries: Vec<&Series> = all.filter(|series| series.name.contains(filter)).collect();
-        let order = |series: &Series| (series.rate.unwrap_or_default(), series.value);
+        let mut entries: Vec<&TopSeries> = all.filter(|series| series.name.contains(filter)).collect();
+        let order = |series: &TopSeries| (series.rate.unwrap_or_default(), series.value);
         entries.sort_by(|a, b| {
             let ((rate, value), (other, its)) = (order(b), order(a));
             rate.total_cmp(&other).then(value.total_cmp(&its)).then_with(|| a.name.cmp(&b.name))
@@ -240,12 +254,20 @@ impl State {
         entries
     }
 
-    /// The packets per second and the share of a CPU of all probes.
+    /// The packets per second, and the share of a CPU that all probes take. A packet counts once at each interface and direction,
+    /// however many probes see it and at whichever hook. The counters of the interfaces say so; those of another machine are
+    /// not known, and there the probe that counts most stands for all.
     pub fn total(&self) -> (f64, f64) {
-        let rows = || self.probes.values();
-        let sum = |numbers: &mut dyn Iterator<Item = f64>| numbers.fold(0.0, |sum, number| sum + number);
-        (sum(&mut rows().filter_map(|row| row.packets)), sum(&mut rows().filter_map(ProbeRow::share)))
+        let most = || self.probes.values().filter_map(|row| row.packets).max_by(f64::total_cmp);
+        let packets = self.passed.or_else(most).unwrap_or_default();
+        (packets, self.probes.values().filter_map(ProbeRow::share).fold(0.0, |sum, share| sum + share))
     }
+}
+
+/// The packets by which places have grown.
+fn grown(before: &PlaceCounts, now: &PlaceCounts) -> f64 {
+    let grown = now.iter().filter_map(|(place, packets)| Some(packets.saturating_sub(*before.get(place)?)));
+    grown.sum::<u64>() as f64
 }
 
 impl ProbeRow {

@@ -16,7 +16,7 @@ use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::top::draw::draw;
 use crate::top::feed::Feed;
-use crate::top::state::State;
+use crate::top::state::TopState;
 
 /// Shows all probes live: packets, time per packet, share of a CPU, and the entries that count most. `?` lists the keys.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ impl Top {
         let mut feed = Feed::new(client, matches!(server, Server::Unix(_)));
         // A daemon that can't be reached is an error on the screen as it was.
         let first = feed.look().await?;
-        let mut state = State::new(session.fleet.nodes()[0].name.clone(), self.interval);
+        let mut state = TopState::new(session.fleet.nodes()[0].name.clone(), self.interval);
         state.look(Ok(first));
         let mut ended = signal(SignalKind::terminate()).map_err(CommandError::Signal)?;
         let mut terminal = ratatui::try_init().map_err(CommandError::Terminal)?;
@@ -49,7 +49,7 @@ impl Top {
 /// Draws until a key ends the view.
 async fn show(
     terminal: &mut DefaultTerminal,
-    state: &mut State,
+    state: &mut TopState,
     feed: &mut Feed<'_>,
 ) -> Result<(), CommandError> {
     let mut events = events();
@@ -64,7 +64,7 @@ async fn show(
                     }
                 }
                 Some(_) => {}
-                // The terminal is gone.
+                // The terminal was closed.
                 None => return Ok(()),
             },
             () = sleep_until(last + state.interval) => {

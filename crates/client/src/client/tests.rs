@@ -56,9 +56,13 @@ async fn there_is_a_call_for_each_route() {
     client.put("{name}", &config, None).await.unwrap();
     client.probes().await.unwrap();
     client.status("{name}").await.unwrap();
-    client.delete("{name}").await.unwrap();
+    client.delete("{name}", None).await.unwrap();
+    client.history(Some("{name}")).await.unwrap();
+    client.history(None).await.unwrap();
     client.revisions("{name}").await.unwrap();
     client.roll_back("{name}", Rollback { revision: None }, None).await.unwrap();
+    client.entries("{name}", "{map}").await.unwrap();
+    client.put_entries("{name}", "{map}", &[], None).await.unwrap();
     client.validate(&config).await.unwrap();
     let capture = directory.path().join("capture");
     std::fs::write(&capture, "").unwrap();
@@ -69,6 +73,7 @@ async fn there_is_a_call_for_each_route() {
     client.windows("{name}", WindowQuery::default()).await.unwrap();
     client.window("{name}", 7, JSON).await.unwrap();
     client.acknowledge("{name}", 7, None).await.unwrap();
+    client.series("{name}", &[]).await.unwrap();
     assert_eq!(client.events("{name}", None).await.unwrap().next().await.unwrap().unwrap(), b"{}");
     client.capabilities().await.unwrap();
     client.scrape().await.unwrap();
@@ -79,7 +84,9 @@ async fn there_is_a_call_for_each_route() {
     served.abort();
     let mut calls = BTreeSet::new();
     while let Some(line) = asked.recv().await {
-        calls.insert(line.replace("%7Bname%7D", "{name}").replace("/7", "/{seq}"));
+        calls.insert(
+            line.replace("%7Bname%7D", "{name}").replace("%7Bmap%7D", "{map}").replace("/7", "/{seq}"),
+        );
     }
     assert_eq!(calls, described());
 }

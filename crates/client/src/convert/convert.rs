@@ -1,5 +1,7 @@
 //! The conversion of a file, whichever monitor it is for.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::converted::{ConvertError, Converted, Wishes};
@@ -28,5 +30,22 @@ pub fn convert(text: &str, wishes: &Wishes) -> Result<Converted, ConvertError> {
             return Err(ConvertError::Unknown);
         }
     }
+    name_apart(&mut converted);
     if converted.probes.is_empty() { Err(ConvertError::Empty) } else { Ok(converted) }
+}
+
+/// Numbers the probes that have the name of one before.
+fn name_apart(converted: &mut Converted) {
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for probe in &mut converted.probes {
+        let Some(name) = probe["name"].as_str().map(str::to_owned) else { continue };
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let new = std::iter::once(name.clone()).chain(numbered).find(|new| !names.contains(new));
+        let new = new.unwrap_or_else(|| name.clone());
+        if new != name {
+            converted.notes.push(format!("{name}: another probe has this name; this one is {new}"));
+            probe["name"] = new.as_str().into();
+        }
+        names.insert(new);
+    }
 }

@@ -51,7 +51,7 @@ pub(super) fn text<'a>(
         Some(Value::String(text)) => {
             Ok(Some(text).filter(|text| !text.trim().is_empty()).map(String::as_str))
         }
-        Some(_) => Err(ConvertError::field(format!("{at}{name}"), "is no string")),
+        Some(_) => Err(ConvertError::field(format!("{at}{name}"), "is not a string")),
     }
 }
 

@@ -46,10 +46,10 @@ pub fn convert(
         return probe(object, "", wishes, converted);
     }
     for (list, value) in lists {
-        let members = value.as_array().ok_or_else(|| ConvertError::field(list, "is no list"))?;
+        let members = value.as_array().ok_or_else(|| ConvertError::field(list, "is not a list"))?;
         for (number, member) in members.iter().enumerate() {
             let at = format!("{list}[{number}]");
-            let member = member.as_object().ok_or_else(|| ConvertError::field(&at, "is no object"))?;
+            let member = member.as_object().ok_or_else(|| ConvertError::field(&at, "is not an object"))?;
             if list == "probes" {
                 probe(member, &format!("{at}."), wishes, converted)?;
                 continue;

@@ -1,10 +1,9 @@
 //! Data-plane configurations of Polycube's dynmon.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
 use super::converted::{ConvertError, Converted, Wishes, probe_name, text};
+use super::distinct::{self, DistinctLabels};
 
 /// The path of each direction in a data-plane configuration.
 const PATHS: [(&str, &str); 2] = [("ingress", "ingress-path"), ("egress", "egress-path")];
@@ -30,10 +29,12 @@ pub fn convert(
     let (mut directions, mut title) = (Vec::new(), None);
     for (direction, path) in PATHS {
         let Some(section) = data_plane.get(path).filter(|section| !section.is_null()) else { continue };
-        let section = section.as_object().ok_or_else(|| ConvertError::field(path, "is no object"))?;
+        let section = section.as_object().ok_or_else(|| ConvertError::field(path, "is not an object"))?;
         let Some(code) = text(section, "code", &format!("{path}."))? else { continue };
         title = title.or(text(section, "name", &format!("{path}."))?);
-        let metrics = metrics(section, path, &mut labels, converted)?;
+        let begin = labels.len();
+        let mut metrics = metrics(section, path, &mut labels, converted)?;
+        distinct::rename(&mut metrics, &mut labels[begin..], converted);
         let mut configured = json!({ "hook": "tc", "dialect": "bcc", "source": code, "metrics": metrics });
         if let Some(xdp) = xdp.as_deref().filter(|kind| direction == "ingress" && kind.contains("XDP")) {
             configured["hook"] = json!("xdp");
@@ -61,24 +62,21 @@ pub fn convert(
     Ok(())
 }
 
-/// The labels of one metric, by name.
-type Labels = BTreeMap<String, String>;
-
 fn metrics(
     section: &Map<String, Value>,
     path: &str,
-    labels: &mut Vec<(String, Labels)>,
+    labels: &mut Vec<(String, DistinctLabels)>,
     converted: &mut Converted,
 ) -> Result<Vec<Value>, ConvertError> {
     let configs = match section.get("metric-configs") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(configs)) => configs,
-        Some(_) => return Err(ConvertError::field(format!("{path}.metric-configs"), "is no list")),
+        Some(_) => return Err(ConvertError::field(format!("{path}.metric-configs"), "is not a list")),
     };
     let mut metrics = Vec::new();
     for (number, config) in configs.iter().enumerate() {
         let at = format!("{path}.metric-configs[{number}]");
-        let config = config.as_object().ok_or_else(|| ConvertError::field(&at, "is no object"))?;
+        let config = config.as_object().ok_or_else(|| ConvertError::field(&at, "is not an object"))?;
         let inside = format!("{at}.");
         let map = text(config, "map-name", &inside)?;
         let map = map.ok_or_else(|| ConvertError::field(&at, "has no map-name"))?;
@@ -109,7 +107,7 @@ fn metrics(
             };
             labels.push((name.to_owned(), list.filter_map(label).collect()));
         } else {
-            labels.push((name.to_owned(), Labels::new()));
+            labels.push((name.to_owned(), DistinctLabels::new()));
         }
         metrics.push(metric);
     }
@@ -117,9 +115,9 @@ fn metrics(
 }
 
 /// Returns the labels that all metrics have: those of a probe. The others are left out.
-fn labels_of_all(labels: &[(String, Labels)], converted: &mut Converted) -> Option<Value> {
+fn labels_of_all(labels: &[(String, DistinctLabels)], converted: &mut Converted) -> Option<Value> {
     let (_, first) = labels.first()?;
-    let common: Labels = first
+    let common: DistinctLabels = first
         .iter()
         .filter(|(name, value)| labels.iter().all(|(_, labels)| labels.get(*name) == Some(value)))
         .map(|(name, value)| (name.clone(), value.clone()))

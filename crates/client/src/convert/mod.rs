@@ -4,6 +4,7 @@ pub mod convert;
 pub mod converted;
 mod dechainy;
 mod declared;
+mod distinct;
 mod dynmon;
 #[cfg(test)]
 mod tests;

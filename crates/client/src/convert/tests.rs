@@ -174,13 +174,13 @@ fn what_is_for_nobody_is_refused() {
         (json!({ "interface": "eth0", "window": {} }), "neither a data-plane configuration of dynmon"),
         (json!([1]), "neither"),
         (json!({ "ingress-path": {}, "egress-path": {} }), "no probe with a source"),
-        (json!({ "ingress-path": { "code": 1 } }), "ingress-path.code: is no string"),
+        (json!({ "ingress-path": { "code": 1 } }), "ingress-path.code: is not a string"),
         (
             json!({ "probes": [{ "interface": "e", "ingress": "int a;", "mode": "IP" }] }),
             "probes[0].mode: IP is unknown",
         ),
         (json!({ "probes": [{ "ingress": "int a;" }] }), "probes[0].interface: is missing"),
-        (json!({ "probes": 1 }), "probes: is no list"),
+        (json!({ "probes": 1 }), "probes: is not a list"),
         (
             json!({ "interface": "e", "mode": true, "ingress": "int a;" }),
             "mode: is neither a name nor a number",
@@ -188,7 +188,7 @@ fn what_is_for_nobody_is_refused() {
         (json!({ "interface": "e", "ingress": 1 }), "ingress: is neither a source nor an object"),
         (
             json!({ "ingress-path": { "code": "int a;", "metric-configs": {} } }),
-            "ingress-path.metric-configs: is no list",
+            "ingress-path.metric-configs: is not a list",
         ),
         (
             json!({ "ingress-path": { "code": "int a;", "metric-configs": [{ "name": "n" }] } }),
@@ -208,4 +208,58 @@ fn declarations_that_are_cut_off_are_none() {
     }
     assert_eq!(declared("BPF_RINGBUF_OUTPUT(a, 8)").first().map(|table| table.has_events), Some(true));
     assert_eq!(declared("BPF_PERCPU_ARRAY(a)").first().map(|table| table.has_events), Some(false));
+}
+
+/// Metrics that only their labels tell apart get names of their own.
+#[test]
+fn metrics_of_one_name_are_named_by_their_labels() {
+    let metric = |name: &str, map: &str, labels: &[(&str, &str)]| {
+        let labels: Vec<Value> =
+            labels.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+        json!({ "name": name, "map-name": map, "open-metrics-metadata": { "type": "gauge", "labels": labels } })
+    };
+    let names = |metrics: &[Value]| {
+        let path = json!({ "code": "int a;", "metric-configs": metrics });
+        let wishes = Wishes { interface: Some("eth1".to_owned()), name: None };
+        let found =
+            convert(&json!({ "ingress-path": path, "egress-path": path }).to_string(), &wishes).unwrap();
+        let names = |direction: &str| {
+            let metrics = found.probes[0][direction]["metrics"].as_array().unwrap();
+            metrics.iter().map(|metric| metric["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("ingress"), names("egress"), "each direction has names of its own");
+        (names("ingress"), found.notes)
+    };
+    let (tcp, udp) = (&[("proto", "tcp"), ("site", "a")][..], &[("proto", "u d/p"), ("site", "a")][..]);
+    let (found, notes) =
+        names(&[metric("seen", "A", tcp), metric("other", "B", &[]), metric("seen", "B", udp)]);
+    assert_eq!(found, ["seen_tcp", "other", "seen_u_d_p"]);
+    let note = "seen: 2 metrics have this name, and here a name is that of one metric: they are seen_tcp, seen_u_d_p";
+    assert!(notes.iter().any(|known| known == note), "{notes:?}");
+    let (found, _) = names(&[
+        metric("seen_total", "A", tcp),
+        metric("seen_total", "B", udp),
+        metric("seen_total", "C", &[]),
+    ]);
+    assert_eq!(
+        found,
+        ["seen_A_total", "seen_B_total", "seen_C_total"],
+        "one without labels would keep its name"
+    );
+    let (found, _) = names(&[metric("seen", "A", &[]), metric("seen", "B", &[])]);
+    assert_eq!(found, ["seen_A", "seen_B"]);
+    let (found, _) =
+        names(&[metric("seen", "A", tcp), metric("seen_tcp", "B", udp), metric("seen", "C", udp)]);
+    assert_eq!(found, ["seen_A", "seen_tcp", "seen_C"], "a name that is taken is not given again");
+    let (found, _) = names(&[metric("seen", "A", &[]), metric("seen", "A", &[])]);
+    assert_eq!(found, ["seen_0", "seen_1"]);
+}
+
+#[test]
+fn probes_of_one_name_are_numbered() {
+    let probe = json!({ "name": "p", "interface": "e", "ingress": "int a;" });
+    let found = converted(&json!({ "probes": [probe, probe, probe] })).unwrap();
+    let names: Vec<_> = found.probes.iter().map(|probe| probe["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["p", "p-2", "p-3"]);
+    assert!(found.notes.contains(&"p: another probe has this name; this one is p-3".to_owned()));
 }

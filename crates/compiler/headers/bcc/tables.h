@@ -89,7 +89,7 @@ struct name##_table_t { \
 	TBCC_UNAVAILABLE(task_storage_get, TBCC_NO_TASK) \
 	TBCC_UNAVAILABLE(inode_storage_get, TBCC_NO_TASK) \
 	TBCC_UNAVAILABLE(check_current_task, TBCC_NO_TASK) \
-	TBCC_UNAVAILABLE(perf_read, "hardware counters are no property of packets; measure the cost of a probe by POST /v1/validate") \
+	TBCC_UNAVAILABLE(perf_read, "hardware counters say nothing about packets; measure the cost of a probe by POST /v1/validate") \
 	u32 max_entries; \
 }; \
 _Static_assert(TBCC_TYPE(kind, key_type) != BPF_MAP_TYPE_UNSPEC, \

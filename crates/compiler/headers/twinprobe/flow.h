@@ -14,7 +14,7 @@ struct tp_flow {
 	tp_ip destination;
 	__u16 source_port;
 	__u16 destination_port;
-	__u32 protocol;
+	__u32 protocol TP_AS(protocol);
 };
 
 /* The key of an LPM map. An IPv4 prefix of n bits has 96 + n bits. */

@@ -85,7 +85,7 @@ struct tp_packet {
 	__u32 label;		/* the outermost entry: label in the upper 20 bits, then class (3), bottom (1), TTL (8) */
 
 	/* IP. */
-	__u8 version;		/* 4, 6, or 0 if it is no IP packet */
+	__u8 version;		/* 4, 6, or 0 if it is not an IP packet */
 	__u8 protocol;		/* of the transport header, behind IPv6 extension headers */
 	__u8 tos;		/* DSCP in the upper 6 bits, ECN in the lower 2 */
 	__u8 ttl;		/* or hop limit */
@@ -142,7 +142,7 @@ struct tp_arp_header {
 	}									\
 	static __always_inline int NAME##_body(struct tp_packet *PACKET)
 
-/* In assembly, since clang takes the fields for 32-bit numbers, which on the stack are no pointers to the verifier any more. */
+/* In assembly, since clang takes the fields for 32-bit numbers, which are not pointers to the verifier once they are on the stack any more. */
 static __always_inline void tp_locate(struct tp_packet *packet)
 {
 	asm volatile("%0 = *(u32 *)(%1 + %2)"
@@ -225,109 +225,6 @@ static __always_inline __u32 tp_offset(const struct tp_packet *packet, const voi
 
 	asm volatile("%0 -= %1" : "+r"(offset) : "r"(packet->data));
 	return offset;
-}
-
-#ifdef TWINPROBE_TC
-/*
- * The headers up to the payload, which each frame has that this packet is cut into, or was put together from. By a few steps of
- * its own: it is asked for only where the packet stands for several frames, and not all probes parse. What is inside a tunnel
- * counts as payload.
- */
-static __always_inline __u32 tp_repeated(const struct tp_packet *packet)
-{
-	__u32 offset = sizeof(struct ethhdr);
-	__u8 *header = tp_at(packet, 0, sizeof(struct ethhdr)), protocol;
-	__be16 type;
-	int i;
-
-	if (!header)
-		return 0;
-	type = ((struct ethhdr *)header)->h_proto;
-	for (i = 0; i < 2 && (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD)); i++) {
-		header = tp_at(packet, offset, 4);
-		if (!header)
-			return offset;
-		type = *(__be16 *)(header + 2);
-		offset += 4;
-	}
-	if (type == bpf_htons(ETH_P_IP)) {
-		header = tp_at(packet, offset, sizeof(struct iphdr));
-		if (!header)
-			return offset;
-		protocol = ((struct iphdr *)header)->protocol;
-		offset += (header[0] & 15) * 4;
-	} else if (type == bpf_htons(ETH_P_IPV6)) {
-		header = tp_at(packet, offset, sizeof(struct ipv6hdr));
-		if (!header)
-			return offset;
-		protocol = ((struct ipv6hdr *)header)->nexthdr;
-		offset += sizeof(struct ipv6hdr);
-	} else {
-		return offset;
-	}
-	if (protocol == IPPROTO_UDP)
-		return offset + 8;
-	header = protocol == IPPROTO_TCP ? tp_at(packet, offset, 20) : 0;
-	return header ? offset + (header[12] >> 4) * 4 : offset;
-}
-
-/* The number, which the kernel leaves out for packets of virtual machines until it cuts them. */
-static __always_inline __u32 tp_frames(const struct tp_packet *packet)
-{
-	__u32 size = packet->context->gso_size, frames = packet->context->gso_segs;
-
-	if (!size)
-		return 1;
-	if (!frames)
-		frames = (packet->context->len - tp_repeated(packet) + size - 1) / size;
-	return frames ? frames : 1;
-}
-#endif
-
-static __always_inline __u32 tp_segments(const struct tp_packet *packet)
-{
-	TP_SEES(frames);
-#ifdef TWINPROBE_TC
-	return tp_opaque(packet, tp_frames(packet));
-#else
-	return 1;
-#endif
-}
-
-static __always_inline __u32 tp_length(const struct tp_packet *packet)
-{
-	TP_SEES(lengths);
-#ifdef TWINPROBE_TC
-	__u32 tag = packet->context->vlan_present ? 4 : 0, length = packet->context->len + tag;
-
-#ifdef TWINPROBE_EGRESS
-	/* The kernel has added up the headers, also of frames without an Ethernet header. */
-	if (packet->context->wire_len > packet->context->len) {
-		length += packet->context->wire_len - packet->context->len;
-		if (tag)
-			length += (tp_frames(packet) - 1) * tag;
-	}
-#else
-	if (packet->context->gso_size)
-		length += (tp_frames(packet) - 1) * (tp_repeated(packet) + tag);
-#endif
-	return tp_opaque(packet, length);
-#else
-	return tp_buffer_length(packet);
-#endif
-}
-
-/* The first frame's, which all but the last have. */
-static __always_inline __u32 tp_frame_length(const struct tp_packet *packet)
-{
-	__u32 length = tp_length(packet);
-#ifdef TWINPROBE_TC
-	__u32 frames = tp_frames(packet), own = packet->context->len + (packet->context->vlan_present ? 4 : 0);
-
-	if (frames > 1)
-		length = packet->context->gso_size + (length - own) / (frames - 1);
-#endif
-	return length;
 }
 
 static __always_inline __u32 tp_copy_bytes(const struct tp_packet *packet, __u32 offset, void *buffer, __u32 size)

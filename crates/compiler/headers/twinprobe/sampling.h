@@ -17,6 +17,21 @@
 
 #define tp_histogram(NAME, VALUE) tp_histogram_add(NAME, VALUE, 1)
 
+/* A histogram that keeps the sum of its values, too. */
+#define TP_HISTOGRAM_SUM(NAME) TP_HISTOGRAM(NAME); TP_PERCPU_ARRAY(NAME##_sum, __u64, 1)
+
+#define tp_histogram_sum_add(NAME, VALUE, N)			\
+	({							\
+		__u64 tp_value_ = (VALUE), tp_times_ = (N);	\
+		__u64 *tp_sum_ = tp_at_index(NAME##_sum, 0);	\
+								\
+		tp_histogram_add(NAME, tp_value_, tp_times_);	\
+		if (tp_sum_)					\
+			*tp_sum_ += tp_value_ * tp_times_;	\
+	})
+
+#define tp_histogram_sum(NAME, VALUE) tp_histogram_sum_add(NAME, VALUE, 1)
+
 #define tp_linear(NAME, VALUE, WIDTH)									\
 	({												\
 		__u64 tp_number_ = (__u64)(VALUE) / (WIDTH);						\

@@ -27,7 +27,7 @@ static __always_inline enum tp_tunnel tp_tunnel(const struct tp_packet *packet, 
 			return TP_NO_TUNNEL;
 		flags = bpf_ntohs(*(__be16 *)header);
 		*ether_type = bpf_ntohs(*(__be16 *)(header + 2));
-		/* Version 1 is PPTP; routing has gone with RFC 2784. */
+		/* Version 1 is PPTP; RFC 2784 has taken routing away. */
 		if (flags & 0x4007)
 			return TP_NO_TUNNEL;
 		*inside += 4 + (flags & 0x8000 ? 4 : 0);

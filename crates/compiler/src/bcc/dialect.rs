@@ -35,7 +35,7 @@ const INLINE: [&str; 2] = ["-mllvm", "-inline-threshold=1000000"];
 
 /// The arguments of clang for a source for BCC, beside those that every source needs.
 #[derive(Debug)]
-pub struct Told {
+pub struct BccArguments {
     pub arguments: Vec<String>,
     /// The tables that the source takes from the other direction.
     pub shared: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Told {
 
 /// Returns what clang has to be told about a source that is for BCC; `None` if it is for libbpf. Fails if a source for BCC has no
 /// function that sees packets.
-pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
+pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     let found = match unit.dialect {
         Dialect::Libbpf => return Ok(None),
         Dialect::Auto | Dialect::Bcc => scan(unit.source),
@@ -78,7 +78,7 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<Told>, Finding> {
         }
     }
     arguments.extend(["-include", "bcc/dialect.h"].map(str::to_owned));
-    Ok(Some(Told { arguments, shared }))
+    Ok(Some(BccArguments { arguments, shared }))
 }
 
 /// Returns the definitions by which the address of a header is its offset in the packet, where the source takes the address for

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bcc::token::{Token, TokenKind, tokens};
+use crate::bcc::token::{SourceToken, TokenKind, tokens};
 
 /// Names that are called like a function in front of or behind the parameters of one.
 const ATTRIBUTES: [&str; 8] =
@@ -147,7 +147,7 @@ pub fn declared(source: &str) -> BTreeMap<String, u32> {
 }
 
 /// Returns the variables that are set by `cursor_advance()` and cast to an integer somewhere.
-fn addresses<'a>(tokens: &[Token<'a>]) -> Vec<Addressed<'a>> {
+fn addresses<'a>(tokens: &[SourceToken<'a>]) -> Vec<Addressed<'a>> {
     let is = |at: Option<usize>, text| at.and_then(|at| tokens.get(at)).is_some_and(|token| token.is(text));
     let is_set = |at: &usize| is(at.checked_add(1), "=") && is(at.checked_add(2), "cursor_advance");
     let headers: BTreeSet<&str> = (0..tokens.len()).filter(is_set).map(|at| tokens[at].text).collect();
@@ -175,7 +175,7 @@ fn addresses<'a>(tokens: &[Token<'a>]) -> Vec<Addressed<'a>> {
 }
 
 /// Reads the arguments of a macro that declares a table of a given type; `None` for other macros.
-fn table<'a>(name: Token<'a>, arguments: &[Token<'a>]) -> Option<(&'a str, &'a str)> {
+fn table<'a>(name: SourceToken<'a>, arguments: &[SourceToken<'a>]) -> Option<(&'a str, &'a str)> {
     // (type, key, leaf, name, ...) or (type, name, leaf, ...)
     let (at, known) = match name.text {
         name if name.starts_with("BPF_TABLE") || name == "BPF_F_TABLE" => (3, None),
@@ -200,7 +200,7 @@ fn table<'a>(name: Token<'a>, arguments: &[Token<'a>]) -> Option<(&'a str, &'a s
 }
 
 /// Reads what stands before the body of a function; `None` if it is the body of something else.
-fn function<'a>(declaration: &[Token<'a>]) -> Option<Function<'a>> {
+fn function<'a>(declaration: &[SourceToken<'a>]) -> Option<Function<'a>> {
     let (mut found, mut depth) = (None, 0_usize);
     for (at, token) in declaration.iter().enumerate() {
         match token.text {
@@ -228,7 +228,7 @@ fn function<'a>(declaration: &[Token<'a>]) -> Option<Function<'a>> {
         }
     }
     let (name, begin, end) = found?;
-    // A struct whose attributes have arguments is no function: its name would be that of the attribute.
+    // A struct whose attributes have arguments is not a function: its name would be that of the attribute.
     let parameters = declaration.get(begin..end)?.split(|token| token.is(","));
     Some(Function {
         name: name.text,
@@ -239,7 +239,7 @@ fn function<'a>(declaration: &[Token<'a>]) -> Option<Function<'a>> {
     })
 }
 
-fn parameter<'a>(tokens: &[Token<'a>]) -> Parameter<'a> {
+fn parameter<'a>(tokens: &[SourceToken<'a>]) -> Parameter<'a> {
     let name = tokens.iter().rfind(|token| token.kind == TokenKind::Name).map_or("", |token| token.text);
     let at = tokens.iter().position(|token| token.is("struct"));
     let points_to = at.and_then(|at| tokens.get(at + 1)).filter(|_| tokens.iter().any(|token| token.is("*")));
@@ -248,7 +248,7 @@ fn parameter<'a>(tokens: &[Token<'a>]) -> Parameter<'a> {
 
 /// Reads the fields of a struct up to its attribute as a packet header; `None` if it is none, or if not all of its
 /// fields are integers or arrays of bytes.
-fn header<'a>(name: &'a str, body: &[Token<'a>]) -> Option<(&'a str, String)> {
+fn header<'a>(name: &'a str, body: &[SourceToken<'a>]) -> Option<(&'a str, String)> {
     let end = body.iter().position(|token| token.is("}"))?;
     body.get(end + 1).filter(|token| token.is(PACKET_HEADER))?;
     let mut widths = String::new();

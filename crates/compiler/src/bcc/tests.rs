@@ -11,11 +11,14 @@ use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 
 static NO_CALLS: Calls = Calls::new();
 
+static NO_FILES: BTreeMap<String, String> = BTreeMap::new();
+
 fn unit<'a>(hook: Hook, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let (dialect, verdict) = (Dialect::Auto, Verdict::Observe);
     Unit {
         field: "ingress.source",
         source,
+        files: &NO_FILES,
         defines,
         dialect,
         entry: None,

@@ -2,7 +2,7 @@
 
 /// A token and the line that it begins in, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token<'a> {
+pub struct SourceToken<'a> {
     pub text: &'a str,
     pub line: u32,
     pub kind: TokenKind,
@@ -20,14 +20,14 @@ pub enum TokenKind {
     Alternative,
 }
 
-impl Token<'_> {
+impl SourceToken<'_> {
     pub fn is(&self, text: &str) -> bool {
         self.kind != TokenKind::Literal && self.text == text
     }
 }
 
 /// Splits a source into tokens. Any text has tokens; whether it is C is for clang to say.
-pub fn tokens(source: &str) -> Vec<Token<'_>> {
+pub fn tokens(source: &str) -> Vec<SourceToken<'_>> {
     let mut lexer = Lexer { rest: source, line: 1, fresh: true, found: Vec::new() };
     while lexer.step() {}
     lexer.found
@@ -38,7 +38,7 @@ struct Lexer<'a> {
     line: u32,
     /// True if nothing but space stands before in this line.
     fresh: bool,
-    found: Vec<Token<'a>>,
+    found: Vec<SourceToken<'a>>,
 }
 
 impl<'a> Lexer<'a> {
@@ -82,13 +82,13 @@ impl<'a> Lexer<'a> {
         };
         if !alternative.is_empty() {
             let kind = TokenKind::Alternative;
-            self.found.push(Token { text: alternative, line: self.line, kind });
+            self.found.push(SourceToken { text: alternative, line: self.line, kind });
         }
         self.skip(end);
     }
 
     fn take(&mut self, size: usize, kind: TokenKind) {
-        self.found.push(Token { text: &self.rest[..size], line: self.line, kind });
+        self.found.push(SourceToken { text: &self.rest[..size], line: self.line, kind });
         self.skip(size);
     }
 

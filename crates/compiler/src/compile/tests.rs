@@ -1,7 +1,10 @@
 //! Tests with the clang of this machine.
 
+mod beside;
+mod time;
+
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +19,8 @@ fn compiler() -> Compiler {
 
 static NO_CALLS: Calls = Calls::new();
 
+static NO_FILES: BTreeMap<String, String> = BTreeMap::new();
+
 /// A source for libbpf.
 fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, String>) -> Unit<'a> {
     let dialect = Dialect::Libbpf;
@@ -23,6 +28,7 @@ fn unit<'a>(field: &'a str, source: &'a str, defines: &'a BTreeMap<String, Strin
     Unit {
         field,
         source,
+        files: &NO_FILES,
         defines,
         dialect,
         entry: None,
@@ -198,26 +204,6 @@ async fn a_comment_compiles_to_an_object_without_programs() {
     assert!(compile("// nothing").await.unwrap().elf.starts_with(b"\x7fELF"));
 }
 
-/// Returns a source with 2^40 macro expansions, each to nothing.
-fn endless() -> String {
-    let mut source = "#define A0\n".to_owned();
-    for i in 1..=40 {
-        source.push_str(&format!("#define A{i} A{0} A{0}\n", i - 1));
-    }
-    source + "A40\n"
-}
-
-#[tokio::test]
-async fn an_endless_compilation_is_ended() {
-    let mut compiler = compiler();
-    compiler.limits.time = Duration::from_secs(1);
-    let rejection =
-        compiler.compile(&unit("ingress.source", &endless(), &BTreeMap::new())).await.unwrap_err();
-    let finding = &rejection.findings[0];
-    assert_eq!(finding.message, "compilation took longer than 1 s");
-    assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Compile, Some("ingress.source")));
-}
-
 #[tokio::test]
 async fn sizes_are_limited() {
     let mut compiler = compiler();
@@ -288,12 +274,18 @@ async fn a_child_over_its_time_is_killed_and_reaped() {
     let directory = tempfile::tempdir().unwrap();
     // On a busy machine the child may have no time to say who it is.
     for seconds in [1, 10, 50] {
-        let limits = Limits { time: Duration::from_secs(seconds), ..Limits::default() };
-        let outcome =
-            child::run("/bin/sh".as_ref(), &sleeper(directory.path()), b"", limits, &Confinement::default())
-                .await
-                .unwrap();
-        assert!(matches!(outcome, Outcome::TimedOut));
+        let limits = CompileLimits { time: Duration::from_secs(seconds), ..CompileLimits::default() };
+        let outcome = child::run(
+            "/bin/sh".as_ref(),
+            &sleeper(directory.path()),
+            b"",
+            limits,
+            &Confinement::default(),
+            &Arc::default(),
+        )
+        .await
+        .unwrap();
+        assert!(matches!(outcome, ChildOutcome::TimedOut));
         if directory.path().join("pid").exists() {
             break;
         }
@@ -306,11 +298,13 @@ async fn a_child_over_its_time_is_killed_and_reaped() {
 async fn a_child_that_lingers_without_its_pipes_has_no_more_time() {
     // The pipes close within the limit, and the child would end within a second limit.
     let script = "sleep 0.7; exec >&- 2>&-; sleep 0.7";
-    let limits = Limits { time: Duration::from_secs(1), ..Limits::default() };
+    let limits = CompileLimits { time: Duration::from_secs(1), ..CompileLimits::default() };
     let arguments = ["-c", script].map(OsString::from);
     let outcome =
-        child::run("/bin/sh".as_ref(), &arguments, b"", limits, &Confinement::default()).await.unwrap();
-    assert!(matches!(outcome, Outcome::TimedOut));
+        child::run("/bin/sh".as_ref(), &arguments, b"", limits, &Confinement::default(), &Arc::default())
+            .await
+            .unwrap();
+    assert!(matches!(outcome, ChildOutcome::TimedOut));
 }
 
 #[tokio::test]
@@ -318,8 +312,15 @@ async fn nobody_waiting_means_no_child() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = sleeper(directory.path());
     let run = tokio::spawn(async move {
-        let _ =
-            child::run("/bin/sh".as_ref(), &arguments, b"", Limits::default(), &Confinement::default()).await;
+        let _ = child::run(
+            "/bin/sh".as_ref(),
+            &arguments,
+            b"",
+            CompileLimits::default(),
+            &Confinement::default(),
+            &Arc::default(),
+        )
+        .await;
     });
     let child = Path::new("/proc").join(pid(directory.path()).await);
     assert!(child.exists());

@@ -149,18 +149,23 @@ impl Confinement {
 
     /// Confines the child that `command` starts.
     pub fn apply(&self, command: &mut Command) {
+        self.apply_with(command, Arc::default());
+    }
+
+    /// Does the same as [`Self::apply`] for a child that inherits more files.
+    pub fn apply_with(&self, command: &mut Command, more: Arc<[OwnedFd]>) {
         if !self.0.libraries.is_empty() {
             command.env("LD_LIBRARY_PATH", &self.0.libraries);
         }
         let means = Arc::clone(&self.0);
         // SAFETY: `enter` makes system calls only; it takes no lock and no memory.
-        unsafe { command.pre_exec(move || means.enter()) };
+        unsafe { command.pre_exec(move || means.enter(&more)) };
     }
 }
 
 impl Means {
     /// Confines the calling process: the child, before it becomes another program.
-    fn enter(&self) -> io::Result<()> {
+    fn enter(&self, more: &[OwnedFd]) -> io::Result<()> {
         // The file is opened before the limit of open files: the child still has those of the daemon.
         let mark =
             rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -176,7 +181,7 @@ impl Means {
         // call; they have no Landlock.
         // SAFETY: the call takes three numbers and closes nothing before exec.
         unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        for file in &*self.inherited {
+        for file in self.inherited.iter().chain(more) {
             fcntl_setfd(file, FdFlags::empty())?;
         }
         if let Some(number) = self.user {

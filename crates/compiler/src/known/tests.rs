@@ -8,11 +8,14 @@ use twinprobe_ebpf_common::hook::{Hook, Verdict};
 use super::*;
 use twinprobe_ebpf_common::unit::{Calls, Dialect};
 
-fn key(source: &str, arguments: &[&str]) -> Key {
+static NO_FILES: BTreeMap<String, String> = BTreeMap::new();
+
+fn key(source: &str, arguments: &[&str]) -> ObjectKey {
     let (defines, calls) = (BTreeMap::new(), Calls::new());
     let unit = Unit {
         field: "ingress.source",
         source,
+        files: &NO_FILES,
         defines: &defines,
         dialect: Dialect::Libbpf,
         entry: None,
@@ -23,7 +26,7 @@ fn key(source: &str, arguments: &[&str]) -> Key {
         frags: true,
     };
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    Key::new(Path::new("/bin/true"), &arguments, &unit)
+    ObjectKey::new(Path::new("/bin/true"), &arguments, &unit)
 }
 
 fn object(length: usize) -> CompiledObject {
@@ -46,7 +49,7 @@ fn an_object_is_known_until_something_changes_that_it_was_made_of() {
         for path in headers.iter().chain([&clang]) {
             fs::write(path, "old").unwrap();
         }
-        let known = Known::default();
+        let known = ObjectCache::default();
         known.keep(key("a", &["-O2"]), &object(5), &clang, headers.clone().into());
         assert!(known.get(&key("a", &["-O2"])).is_some_and(|found| found.reused && found.elf == [7; 5]));
         assert!(known.get(&key("b", &["-O2"])).is_none() && known.get(&key("a", &["-O3"])).is_none());
@@ -58,7 +61,7 @@ fn an_object_is_known_until_something_changes_that_it_was_made_of() {
 
 #[test]
 fn few_objects_are_kept_and_no_long_ones() {
-    let known = Known::default();
+    let known = ObjectCache::default();
     let numbered = |number: usize| key(&number.to_string(), &[]);
     known.keep(numbered(1000), &object(LONGEST + 1), Path::new("/bin/true"), BTreeSet::new());
     assert!(known.get(&numbered(1000)).is_none());

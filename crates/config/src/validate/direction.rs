@@ -5,14 +5,15 @@ use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use twinprobe_client::DirectionDocument;
+use serde_json::Value;
+use twinprobe_api::DirectionDocument;
 use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::request::AttachRequest;
 use twinprobe_ebpf_common::unit::{Calls, Dialect};
 
 use crate::probe::{Code, DirectionConfig, SourceCode};
 use crate::validate::findings::{Defaults, Findings};
-use crate::validate::{metric, names};
+use crate::validate::{files, metric, names};
 
 /// The limit of a source, and of an object in base64, in bytes.
 const SOURCE_LIMIT: usize = 1 << 20;
@@ -52,12 +53,14 @@ pub fn check(
     if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
         findings.add(
             format!("{at}.max_ns_per_packet"),
-            format!("{limit} is no limit; 1 to {MAX_NS} are possible"),
+            format!("{limit} is not a limit; 1 to {MAX_NS} are possible"),
         );
     }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
     let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };
-    DirectionConfig { attach, code, max_ns_per_packet, metrics }
+    let entry = document.entry.clone();
+    let variables = variables(at, document, findings);
+    DirectionConfig { attach, code, entry, variables, max_ns_per_packet, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
@@ -78,7 +81,7 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
             return (Hook::Xdp, XdpMode::Auto);
         }
     };
-    if document.mode.is_some() && hook != Hook::Xdp {
+    if document.mode.is_some() && !hook.has_modes() {
         findings.add(field, "mode belongs to the hook xdp; leave it out with tc");
     }
     (hook, mode.unwrap_or(XdpMode::Auto))
@@ -92,9 +95,9 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // Only the hook xdp is known to have no positions; an unknown hook may have positions.
-    let is_xdp = matches!(document.hook.as_deref(), None | Some("xdp")) && hook == Hook::Xdp;
-    if document.position.is_some() && is_xdp {
+    // In place of an unknown hook stands xdp, but it may have positions.
+    let is_known = document.hook.as_deref().is_none_or(|name| name == "xdp" || name == "tc");
+    if document.position.is_some() && is_known && !hook.has_positions() {
         let message =
             "position orders programs at the hook tc; xdp takes a single one: leave it out, or use tc";
         findings.add(field, message);
@@ -110,22 +113,24 @@ fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code
     let dialect = document.dialect.as_deref();
     let dialect = findings.choose(&format!("{at}.dialect"), "dialect", dialect, &Dialect::NAMES);
     let dialect = dialect.unwrap_or_default();
-    check_entry(at, document, dialect, findings);
+    check_entry(at, document, findings);
     let calls = calls(at, document, dialect, findings);
     let Some(object) = &document.object else {
         if let Err(message) = check_source(document.source.as_deref()) {
             findings.add(format!("{at}.source"), message);
         }
-        let (text, entry) = (document.source.clone().unwrap_or_default(), document.entry.clone());
-        return Code::Source(SourceCode { text, dialect, entry, calls, defines });
+        let text = document.source.clone().unwrap_or_default();
+        let files = document.files.clone().unwrap_or_default();
+        files::check(&format!("{at}.files"), &files, text.len(), SOURCE_LIMIT, findings);
+        return Code::Source(SourceCode { text, files, dialect, calls, defines });
     };
     if document.source.is_some() {
         findings.add(format!("{at}.object"), "source and object exclude each other; give one of them");
     }
     let for_compilers = [
         ("dialect", document.dialect.is_some()),
-        ("entry", document.entry.is_some()),
         ("calls", document.calls.is_some()),
+        ("files", document.files.is_some()),
         ("defines", !defines.is_empty()),
     ];
     for (field, _) in for_compilers.into_iter().filter(|(_, given)| *given) {
@@ -134,6 +139,20 @@ fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code
     }
     let decoded = decode(object).map_err(|message| findings.add(format!("{at}.object"), message));
     Code::Object(decoded.unwrap_or_default())
+}
+
+/// Checks the names of variables; their types are those of the program.
+fn variables(at: &str, document: &DirectionDocument, findings: &mut Findings) -> BTreeMap<String, Value> {
+    let field = format!("{at}.variables");
+    let variables = document.variables.clone().unwrap_or_default();
+    if variables.len() > DEFINES_LIMIT {
+        let message = format!("{} variables have values; {DEFINES_LIMIT} are the limit", variables.len());
+        findings.add(&field, message);
+    }
+    for name in variables.keys().filter(|name| !names::is_c_identifier(name)) {
+        findings.add(&field, format!("{} is not a C identifier", names::quote(name)));
+    }
+    variables
 }
 
 /// Decodes an object in base64, which may be broken into lines.
@@ -147,7 +166,7 @@ fn decode(text: &str) -> Result<Vec<u8>, String> {
             "the object is empty; an ELF file in base64 is needed, as twinprobe build writes it".to_owned()
         );
     }
-    STANDARD.decode(text).map_err(|error| format!("the object is no base64: {error}"))
+    STANDARD.decode(text).map_err(|error| format!("the object is not base64: {error}"))
 }
 
 fn check_source(source: Option<&str>) -> Result<(), String> {
@@ -167,14 +186,10 @@ fn check_source(source: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_entry(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mut Findings) {
+fn check_entry(at: &str, document: &DirectionDocument, findings: &mut Findings) {
     let Some(entry) = document.entry.as_deref() else { return };
-    let field = format!("{at}.entry");
-    if dialect == Dialect::Libbpf {
-        findings
-            .add(field, "entry is for the dialect bcc; a source for libbpf marks its program by a section");
-    } else if !names::is_c_identifier(entry) {
-        findings.add(field, format!("{} is no C identifier", names::quote(entry)));
+    if !names::is_c_identifier(entry) {
+        findings.add(format!("{at}.entry"), format!("{} is not a C identifier", names::quote(entry)));
     }
 }
 
@@ -192,7 +207,7 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
     }
     for (table, slots) in document {
         if !names::is_c_identifier(table) {
-            findings.add(&field, format!("{} is no name of a table of programs", names::quote(table)));
+            findings.add(&field, format!("{} is not a name of a table of programs", names::quote(table)));
             continue;
         }
         if slots.len() > CALLS_LIMIT {
@@ -209,12 +224,12 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
             match number {
                 None => findings.add(
                     format!("{field}.{table}"),
-                    format!("{} is no slot; slots are numbers from 0", names::quote(slot)),
+                    format!("{} is not a slot; slots are numbers from 0", names::quote(slot)),
                 ),
                 Some(_) if !names::is_c_identifier(function) => {
                     findings.add(
                         format!("{field}.{table}.{slot}"),
-                        format!("{} is no C identifier", names::quote(function)),
+                        format!("{} is not a C identifier", names::quote(function)),
                     );
                 }
                 Some(number) => drop(programs.insert(number, function.clone())),
@@ -231,7 +246,7 @@ fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut
     }
     for (name, value) in defines {
         if !names::is_c_identifier(name) {
-            findings.add(field, format!("{} is no C identifier", names::quote(name)));
+            findings.add(field, format!("{} is not a C identifier", names::quote(name)));
             continue;
         }
         if name.len() > DEFINE_LIMIT {

@@ -1,6 +1,6 @@
 //! Findings, and the settings that a direction or a metric takes over from its probe.
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Position;
 use twinprobe_ebpf_common::metric::OnReplace;
@@ -73,7 +73,7 @@ impl Findings {
         let priority = i16::try_from(value).ok();
         if priority.is_none() {
             let possible = "-32768 to 32767 are possible, lower ones run first";
-            self.add(field, format!("{value} is no priority; {possible}"));
+            self.add(field, format!("{value} is not a priority; {possible}"));
         }
         priority
     }

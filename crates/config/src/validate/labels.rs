@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 
 use crate::validate::findings::Findings;
 use crate::validate::names;
@@ -57,7 +57,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     let quoted = names::quote(name);
     if !names::is_c_identifier(name) || name.starts_with("__") {
         let rule = "letters, digits and '_' are allowed, no digit first, and no two '_' first";
-        return Err(format!("{quoted} is no name of a label; {rule}"));
+        return Err(format!("{quoted} is not a name of a label; {rule}"));
     }
     if name.len() > NAME_LIMIT {
         let size = name.len();

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use twinprobe_client::{MergeDocument, MetricDocument};
-use twinprobe_ebpf_common::metric::{AfterRead, Source, StrategyChoice, Visibility};
+use twinprobe_api::{MergeDocument, MetricDocument};
+use twinprobe_ebpf_common::metric::{Counting, MapCopy, StrategyChoice, Visibility};
 use twinprobe_ebpf_common::request::MetricRequest;
 use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 
@@ -47,7 +47,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     } else if !names::is_metric_name(&name) {
         let quoted = names::quote(&name);
         let rule = "letters, digits, '_' and ':' are allowed, no digit first";
-        findings.add(format!("{at}.name"), format!("{quoted} is no metric name; {rule}"));
+        findings.add(format!("{at}.name"), format!("{quoted} is not a metric name; {rule}"));
     }
     let map = document.map.clone().unwrap_or_default();
     if let Err(message) = check_map(document.map.as_deref()) {
@@ -56,17 +56,19 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     let (agg, field) = (document.agg.as_deref(), format!("{at}.agg"));
     let known = Aggregation::ALL.map(|aggregation| (aggregation.name(), aggregation));
     let aggregation = findings.choose(&field, "aggregation", agg, &known);
-    let source = if document.snapshot == Some(true) { Source::Snapshot } else { Source::Live };
-    let after_read = if document.init == Some(true) { AfterRead::Reset } else { AfterRead::Keep };
     let visibility = if document.export == Some(false) { Visibility::Hidden } else { Visibility::Export };
-    let cumulative = source == Source::Snapshot && after_read == AfterRead::Keep;
+    let (snapshot, init) = (document.snapshot == Some(true), document.init == Some(true));
+    let cumulative = snapshot && !init;
     if document.merge.is_some() && !cumulative {
         let message = "merge adds up windows; it needs snapshot: true and init: false";
         findings.add(format!("{at}.merge"), message);
     }
-    let merge = match &document.merge {
-        Some(merge) => Some(check_merge(&format!("{at}.merge"), merge, findings)),
-        None => cumulative.then(MergeRules::default),
+    let merge = document.merge.as_ref().map(|merge| check_merge(&format!("{at}.merge"), merge, findings));
+    let counting = match (snapshot, init) {
+        (true, true) => Counting::Window(MapCopy::Snapshot),
+        (false, true) => Counting::Window(MapCopy::Live),
+        (true, false) => Counting::Sum(merge.unwrap_or_default()),
+        (false, false) => Counting::Live,
     };
     let sum_entries = document.sum_entries.map(|entries| usize::try_from(entries).unwrap_or(usize::MAX));
     if sum_entries.is_some() && !cumulative {
@@ -97,18 +99,16 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     let strategy = findings.choose(&field, "strategy", strategy, &StrategyChoice::NAMES);
     let on_replace = findings.on_replace(&format!("{at}.on_replace"), document.on_replace.as_deref());
     if let Some(event_type) = document.event_type.as_deref().filter(|name| !names::is_type_name(name)) {
-        let message = format!("{} is no name of a C type, as in struct event", names::quote(event_type));
+        let message = format!("{} is not a name of a C type, as in struct event", names::quote(event_type));
         findings.add(format!("{at}.type"), message);
     }
     let request = MetricRequest {
         field: at.to_owned(),
         name,
         map,
-        source,
-        after_read,
+        counting,
         visibility,
         aggregation,
-        merge,
         strategy: strategy.unwrap_or(StrategyChoice::Auto),
         on_replace: on_replace.unwrap_or(defaults.on_replace),
         event_type: document.event_type.clone(),
@@ -123,12 +123,16 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     }
 }
 
+/// The section of the counters that `twinprobe.h` adds, which documents show with the maps.
+const COUNTERS: &str = ".data.twinprobe";
+
 fn check_map(map: Option<&str>) -> Result<(), String> {
     let Some(map) = map else { return Err("the metric names no map".to_owned()) };
-    let variable = [".bss:", ".data:", ".rodata:"].into_iter().find_map(|section| map.strip_prefix(section));
+    let variable =
+        map.split_once(':').filter(|(section, _)| is_section(section)).map(|(_, variable)| variable);
     if !names::is_c_identifier(variable.unwrap_or(map)) {
         let rule = "name a map, or a global variable as in .bss:VAR, .data:VAR or .rodata:VAR";
-        return Err(format!("{} is no name of a map in the source; {rule}", names::quote(map)));
+        return Err(format!("{} is not a name of a map in the source; {rule}", names::quote(map)));
     }
     Ok(())
 }
@@ -147,4 +151,12 @@ fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> M
             MergeRules { fields: fields.collect(), ..MergeRules::default() }
         }
     }
+}
+
+/// Tells whether a section has variables: `.bss`, `.data`, `.rodata`, or one that a source names after them (`.data.x`).
+fn is_section(name: &str) -> bool {
+    let rest = [".bss", ".data", ".rodata"].into_iter().find_map(|kind| name.strip_prefix(kind));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.') && rest.chars().all(is_name))
+        && name != COUNTERS
 }

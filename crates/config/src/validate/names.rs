@@ -20,10 +20,10 @@ pub fn is_probe_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
-/// Returns the message for a name that is no probe name.
+/// Returns the message for a name that is not a probe name.
 pub fn probe_name_rule(name: &str) -> String {
     format!(
-        "{} is no probe name; 1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first",
+        "{} is not a probe name; 1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first",
         quote(name)
     )
 }
@@ -36,6 +36,18 @@ pub fn is_metric_name(name: &str) -> bool {
 /// Tells whether a name matches `[a-zA-Z_][a-zA-Z0-9_]*`.
 pub fn is_c_identifier(name: &str) -> bool {
     is_word(name, |byte| byte == b'_')
+}
+
+/// Checks the first part of the names of families.
+pub fn subsystem(name: &str) -> Result<(), String> {
+    const LONGEST: usize = 64;
+    if is_c_identifier(name) && name.len() <= LONGEST {
+        return Ok(());
+    }
+    let quoted = quote(name);
+    Err(format!(
+        "{quoted} can't begin a metric's name; 1 to {LONGEST} letters, digits and '_' are allowed, no digit first"
+    ))
 }
 
 /// Tells whether a name is one or more identifiers, as in `struct x`, `x_t` and `unsigned int`.
@@ -65,7 +77,7 @@ pub fn interface(name: &str) -> Result<InterfacePattern, String> {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if name == "." || name == ".." || name.contains(forbidden) {
         return Err(format!(
-            "{quoted} is no interface name; '/', ':', white space, \".\" and \"..\" are not allowed"
+            "{quoted} is not an interface name; '/', ':', white space, \".\" and \"..\" are not allowed"
         ));
     }
     // The pattern library reads `**` as directories.
@@ -73,7 +85,7 @@ pub fn interface(name: &str) -> Result<InterfacePattern, String> {
         return Err(format!("{quoted} has two '*' in a row; one matches any number of characters"));
     }
     InterfacePattern::new(name).map_err(|_| {
-        format!("{quoted} is no pattern: a '[' has no ']', as in eth[0-3]; a '[' itself is written [[]")
+        format!("{quoted} is not a pattern: a '[' has no ']', as in eth[0-3]; a '[' itself is written [[]")
     })
 }
 
@@ -81,10 +93,10 @@ pub fn interface(name: &str) -> Result<InterfacePattern, String> {
 pub fn netns(path: &str) -> Result<(), String> {
     let quoted = quote(path);
     if !path.starts_with('/') {
-        return Err(format!("{quoted} is no absolute path; give one such as /run/netns/NAME"));
+        return Err(format!("{quoted} is not an absolute path; give one such as /run/netns/NAME"));
     }
     if path.len() > PATH_LIMIT || path.contains('\0') {
-        return Err(format!("{quoted} is no path; {PATH_LIMIT} bytes without NUL are the limit"));
+        return Err(format!("{quoted} is not a path; {PATH_LIMIT} bytes without NUL are the limit"));
     }
     Ok(())
 }
@@ -101,7 +113,7 @@ pub fn place_of_netns(path: &str) -> Result<(), String> {
     }
     let quoted = quote(path);
     Err(format!(
-        "{quoted} is no place of network namespaces; give /run/netns/NAME, see ip netns, or /proc/PID/ns/net"
+        "{quoted} is not a place of network namespaces; give /run/netns/NAME, see ip netns, or /proc/PID/ns/net"
     ))
 }
 
@@ -115,10 +127,11 @@ pub fn duration(
     let quoted = quote(text);
     let parsed: Result<SignedDuration, _> = text.parse();
     let duration = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
-    let duration = duration.ok_or_else(|| format!("{quoted} is no duration, as are 10s, 250ms, 5m, 1h"))?;
+    let duration =
+        duration.ok_or_else(|| format!("{quoted} is not a duration, as are 10s, 250ms, 5m, 1h"))?;
     match possible.contains(&duration) {
         true => Ok(duration),
-        false => Err(format!("{quoted} is no {what}; {limits} are possible")),
+        false => Err(format!("{quoted} is not a {what}; {limits} are possible")),
     }
 }
 

@@ -3,18 +3,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
 
-use crate::interface::InterfacePattern;
 use crate::probe::ProbeConfig;
 use crate::validate::findings::{Defaults, Findings};
-use crate::validate::{direction, labels, names, shared, window};
+use crate::validate::{direction, fill, interfaces, labels, names, shared, window};
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -49,7 +47,8 @@ impl ProbeConfig {
         if let Err(rejection) = check_name(name, document) {
             rejection.findings.into_iter().for_each(|finding| findings.add("name", finding.message));
         }
-        let interfaces = interfaces(document, &mut findings);
+        let interfaces = interfaces::check(document, &mut findings);
+        let exclude_interfaces = interfaces::excluded(document, &interfaces, &mut findings);
         if let Some(Err(message)) = document.netns.as_deref().map(names::netns) {
             findings.add("netns", message);
         }
@@ -62,6 +61,7 @@ impl ProbeConfig {
         let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
         let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
         let shared_maps = shared::check(document, &mut findings);
+        let fill = fill::check(document, &mut findings);
         let directions = [(Direction::Ingress, &ingress), (Direction::Egress, &egress)];
         let directions = directions.into_iter().filter_map(|(name, config)| Some((name, config.as_ref()?)));
         shared::agree(directions, &shared_maps, &mut findings);
@@ -73,58 +73,27 @@ impl ProbeConfig {
         let labels = document.labels.clone().unwrap_or_default();
         labels::check(&labels, &mut findings);
         labels::check_keys(document, &mut findings);
+        if let Some(Err(message)) = document.subsystem.as_deref().map(names::subsystem) {
+            findings.add("subsystem", message);
+        }
         findings.refuse()?;
         Ok(Self {
             name: name.to_owned(),
             interfaces,
+            exclude_interfaces,
             wait_for_interface: document.wait_for_interface == Some(true),
             netns: document.netns.as_ref().map(Into::into),
             format,
             expires,
             labels,
+            subsystem: document.subsystem.clone(),
             on_replace: defaults.on_replace,
             shared_maps,
+            fill,
             ingress,
             egress,
             window,
         })
-    }
-}
-
-fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
-    match (&document.interface, &document.interfaces) {
-        (Some(_), Some(_)) => {
-            findings.add("interfaces", "interface and interfaces exclude each other; give one of them");
-            Vec::new()
-        }
-        (None, None) => {
-            findings.add("interface", "an interface is needed: interface (one name) or interfaces (a list)");
-            Vec::new()
-        }
-        (Some(text), None) => {
-            let pattern = names::interface(text).map_err(|message| findings.add("interface", message));
-            pattern.into_iter().collect()
-        }
-        (None, Some(list)) => {
-            if list.is_empty() {
-                findings.add("interfaces", "the list is empty; at least one interface is needed");
-            }
-            if !findings.fits("interfaces", list.len()) {
-                return Vec::new();
-            }
-            let mut seen = BTreeSet::new();
-            let mut patterns = Vec::with_capacity(list.len());
-            for (i, text) in list.iter().enumerate() {
-                match names::interface(text) {
-                    Err(message) => findings.add(format!("interfaces[{i}]"), message),
-                    Ok(_) if !seen.insert(text) => {
-                        findings.add(format!("interfaces[{i}]"), format!("{text:?} is listed twice"));
-                    }
-                    Ok(pattern) => patterns.push(pattern),
-                }
-            }
-            patterns
-        }
     }
 }
 

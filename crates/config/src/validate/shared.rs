@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::hook::Direction;
 
 use crate::probe::DirectionConfig;
@@ -25,7 +25,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> 
         let (field, quoted) = (format!("shared_maps[{index}]"), names::quote(name));
         if !names::is_c_identifier(name) {
             let rule = "name a map; variables can't be shared, put them into a map";
-            findings.add(field, format!("{quoted} is no name of a map in the source; {rule}"));
+            findings.add(field, format!("{quoted} is not a name of a map in the source; {rule}"));
         } else if !seen.insert(name) {
             findings.add(field, format!("{quoted} is listed twice"));
         }

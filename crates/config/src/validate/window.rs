@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use twinprobe_client::WindowDocument;
+use twinprobe_api::WindowDocument;
 
 use crate::validate::findings::Findings;
 use crate::validate::names;
@@ -58,7 +58,7 @@ fn check_collectors(collectors: &[String], findings: &mut Findings) {
         let field = format!("window.collectors[{index}]");
         if !names::is_probe_name(name) {
             let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
-            findings.add(field, format!("{} is no name of a collector; {rule}", names::quote(name)));
+            findings.add(field, format!("{} is not a name of a collector; {rule}", names::quote(name)));
         } else if !seen.insert(name) {
             findings.add(field, format!("{} is listed twice", names::quote(name)));
         }

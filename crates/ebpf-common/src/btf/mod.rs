@@ -5,6 +5,7 @@
 
 pub mod blob;
 pub mod error;
+pub mod header;
 pub mod named;
 pub mod parse;
 pub mod resolve;

@@ -1,28 +1,29 @@
 //! Types by the name that C source gives them.
 
 use super::blob::Btf;
-use super::types::Kind;
+use super::types::BtfKind;
 
 impl Btf {
     /// The type of values called `name` in C: `struct x`, `union x`, `enum x`, a typedef, a basic type. The
     /// keyword may be left out where no typedef and no basic type has the name.
     pub fn named_type(&self, name: &str) -> Option<u32> {
         let words: Vec<&str> = name.split_ascii_whitespace().collect();
-        let find = |name: &str, fits: fn(&Kind) -> bool| {
+        let find = |name: &str, fits: fn(&BtfKind) -> bool| {
             self.type_ids()
                 .find(|&id| self.type_name(id) == name && self.get(id).is_ok_and(|ty| fits(&ty.kind)))
         };
         match words[..] {
-            ["struct", name] => find(name, |kind| matches!(kind, Kind::Struct { .. })),
-            ["union", name] => find(name, |kind| matches!(kind, Kind::Union { .. })),
-            ["enum", name] => find(name, |kind| matches!(kind, Kind::Enum { .. })),
+            ["struct", name] => find(name, |kind| matches!(kind, BtfKind::Struct { .. })),
+            ["union", name] => find(name, |kind| matches!(kind, BtfKind::Union { .. })),
+            ["enum", name] => find(name, |kind| matches!(kind, BtfKind::Enum { .. })),
             [] => None,
             _ => {
                 let name = words.join(" ");
-                let plain =
-                    |kind: &Kind| matches!(kind, Kind::Typedef(_) | Kind::Int { .. } | Kind::Float { .. });
-                let tagged = |kind: &Kind| {
-                    matches!(kind, Kind::Struct { .. } | Kind::Union { .. } | Kind::Enum { .. })
+                let plain = |kind: &BtfKind| {
+                    matches!(kind, BtfKind::Typedef(_) | BtfKind::Int { .. } | BtfKind::Float { .. })
+                };
+                let tagged = |kind: &BtfKind| {
+                    matches!(kind, BtfKind::Struct { .. } | BtfKind::Union { .. } | BtfKind::Enum { .. })
                 };
                 find(&name, plain).or_else(|| find(&name, tagged))
             }
@@ -37,11 +38,11 @@ impl Btf {
             let name = name.ok().filter(|name| !name.contains(':'))?;
             let kind = &self.get(ty).ok()?.kind;
             let of = match kind {
-                Kind::Function | Kind::Prototype => return None,
+                BtfKind::Function | BtfKind::Prototype { .. } => return None,
                 kind => format!("{} {}", kind.describe(), self.type_name(ty)),
             };
             let fields = match kind {
-                Kind::Struct { members, .. } | Kind::Union { members, .. } => members.as_slice(),
+                BtfKind::Struct { members, .. } | BtfKind::Union { members, .. } => members.as_slice(),
                 _ => &[],
             };
             let field = usize::try_from(component).ok().and_then(|at| fields.get(at));
@@ -54,7 +55,7 @@ impl Btf {
     pub fn struct_names(&self) -> impl Iterator<Item = String> {
         self.types
             .iter()
-            .filter(|ty| matches!(ty.kind, Kind::Struct { .. }))
+            .filter(|ty| matches!(ty.kind, BtfKind::Struct { .. }))
             .filter_map(|ty| self.name(ty.name).ok().filter(|name| !name.is_empty()))
             .map(|name| format!("struct {name}"))
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::blob::Btf;
 use super::error::BtfError;
-use super::types::{Field, Kind, SectionEntry, Type, Variant};
+use super::types::{BtfKind, BtfMember, Qualifier, SectionEntry, Type, Variant};
 use crate::layout::Render;
 
 const MAGIC: u16 = 0xeb9f;
@@ -66,37 +66,39 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
     let kind = match kind {
         1 => {
             let [bits, _, bit_offset, encoding] = reader.array()?;
-            Kind::Int { size: size_or_type, encoding: encoding & 0x0f, bit_offset, bits }
+            BtfKind::Int { size: size_or_type, encoding: encoding & 0x0f, bit_offset, bits }
         }
-        2 => Kind::Pointer(size_or_type),
+        2 => BtfKind::Pointer(size_or_type),
         3 => {
             let (element, _index, len) = (reader.u32()?, reader.u32()?, reader.u32()?);
-            Kind::Array { element, len }
+            BtfKind::Array { element, len }
         }
-        4 => Kind::Struct { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
-        5 => Kind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
+        4 => BtfKind::Struct { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
+        5 => BtfKind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
         6 => {
             let mut variants = reader.list(count, |r| r.variant(flag))?;
             // Their values have 32 bits here: clang before 15 cuts those of larger types, so that names belong to other values.
             if size_or_type > 4 {
                 variants.clear();
             }
-            Kind::Enum { size: size_or_type, signed: flag, variants }
+            BtfKind::Enum { size: size_or_type, signed: flag, variants }
         }
-        7 => Kind::Forward,
-        8 => Kind::Typedef(size_or_type),
-        9..=11 | 18 => Kind::Modifier(size_or_type),
-        12 => Kind::Function,
+        7 => BtfKind::Forward { is_union: flag },
+        8 => BtfKind::Typedef(size_or_type),
+        9 => BtfKind::Modifier(Qualifier::Volatile, size_or_type),
+        10 => BtfKind::Modifier(Qualifier::Const, size_or_type),
+        11 | 18 => BtfKind::Modifier(Qualifier::Other, size_or_type),
+        12 => BtfKind::Function,
         13 => {
-            reader.list(count, |r| r.array::<8>())?;
-            Kind::Prototype
+            let parameter = |r: &mut ByteReader<'_>| r.u32().and_then(|_name| r.u32());
+            BtfKind::Prototype { result: size_or_type, parameters: reader.list(count, parameter)? }
         }
         14 => match reader.u32()? {
-            0..=MAX_LINKAGE => Kind::Variable(size_or_type),
+            0..=MAX_LINKAGE => BtfKind::Variable(size_or_type),
             linkage => return Err(BtfError::Linkage { id: next_id(btf), linkage }),
         },
-        15 => Kind::Section(reader.list(count, ByteReader::section_entry)?),
-        16 => Kind::Float { size: size_or_type },
+        15 => BtfKind::Section(reader.list(count, ByteReader::section_entry)?),
+        16 => BtfKind::Float { size: size_or_type },
         17 => {
             let component = reader.u32()?.cast_signed();
             match btf.name(name).ok().and_then(Render::from_tag) {
@@ -106,11 +108,11 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
                 }
                 None => btf.other_tags.push((size_or_type, component, name)),
             }
-            Kind::DeclTag
+            BtfKind::DeclTag
         }
         19 => {
             let variants = reader.list(count, ByteReader::variant64)?;
-            Kind::Enum { size: size_or_type, signed: flag, variants }
+            BtfKind::Enum { size: size_or_type, signed: flag, variants }
         }
         kind => return Err(BtfError::Kind { id: next_id(btf), kind }),
     };
@@ -153,11 +155,11 @@ impl ByteReader<'_> {
         (0..count).map(|_| item(self)).collect()
     }
 
-    fn field(&mut self, bitfields: bool) -> Result<Field, BtfError> {
+    fn field(&mut self, bitfields: bool) -> Result<BtfMember, BtfError> {
         let (name, type_id, offset) = (self.u32()?, self.u32()?, self.u32()?);
         let (bit_offset, bits) =
             if bitfields { (offset & 0x00ff_ffff, offset.to_le_bytes()[3]) } else { (offset, 0) };
-        Ok(Field { name, type_id, bit_offset, bits })
+        Ok(BtfMember { name, type_id, bit_offset, bits })
     }
 
     fn variant(&mut self, signed: bool) -> Result<Variant, BtfError> {

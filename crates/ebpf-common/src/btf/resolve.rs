@@ -2,7 +2,7 @@
 
 use super::blob::Btf;
 use super::error::BtfError;
-use super::types::{Field, INT_BOOL, INT_CHAR, INT_SIGNED, Kind, Variant};
+use super::types::{BtfKind, BtfMember, INT_BOOL, INT_CHAR, INT_SIGNED, Variant};
 use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
 /// Structs and arrays inside each other. Also stops a struct that contains itself.
@@ -29,7 +29,7 @@ fn shown(layout: &Layout) -> usize {
 /// A type without its typedefs and qualifiers.
 pub(super) struct Stripped<'a> {
     pub id: u32,
-    pub kind: &'a Kind,
+    pub kind: &'a BtfKind,
     /// The rendering of the outermost tagged typedef, else of the type itself.
     pub render: Option<Render>,
 }
@@ -62,17 +62,17 @@ impl Btf {
         for _ in 0..=MAX_DEPTH {
             let stripped = self.strip(id)?;
             let size = match *stripped.kind {
-                Kind::Array { element, len } => {
+                BtfKind::Array { element, len } => {
                     count = self.array_size(type_id, count, u64::from(len))?;
                     id = element;
                     continue;
                 }
-                Kind::Int { size, .. }
-                | Kind::Float { size }
-                | Kind::Enum { size, .. }
-                | Kind::Struct { size, .. }
-                | Kind::Union { size, .. } => u64::from(size),
-                Kind::Pointer(_) => POINTER_SIZE as u64,
+                BtfKind::Int { size, .. }
+                | BtfKind::Float { size }
+                | BtfKind::Enum { size, .. }
+                | BtfKind::Struct { size, .. }
+                | BtfKind::Union { size, .. } => u64::from(size),
+                BtfKind::Pointer(_) => POINTER_SIZE as u64,
                 ref other => {
                     let kind = other.describe();
                     return Err(BtfError::NoValue { name: self.describe(stripped.id), kind });
@@ -92,7 +92,7 @@ impl Btf {
             let kind = &self.get(id)?.kind;
             render = render.or_else(|| self.renders.get(&(id, -1)).copied());
             match kind {
-                Kind::Typedef(next) | Kind::Modifier(next) | Kind::Variable(next) => id = *next,
+                BtfKind::Typedef(next) | BtfKind::Modifier(_, next) | BtfKind::Variable(next) => id = *next,
                 kind => return Ok(Stripped { id, kind, render }),
             }
         }
@@ -124,18 +124,18 @@ impl Resolver<'_> {
         self.spend(1)?;
         let Stripped { id, kind, render } = self.btf.strip(type_id)?;
         let (size, shape) = match *kind {
-            Kind::Int { size, encoding, .. } => self.int(id, size as usize, encoding)?,
-            Kind::Pointer(_) => {
+            BtfKind::Int { size, encoding, .. } => self.int(id, size as usize, encoding)?,
+            BtfKind::Pointer(_) => {
                 let render = render.or(Some(Render::Hex));
                 return Ok(Layout { render, ..Layout::unsigned(POINTER_SIZE) });
             }
-            Kind::Float { size: size @ (4 | 8) } => (size as usize, Shape::Float),
-            Kind::Enum { size: size @ (1 | 2 | 4 | 8), signed, ref variants } => {
+            BtfKind::Float { size: size @ (4 | 8) } => (size as usize, Shape::Float),
+            BtfKind::Enum { size: size @ (1 | 2 | 4 | 8), signed, ref variants } => {
                 self.spend(variants.len())?;
                 let variants = variants.iter().map(|variant| self.variant(*variant, size, signed));
                 (size as usize, Shape::Enum { signed, variants: variants.collect::<Result<_, _>>()? })
             }
-            Kind::Array { element, len } => {
+            BtfKind::Array { element, len } => {
                 let element = Box::new(self.layout(element, depth + 1)?);
                 if element.size == 0 {
                     return Err(BtfError::ZeroSize { name: self.btf.describe(id) });
@@ -143,13 +143,15 @@ impl Resolver<'_> {
                 let size = self.btf.array_size(type_id, u64::from(len), element.size as u64)?;
                 (size as usize, Shape::Array { element, len: len as usize })
             }
-            Kind::Struct { size, ref members } => {
+            BtfKind::Struct { size, ref members } => {
                 (size as usize, Shape::Struct(self.members(id, size, members, false, depth)?))
             }
-            Kind::Union { size, ref members } => {
+            BtfKind::Union { size, ref members } => {
                 (size as usize, Shape::Union(self.members(id, size, members, true, depth)?))
             }
-            Kind::Float { size } | Kind::Enum { size, .. } => return Err(self.bad_size(id, size as usize)),
+            BtfKind::Float { size } | BtfKind::Enum { size, .. } => {
+                return Err(self.bad_size(id, size as usize));
+            }
             ref other => {
                 let kind = other.describe();
                 return Err(BtfError::NoValue { name: self.btf.describe(id), kind });
@@ -186,7 +188,7 @@ impl Resolver<'_> {
         &mut self,
         parent: u32,
         size: u32,
-        fields: &[Field],
+        fields: &[BtfMember],
         is_union: bool,
         depth: usize,
     ) -> Result<Vec<Member>, BtfError> {
@@ -226,10 +228,10 @@ impl Resolver<'_> {
 
     /// Returns the offset of a member in bits, and its width if it is a bitfield; `None` if the member is not
     /// inside a parent of `size` bytes.
-    fn place(&self, field: &Field, size: u32, layout: &Layout) -> Option<(usize, Option<u8>)> {
+    fn place(&self, field: &BtfMember, size: u32, layout: &Layout) -> Option<(usize, Option<u8>)> {
         let (mut offset, mut bits) = (field.bit_offset as usize, field.bits);
         // Old BTF has no bitfield flags: the type of a bitfield is an integer with fewer bits than its size.
-        if let (0, Ok(Stripped { kind: Kind::Int { bits: width, bit_offset, .. }, .. })) =
+        if let (0, Ok(Stripped { kind: BtfKind::Int { bits: width, bit_offset, .. }, .. })) =
             (bits, self.btf.strip(field.type_id))
             && usize::from(*width) < 8 * layout.size
             && *width > 0

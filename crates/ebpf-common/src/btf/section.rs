@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::blob::Btf;
-use super::types::{Field, Kind, SectionEntry, Type};
+use super::types::{BtfKind, BtfMember, SectionEntry, Type};
 use crate::layout::Render;
 
 /// The types that a map definition (a variable in `.maps`) declares.
@@ -53,9 +53,20 @@ impl Btf {
     pub fn inner_map_definition(&self, map_name: &str) -> Option<InnerMapTypes> {
         let members = self.members(*self.maps.get(map_name)?)?;
         let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
-        let &Kind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
-        let &Kind::Pointer(inner) = self.strip(element).ok()?.kind else { return None };
+        let &BtfKind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
+        let &BtfKind::Pointer(inner) = self.strip(element).ok()?.kind else { return None };
         Some(InnerMapTypes { types: self.definition(inner)?, values_offset: values.bit_offset as usize / 8 })
+    }
+
+    /// Bytes from the start of a map's definition to the slots that the source fills with programs: `__array(values, int
+    /// (void *))`, which declares `int (*values[])(void *)`.
+    pub fn programs_offset(&self, map_name: &str) -> Option<usize> {
+        let members = self.members(*self.maps.get(map_name)?)?;
+        let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
+        let &BtfKind::Array { element, .. } = self.strip(values.type_id).ok()?.kind else { return None };
+        let &BtfKind::Pointer(program) = self.strip(element).ok()?.kind else { return None };
+        let is_program = matches!(self.strip(program).ok()?.kind, BtfKind::Prototype { .. });
+        is_program.then_some(values.bit_offset as usize / 8)
     }
 
     /// Returns the variables in `.maps`. Of variables with the same name the first one counts.
@@ -67,9 +78,9 @@ impl Btf {
         variables
     }
 
-    fn members(&self, type_id: u32) -> Option<&[Field]> {
+    fn members(&self, type_id: u32) -> Option<&[BtfMember]> {
         match self.strip(type_id).ok()?.kind {
-            Kind::Struct { members, .. } => Some(members),
+            BtfKind::Struct { members, .. } => Some(members),
             _ => None,
         }
     }
@@ -84,7 +95,7 @@ impl Btf {
             };
             // `__type(key, T)` declares `T *key`.
             *slot = match self.strip(member.type_id).map(|stripped| stripped.kind) {
-                Ok(&Kind::Pointer(target)) => Some(target),
+                Ok(&BtfKind::Pointer(target)) => Some(target),
                 _ => None,
             };
         }
@@ -109,7 +120,7 @@ impl Btf {
             .iter()
             .filter(named)
             .filter_map(|ty| match &ty.kind {
-                Kind::Section(entries) => Some(entries),
+                BtfKind::Section(entries) => Some(entries),
                 _ => None,
             })
             .flatten()

@@ -5,11 +5,11 @@
 pub(super) struct Type {
     /// The offset of the type's name in the string section; 0 if the type has no name.
     pub name: u32,
-    pub kind: Kind,
+    pub kind: BtfKind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum BtfKind {
     Int {
         size: u32,
         encoding: u8,
@@ -23,23 +23,30 @@ pub(super) enum Kind {
     },
     Struct {
         size: u32,
-        members: Vec<Field>,
+        members: Vec<BtfMember>,
     },
     Union {
         size: u32,
-        members: Vec<Field>,
+        members: Vec<BtfMember>,
     },
     Enum {
         size: u32,
         signed: bool,
         variants: Vec<Variant>,
     },
-    Forward,
+    /// A struct or union of which only the name is known.
+    Forward {
+        is_union: bool,
+    },
     Typedef(u32),
     /// `const`, `volatile`, `restrict` and type tags: they don't change how bytes are read.
-    Modifier(u32),
+    Modifier(Qualifier, u32),
     Function,
-    Prototype,
+    Prototype {
+        result: u32,
+        /// The types of the parameters; 0 at the end stands for `...`.
+        parameters: Vec<u32>,
+    },
     Variable(u32),
     Section(Vec<SectionEntry>),
     Float {
@@ -49,6 +56,15 @@ pub(super) enum Kind {
     DeclTag,
 }
 
+/// A qualifier of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Qualifier {
+    Const,
+    Volatile,
+    /// `restrict`, or a tag, which C code without the kernel's headers does not know.
+    Other,
+}
+
 /// Bits of the encoding of an integer.
 pub(super) const INT_SIGNED: u8 = 1;
 pub(super) const INT_CHAR: u8 = 2;
@@ -56,7 +72,7 @@ pub(super) const INT_BOOL: u8 = 4;
 
 /// A member of a struct or union.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Field {
+pub(super) struct BtfMember {
     pub name: u32,
     pub type_id: u32,
     pub bit_offset: u32,
@@ -79,7 +95,7 @@ pub(super) struct SectionEntry {
     pub size: u32,
 }
 
-impl Kind {
+impl BtfKind {
     /// Returns the name that C has for the kind, for messages.
     pub const fn describe(&self) -> &'static str {
         match self {
@@ -89,10 +105,10 @@ impl Kind {
             Self::Struct { .. } => "struct",
             Self::Union { .. } => "union",
             Self::Enum { .. } => "enum",
-            Self::Forward => "forward declaration",
+            Self::Forward { .. } => "forward declaration",
             Self::Typedef(_) => "typedef",
-            Self::Modifier(_) => "qualified type",
-            Self::Function | Self::Prototype => "function",
+            Self::Modifier(..) => "qualified type",
+            Self::Function | Self::Prototype { .. } => "function",
             Self::Variable(_) => "variable",
             Self::Section(_) => "section",
             Self::Float { .. } => "float",

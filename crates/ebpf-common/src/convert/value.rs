@@ -158,8 +158,8 @@ impl Cut {
             (
                 Shape::Int { signed },
                 Shape::Int { signed: now },
-                None | Some(Render::Histogram),
-                None | Some(Render::Histogram),
+                None | Some(Render::Histogram | Render::Decimal),
+                None | Some(Render::Histogram | Render::Decimal),
             ) if signed == now => Self::Nearest { signed: *signed },
             _ => Self::Bits,
         }

@@ -5,13 +5,13 @@ use crate::metric::MergeRule;
 
 /// The way in which the values of a leaf join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Join {
+pub struct LeafJoin {
     pub rule: MergeRule,
     /// True if the numbers are times, of which zero is none.
     pub is_time: bool,
 }
 
-impl Join {
+impl LeafJoin {
     /// Joins the bits of an older and a newer value of a leaf, as [`super::leaf::Leaf::load`] gives them. `width` is that
     /// of the leaf in bits. A sum that does not fit stays at the nearest number that does.
     pub fn join(self, kind: LeafKind, width: u32, old: u128, new: u128) -> u128 {
@@ -57,6 +57,18 @@ pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<I
     folded.unwrap_or_default()
 }
 
+/// Tells whether a number is the largest or the smallest that fits into the width, as a sum that does not fit is.
+pub fn is_at_end(kind: LeafKind, width: u32, number: u128) -> bool {
+    match kind {
+        LeafKind::Number { signed: true, .. } => {
+            let most = i128::MAX >> (128 - width);
+            matches!(number.cast_signed(), number if number == most || number == -most - 1)
+        }
+        LeafKind::Number { .. } => number == u128::MAX >> (128 - width),
+        LeafKind::Bool | LeafKind::Float => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_sum_that_does_not_fit_stays_at_the_nearest_number() {
-        let sum = Join { rule: MergeRule::Sum, is_time: false };
+        let sum = LeafJoin { rule: MergeRule::Sum, is_time: false };
         assert_eq!(sum.join(UNSIGNED, 64, u64::MAX.into(), 2), u64::MAX.into());
         assert_eq!(sum.join(UNSIGNED, 8, 200, 100), 255);
         assert_eq!(sum.join(UNSIGNED, 128, u128::MAX, 1), u128::MAX);
@@ -78,7 +90,7 @@ mod tests {
     #[test]
     fn zero_is_no_time() {
         for (rule, expected) in [(MergeRule::Min, 3), (MergeRule::Max, 5), (MergeRule::Last, 3)] {
-            let time = Join { rule, is_time: true };
+            let time = LeafJoin { rule, is_time: true };
             assert_eq!(time.join(UNSIGNED, 64, 5, 3), expected, "{rule:?}");
             assert_eq!((time.join(UNSIGNED, 64, 0, 3), time.join(UNSIGNED, 64, 5, 0)), (3, 5), "{rule:?}");
         }

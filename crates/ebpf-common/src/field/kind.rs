@@ -18,7 +18,10 @@ pub enum LeafKind {
 impl LeafKind {
     /// Returns the way in which such an integer is read.
     pub const fn of(scalar: &Scalar) -> Self {
-        let signed = matches!(scalar, Scalar::Signed | Scalar::Enum { signed: true, .. });
+        let signed = matches!(
+            scalar,
+            Scalar::Signed | Scalar::Decimal { signed: true } | Scalar::Enum { signed: true, .. }
+        );
         let swapped = matches!(scalar, Scalar::Swapped);
         if matches!(scalar, Scalar::Bool) { Self::Bool } else { Self::Number { signed, swapped } }
     }

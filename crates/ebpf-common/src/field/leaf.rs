@@ -1,6 +1,6 @@
 //! The numbers inside a value, for aggregation over CPUs, for adding up windows, for replacements and for samples.
 //!
-//! Addresses, text and blobs are no leaves: nothing can be computed with them, and they are copied as part of the
+//! Addresses, text and blobs are not leaves: nothing can be computed with them, and they are copied as part of the
 //! value that they belong to. Where members overlap (unions), each bit belongs to one leaf at most.
 
 use crate::layout::Layout;
@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use super::bits::{Bits, load, load_bits, sign_extend, store_bits};
 use super::kind::LeafKind;
 use super::meaning::Meaning;
-use super::plan::{Field, Plan};
+use super::plan::{FieldPlan, Plan};
 
 /// A number in a value.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl<F> Walk<'_, F> {
                 }
                 return;
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => return,
+            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac => return,
         };
         let width = bits.map_or(8 * size as u32, |bits| bits.width);
         let meaning = Meaning::of(scalar, &self.path, width, self.arrays > 0);
@@ -123,7 +123,7 @@ impl<F> Walk<'_, F> {
 
 /// Returns the members to compute with. Of members that share bits, only one is chosen: the first that covers all bits
 /// of the others, or else the first ones that do not overlap.
-fn disjoint(fields: &[Field<String>]) -> Vec<&Field<String>> {
+fn disjoint(fields: &[FieldPlan<String>]) -> Vec<&FieldPlan<String>> {
     let mut spans: Vec<_> = fields.iter().map(|field| (span(field), field)).collect();
     spans.retain(|((start, end), _)| start < end);
     // The sort is stable, so that members that start at the same bit stay in the order of declaration.
@@ -154,7 +154,7 @@ fn disjoint(fields: &[Field<String>]) -> Vec<&Field<String>> {
 }
 
 /// Returns the first bit of a member and the bit after its last one.
-fn span(field: &Field<String>) -> (usize, usize) {
+fn span(field: &FieldPlan<String>) -> (usize, usize) {
     let start = 8 * field.offset;
     match field.bits {
         Some(bits) => (start + bits.shift as usize, start + (bits.shift + bits.width) as usize),
@@ -243,7 +243,7 @@ mod tests {
         let inner = shaped(10, Shape::Array { element: Box::new(inner), len: 2 });
         let value = Shape::Struct(vec![member("bytes", 0, Layout::unsigned(8)), member("tcp", 8, inner)]);
         let expected = [("bytes".to_owned(), Meaning::Quantity), ("tcp.flags".to_owned(), Meaning::Flags)];
-        assert_eq!(paths(&shaped(18, value)), expected, "an address is no leaf");
+        assert_eq!(paths(&shaped(18, value)), expected, "an address is not a leaf");
     }
 
     #[test]

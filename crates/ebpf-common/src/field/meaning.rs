@@ -1,7 +1,7 @@
 //! The meaning of a number in a value. The rendering of its field decides, or else its name: C has one type for counts,
 //! ports, flags and the longest of many.
 
-use super::join::Join;
+use super::join::LeafJoin;
 use super::plan::Scalar;
 use crate::metric::{MergeRule, MergeRules};
 
@@ -80,7 +80,9 @@ impl Meaning {
             // Counters are in the machine's byte order.
             Some(Scalar::Swapped) => Self::Copied,
             Some(Scalar::Bool) => Self::Quantity,
-            Some(Scalar::Unsigned | Scalar::Signed) | None => named(&words, kind.is_some(), width, is_item),
+            Some(Scalar::Unsigned | Scalar::Signed | Scalar::Decimal { .. }) | None => {
+                named(&words, kind.is_some(), width, is_item)
+            }
         }
     }
 }
@@ -127,7 +129,7 @@ impl MergeRules {
     /// rule names the leaf, a quantity has the metric's rule, and any other number that of its meaning. If the whole value
     /// is a number that only names something, the metric's rule applies to it too, unless that rule is `sum`: names
     /// and times cannot be summed up.
-    pub fn join(&self, path: &str, meaning: Meaning) -> Join {
+    pub fn join(&self, path: &str, meaning: Meaning) -> LeafJoin {
         let named = self.named(path);
         let own = match meaning {
             Meaning::Quantity => None,
@@ -148,7 +150,7 @@ impl MergeRules {
             (None, Some(own), MergeRule::Max | MergeRule::Min) if meaning == Meaning::Flags => own,
             (None, Some(_), rule) => rule,
         };
-        Join { rule, is_time }
+        LeafJoin { rule, is_time }
     }
 
     /// Returns the rule that names the field at `path`, or the nearest struct around it.

@@ -7,5 +7,7 @@ pub mod join;
 pub mod kind;
 pub mod leaf;
 pub mod meaning;
+pub mod names;
 pub mod plan;
 pub mod wide;
+pub mod write;

@@ -8,6 +8,7 @@ use crate::layout::{Layout, Member, Render, Shape};
 use std::collections::HashMap;
 
 use super::bits::Bits;
+use super::names::PROTOCOLS;
 
 /// The rendering of a value of `size` bytes. `L` is a member's name as a format writes it.
 #[derive(Clone, Debug)]
@@ -28,12 +29,11 @@ pub enum Plan<L> {
         size: usize,
     },
     Ipv4,
-    Ipv6,
     /// Sixteen bytes.
     Ip,
     Mac,
     /// Structs and unions.
-    Struct(Vec<Field<L>>),
+    Struct(Vec<FieldPlan<L>>),
     Array {
         element: Box<Self>,
         stride: usize,
@@ -55,6 +55,10 @@ pub enum Scalar {
         variants: Vec<(u64, String)>,
     },
     Hex,
+    /// A number of more than 64 bits that is shown as a number.
+    Decimal {
+        signed: bool,
+    },
     /// Nanoseconds since the boot of the machine.
     Ktime,
     /// Nanoseconds since 1970.
@@ -64,7 +68,7 @@ pub enum Scalar {
 
 /// A member of a struct or union.
 #[derive(Clone, Debug)]
-pub struct Field<L> {
+pub struct FieldPlan<L> {
     /// The name of the member, ready to be written.
     pub label: L,
     /// The offset of the member in the struct, in bytes.
@@ -153,8 +157,7 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
     let number = int || matches!(layout.shape, Shape::Char | Shape::Enum { .. });
     Some(match render {
         Render::Ipv4 | Render::Ip if size == 4 => Plan::Ipv4,
-        Render::Ipv6 if size == 16 => Plan::Ipv6,
-        Render::Ip if size == 16 => Plan::Ip,
+        Render::Ipv6 | Render::Ip if size == 16 => Plan::Ip,
         Render::Mac if size == 6 => Plan::Mac,
         Render::Be16 if size == 2 && (int || bytes) => scalar(Scalar::Swapped, size),
         Render::Be32 if size == 4 && (int || bytes) => scalar(Scalar::Swapped, size),
@@ -162,14 +165,17 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Hex if number && is_int(size) => scalar(Scalar::Hex, size),
         Render::Hex if bytes || record => Plan::Blob { size },
         Render::String if bytes => Plan::Text { size },
+        // A histogram whose counts do not fit into 64 bits stays one.
+        Render::Decimal | Render::Histogram if int && size == 16 => scalar(decimal(&layout.shape), size),
         Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
         Render::Time if int && size == 8 => scalar(Scalar::Time, size),
         Render::Ifindex if int && matches!(size, 4 | 8) => scalar(Scalar::Ifindex, size),
+        Render::Protocol if int && size <= 8 && is_int(size) => scalar(protocols(), size),
         _ => return None,
     })
 }
 
-fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<L>> {
+fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<FieldPlan<L>> {
     let offset = member.bit_offset / 8;
     let shift = member.bit_offset % 8;
     let (width, bits, plan) = match member.bitfield {
@@ -181,7 +187,7 @@ fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<
         _ => return None,
     };
     let read = (shift + width).div_ceil(8);
-    (offset.checked_add(read)? <= size).then(|| Field {
+    (offset.checked_add(read)? <= size).then(|| FieldPlan {
         label: label(&member.name),
         offset,
         size: read,
@@ -194,6 +200,7 @@ fn field<L>(member: &Member, size: usize, label: fn(&str) -> L) -> Option<Field<
 pub fn bitfield<L>(layout: &Layout, width: usize) -> Option<Plan<L>> {
     let kind = match (&layout.shape, layout.render) {
         (Shape::Int { .. } | Shape::Char | Shape::Enum { .. }, Some(Render::Hex)) => Scalar::Hex,
+        (Shape::Int { .. }, Some(Render::Decimal)) if width > 64 => decimal(&layout.shape),
         (Shape::Int { .. }, Some(Render::Ktime)) => Scalar::Ktime,
         (Shape::Int { .. }, Some(Render::Time)) => Scalar::Time,
         (Shape::Int { .. }, Some(Render::Ifindex)) => Scalar::Ifindex,
@@ -220,6 +227,15 @@ fn enumeration(layout: &Layout, width: usize) -> Scalar {
         }
     }
     Scalar::Enum { signed: *signed, variants }
+}
+
+fn protocols() -> Scalar {
+    let variants = PROTOCOLS.map(|(number, name)| (number, name.to_owned()));
+    Scalar::Enum { signed: false, variants: variants.into() }
+}
+
+const fn decimal(shape: &Shape) -> Scalar {
+    Scalar::Decimal { signed: matches!(shape, Shape::Int { signed: true }) }
 }
 
 const fn scalar<L>(kind: Scalar, size: usize) -> Plan<L> {

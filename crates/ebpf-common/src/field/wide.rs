@@ -1,5 +1,5 @@
-//! The layouts of sums: numbers that are added up have 64 bits, whatever the width of their fields, and times are those of
-//! the wall clock, which outlives a boot of the machine.
+//! The layouts of sums: numbers that are added up have 64 bits, whatever the width of their fields, or 128 if 64 do not hold
+//! them. Times are those of the wall clock, which outlives a boot of the machine.
 
 use std::collections::HashSet;
 
@@ -13,88 +13,114 @@ use crate::metric::MergeRule;
 use crate::metric::MergeRules;
 use crate::table::{RawTable, TableLayout};
 
-/// Bytes of the numbers of a sum.
-const WIDE: usize = 8;
+/// The width of the numbers of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumWidth {
+    /// 64 bits, which nearly all sums fit into.
+    Usual,
+    /// 128 bits, shown as numbers.
+    Widest,
+}
+
+impl SumWidth {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Usual => 8,
+            Self::Widest => 16,
+        }
+    }
+
+    /// Returns the layout of the sum of an integer that is shown by `render`.
+    fn number(self, kind: &Scalar, render: Option<Render>) -> Layout {
+        let signed = matches!(kind, Scalar::Signed);
+        let render = match (self, render) {
+            (Self::Usual, render) | (Self::Widest, render @ Some(Render::Histogram)) => render,
+            (Self::Widest, _) => Some(Render::Decimal),
+        };
+        Layout { size: self.bytes(), shape: Shape::Int { signed }, render }
+    }
+}
 
 /// Returns the layout of the sum of tables of a layout. Values of queues and stacks are not added up.
-pub fn sums(layout: &TableLayout, rules: &MergeRules) -> TableLayout {
+pub fn sums(layout: &TableLayout, rules: &MergeRules, width: SumWidth) -> TableLayout {
     let adds = |path: &str, meaning| rules.join(path, meaning).rule == MergeRule::Sum;
     let value = clocked(&layout.value);
-    let value = if layout.kind.family() == MapFamily::Fifo { value } else { widened(&value, &adds) };
+    let value = if layout.kind.family() == MapFamily::Fifo { value } else { widened(&value, width, &adds) };
     TableLayout { value, ..layout.clone() }
 }
 
-/// Returns the layout with 64 bits for each number that is added, given its path and meaning. The members of unions, which
+/// Returns the layout with this width for each number that is added, given its path and meaning. The members of unions, which
 /// share bits, stay as they are.
-pub fn widened(layout: &Layout, adds: &dyn Fn(&str, Meaning) -> bool) -> Layout {
-    wide(layout, None, "", false, adds)
+pub fn widened(layout: &Layout, width: SumWidth, adds: &dyn Fn(&str, Meaning) -> bool) -> Layout {
+    Widening { width, adds }.layout(layout, None, "", false)
 }
 
-fn wide(
-    layout: &Layout,
-    inherited: Option<Render>,
-    path: &str,
-    is_item: bool,
-    adds: &dyn Fn(&str, Meaning) -> bool,
-) -> Layout {
-    let size = layout.size;
-    match (plan::compile(layout, inherited, |_| ()), &layout.shape) {
-        (Plan::Scalar { kind, .. }, _) if size < WIDE && is_added(&kind, path, 8 * size, is_item, adds) => {
-            Layout { render: layout.render, ..number(&kind) }
+/// Tells whether numbers of the layout are as wide as the widest sums.
+pub fn is_widest(layout: &Layout) -> bool {
+    match &layout.shape {
+        Shape::Int { .. } => {
+            layout.size == SumWidth::Widest.bytes()
+                && matches!(layout.render, Some(Render::Decimal | Render::Histogram))
         }
-        (Plan::Struct(_), Shape::Struct(members)) => record(layout, members, path, is_item, adds),
-        (Plan::Array { .. }, Shape::Array { element, len }) => {
-            let element = wide(element, inherited.or(layout.render), path, true, adds);
-            let size = if element.size * len > size { element.size * len } else { size };
-            Layout { size, shape: Shape::Array { element: Box::new(element), len: *len }, ..layout.clone() }
-        }
-        _ => layout.clone(),
+        Shape::Array { element, .. } => is_widest(element),
+        Shape::Struct(members) => members.iter().any(|member| is_widest(&member.layout)),
+        _ => false,
     }
 }
 
-fn is_added(
-    kind: &Scalar,
-    path: &str,
-    width: usize,
-    is_item: bool,
-    adds: &dyn Fn(&str, Meaning) -> bool,
-) -> bool {
-    matches!(kind, Scalar::Unsigned | Scalar::Signed)
-        && adds(path, Meaning::of(Some(kind), path, width as u32, is_item))
+struct Widening<'a> {
+    width: SumWidth,
+    adds: &'a dyn Fn(&str, Meaning) -> bool,
 }
 
-fn number(kind: &Scalar) -> Layout {
-    let signed = matches!(kind, Scalar::Signed);
-    Layout { size: WIDE, shape: Shape::Int { signed }, render: None }
-}
+impl Widening<'_> {
+    fn layout(&self, layout: &Layout, inherited: Option<Render>, path: &str, is_item: bool) -> Layout {
+        let size = layout.size;
+        match (plan::compile(layout, inherited, |_| ()), &layout.shape) {
+            (Plan::Scalar { kind, .. }, _) if self.widens(&kind, path, 8 * size, is_item) => {
+                self.width.number(&kind, layout.render)
+            }
+            (Plan::Struct(_), Shape::Struct(members)) => self.record(layout, members, path, is_item),
+            (Plan::Array { .. }, Shape::Array { element, len }) => {
+                let element = self.layout(element, inherited.or(layout.render), path, true);
+                let size = if element.size * len > size { element.size * len } else { size };
+                Layout {
+                    size,
+                    shape: Shape::Array { element: Box::new(element), len: *len },
+                    ..layout.clone()
+                }
+            }
+            _ => layout.clone(),
+        }
+    }
 
-fn record(
-    layout: &Layout,
-    members: &[Member],
-    path: &str,
-    is_item: bool,
-    adds: &dyn Fn(&str, Meaning) -> bool,
-) -> Layout {
-    let mut wider = members.to_vec();
-    for member in &mut wider {
-        let path = if path.is_empty() { member.name.clone() } else { format!("{path}.{}", member.name) };
-        match member.bitfield.map(usize::from) {
-            None => member.layout = wide(&member.layout, None, &path, is_item, adds),
-            Some(width) => {
-                if let Some(Plan::Scalar { kind, .. }) = plan::bitfield::<()>(&member.layout, width)
-                    && width < 8 * WIDE
-                    && is_added(&kind, &path, width, is_item, adds)
-                {
-                    (member.layout, member.bitfield) = (number(&kind), None);
+    fn widens(&self, kind: &Scalar, path: &str, width: usize, is_item: bool) -> bool {
+        width < 8 * self.width.bytes()
+            && matches!(kind, Scalar::Unsigned | Scalar::Signed)
+            && (self.adds)(path, Meaning::of(Some(kind), path, width as u32, is_item))
+    }
+
+    fn record(&self, layout: &Layout, members: &[Member], path: &str, is_item: bool) -> Layout {
+        let mut wider = members.to_vec();
+        for member in &mut wider {
+            let path = if path.is_empty() { member.name.clone() } else { format!("{path}.{}", member.name) };
+            match member.bitfield.map(usize::from) {
+                None => member.layout = self.layout(&member.layout, None, &path, is_item),
+                Some(width) => {
+                    if let Some(Plan::Scalar { kind, .. }) = plan::bitfield::<()>(&member.layout, width)
+                        && self.widens(&kind, &path, width, is_item)
+                    {
+                        (member.layout, member.bitfield) = (self.width.number(&kind, None), None);
+                    }
                 }
             }
         }
+        if wider == members {
+            return layout.clone();
+        }
+        let size = place(members, &mut wider);
+        Layout { size, shape: Shape::Struct(wider), ..layout.clone() }
     }
-    if wider == members {
-        return layout.clone();
-    }
-    let size = place(members, &mut wider);
-    Layout { size, shape: Shape::Struct(wider), ..layout.clone() }
 }
 
 /// Gives each member a place of its own, in the order of the old ones. Members that share bits keep their layouts and stand

@@ -41,14 +41,63 @@ fn sums_are_as_wide_as_they_need() {
     let window = raw(&[7], &3_000_000_000_u32.to_le_bytes());
     let total = add(&layout, &MergeRules::default(), [window.clone(), window]);
     assert_eq!(total.values, wide(&[6_000_000_000]));
-    let layout = table(MapKind::Hash, Layout::unsigned(8), 1);
-    let window = raw(&[7], &wide(&[u64::MAX - 1]));
-    let total = add(&layout, &MergeRules::default(), [window.clone(), window]);
-    assert_eq!(total.values, wide(&[u64::MAX]), "it stays at the largest number");
     let layout = table(MapKind::PercpuArray, Layout::unsigned(2), 2);
     let slots = |a: u16, b: u16| raw(&[0], &[wide(&[a.into()]), wide(&[b.into()])].concat());
     let total = add(&layout, &MergeRules::default(), [slots(60_000, 1), slots(60_000, 2)]);
     assert_eq!(total.values, wide(&[120_000, 3]));
+}
+
+/// Numbers of 128 bits.
+fn widest(numbers: &[i128]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+#[test]
+fn sums_that_64_bits_do_not_hold_go_on_in_128() {
+    let layout = table(MapKind::Hash, Layout::unsigned(8), 1);
+    let near: u64 = (1 << 63) + 5;
+    let mut total = Accumulator::new(layout.clone(), &MergeRules::default()).expect("no fields are named");
+    for (seq, rows) in [(1, raw(&[7, 8], &wide(&[near, 1]))), (2, raw(&[8, 7, 9], &wide(&[2, near, 3])))] {
+        total.add(&rows, seq, 0);
+    }
+    let near = i128::from(near);
+    assert_eq!(
+        total.table(),
+        &raw(&[7, 8, 9], &widest(&[2 * near, 3, 3])),
+        "the rows before it, and behind it"
+    );
+    total.add(&raw(&[7], &wide(&[1])), 3, 0);
+    assert_eq!(
+        (total.table().values[..16].to_vec(), total.ages()),
+        (widest(&[2 * near + 1]), &[3, 2, 2][..])
+    );
+    assert_eq!(total.narrowed(0).values, wide(&[u64::MAX, 3, 3]), "a map has no room for it");
+
+    // The stored sums continue, also those of another layout.
+    for of in [layout, table(MapKind::Hash, Layout::unsigned(4), 1)] {
+        let mut next = Accumulator::new(of, &MergeRules::default()).expect("no fields are named");
+        assert!(next.add_of(total.table(), total.layout(), 3, 0));
+        assert_eq!(next.table(), total.table());
+    }
+
+    let signed = Layout { size: 8, shape: Shape::Int { signed: true }, render: None };
+    let layout = table(MapKind::PercpuArray, signed, 2);
+    let slots = |a: i64, b: i64| raw(&[0], &wide(&[a.cast_unsigned(), b.cast_unsigned()]));
+    let total = add(&layout, &MergeRules::default(), [slots(i64::MIN, 1), slots(-1, i64::MAX)]);
+    assert_eq!(total.values, widest(&[i128::from(i64::MIN) - 1, 1 << 63]), "each CPU has its own");
+}
+
+#[test]
+fn what_can_not_grow_stays_at_the_largest_number() {
+    let members = vec![member("a", 0, Layout::unsigned(8)), member("b", 0, Layout::unsigned(8))];
+    let layout = table(MapKind::Hash, Layout { size: 8, shape: Shape::Union(members), render: None }, 1);
+    let window = raw(&[7], &wide(&[u64::MAX - 1]));
+    let total = add(&layout, &MergeRules::default(), [window.clone(), window]);
+    assert_eq!(total.values, wide(&[u64::MAX]), "members that share bits");
+    let layout = table(MapKind::Hash, Layout::unsigned(16), 1);
+    let window = raw(&[7], &[0xff; 16]);
+    let total = add(&layout, &MergeRules::default(), [window.clone(), window]);
+    assert_eq!(total.values, [0xff; 16], "128 bits");
 }
 
 #[test]
@@ -148,4 +197,71 @@ fn ages_are_kept_beside_the_rows() {
     total.set_ages(&[9, 4, 8]);
     assert_eq!(total.bound(2), 1);
     assert_eq!((total.table(), total.ages()), (&raw(&[1, 3], &wide(&[1, 3])), &[9, 8][..]));
+}
+
+/// A window of a sum whose entries come and go, and what a daemon does after it.
+#[derive(Clone, Debug)]
+struct Step {
+    /// Keys, each with its number. Numbers near the end of 64 bits make the sum wider.
+    rows: std::collections::BTreeMap<u8, u64>,
+    /// The number of entries that the sum may have.
+    bound: usize,
+    /// The number of windows after which an entry goes.
+    age: u64,
+}
+
+fn step() -> impl proptest::strategy::Strategy<Value = Step> {
+    use proptest::prelude::*;
+    let number = prop_oneof![20 => 0_u64..1000, 1 => Just(u64::MAX / 3)];
+    (proptest::collection::btree_map(0_u8..40, number, 0..12), 5_usize..40, 1_u64..9)
+        .prop_map(|(rows, bound, age)| Step { rows, bound, age })
+}
+
+proptest::proptest! {
+    /// Whatever windows there are: the sum of one and the changes since make the next one, to the byte.
+    #[test]
+    fn changes_make_the_next_sum(
+        steps in proptest::collection::vec(step(), 1..30),
+        kind in proptest::sample::select(vec![MapKind::Hash, MapKind::LpmTrie, MapKind::PercpuHash]),
+    ) {
+        let slots = if kind.is_percpu() { 2 } else { 1 };
+        let mut total = Accumulator::new(table(kind, Layout::unsigned(8), slots), &MergeRules::default()).unwrap();
+        let (mut copy, mut ages) = (RawTable::default(), Vec::new());
+        for (seq, Step { rows, bound, age }) in (1_u64..).zip(&steps) {
+            let before = Arc::clone(total.layout());
+            total.note_changes(seq - 1);
+            let values: Vec<u64> = rows.values().flat_map(|number| std::iter::repeat_n(*number, slots)).collect();
+            total.add(&raw(&rows.keys().copied().collect::<Vec<_>>(), &wide(&values)), seq, 0);
+            total.bound(*bound);
+            total.drop_older(seq.saturating_sub(*age));
+            proptest::prop_assert_eq!(total.changes(seq), None, "since another window");
+            match total.changes(seq - 1) {
+                Some(changes) => {
+                    let places = changes.places();
+                    let read = TableChanges::of_parts(changes.rows.clone(), &places).unwrap();
+                    proptest::prop_assert_eq!(&read, &changes);
+                    proptest::prop_assert!(read.apply(&mut copy, &mut ages, seq, &before));
+                }
+                None => {
+                    proptest::prop_assert_ne!(&before, total.layout(), "only a wider sum is stored whole");
+                    (copy, ages) = (total.table().clone(), total.ages().to_vec());
+                }
+            }
+            proptest::prop_assert_eq!(&copy, total.table());
+            proptest::prop_assert_eq!(&ages[..], total.ages());
+        }
+    }
+}
+
+/// An array has all of its slots in each window: only those with other numbers have changed.
+#[test]
+fn slots_that_nothing_was_added_to_have_not_changed() {
+    let layout = table(MapKind::Array, Layout::unsigned(8), 1);
+    let mut total = Accumulator::new(layout, &MergeRules::default()).unwrap();
+    total.add(&raw(&[0, 1, 2], &wide(&[1, 2, 3])), 1, 0);
+    total.note_changes(1);
+    total.add(&raw(&[0, 1, 2], &wide(&[0, 5, 0])), 2, 0);
+    let changes = total.changes(1).unwrap();
+    assert_eq!((&changes.gone[..], &changes.changed[..]), (&[][..], &[1][..]));
+    assert_eq!(changes.rows, raw(&[], &wide(&[7])));
 }

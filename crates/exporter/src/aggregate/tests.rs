@@ -19,7 +19,7 @@ fn fold(aggregation: Aggregation, value: &Layout, values: &[&[u8]]) -> Vec<u8> {
         .iter()
         .flat_map(|value| [value, &[0xaa; 8][..layout.slot_stride() - value.len()]].concat())
         .collect();
-    let metric = Metric { agg: Some(aggregation), ..Metric::example("m", layout) };
+    let metric = Metric::example("m", layout).with(|head| head.agg = Some(aggregation));
     Folder::of(&metric, &metric.layout).expect("a value for each CPU").fold(&slots).to_vec()
 }
 
@@ -27,14 +27,18 @@ fn fold(aggregation: Aggregation, value: &Layout, values: &[&[u8]]) -> Vec<u8> {
 fn numbers_keep_their_sign_and_width() {
     let values: [&[u8]; 3] = [&[250], &[20], &[3]];
     let all = |layout| Aggregation::ALL.map(|aggregation| fold(aggregation, &layout, &values));
-    let sum = |sum: i64| sum.to_le_bytes().to_vec();
+    let sum = |sum: i128| sum.to_le_bytes().to_vec();
     assert_eq!(all(int(1, false)), [sum(273), vec![91], vec![3], vec![250]]);
     assert_eq!(all(int(1, true)), [sum(17), vec![5], vec![250], vec![20]], "250 is -6");
     let sums = fold(Aggregation::Sum, &int(4, true), &[&i32::MIN.to_le_bytes(), &(-1_i32).to_le_bytes()]);
-    assert_eq!(sums, sum(i64::from(i32::MIN) - 1));
+    assert_eq!(sums, sum(i128::from(i32::MIN) - 1));
     let most = u64::MAX.to_le_bytes();
+    assert_eq!(fold(Aggregation::Sum, &int(8, false), &[&most, &most]), sum(2 * i128::from(u64::MAX)));
+    let least = i64::MIN.to_le_bytes();
+    assert_eq!(fold(Aggregation::Sum, &int(8, true), &[&least, &least]), sum(2 * i128::from(i64::MIN)));
+    let most = [0xff; 16];
     assert_eq!(
-        fold(Aggregation::Sum, &int(8, false), &[&most, &most]),
+        fold(Aggregation::Sum, &int(16, false), &[&most, &most]),
         most,
         "it stays at the largest number"
     );
@@ -59,7 +63,7 @@ fn a_sum_leaves_other_numbers_to_what_they_mean() {
     let numbers = folded.chunks(8).map(|number| number[0]).collect::<Vec<_>>();
     assert_eq!(folded[..2], 300_u16.to_le_bytes());
     assert_eq!(
-        numbers[1..],
+        numbers[2..],
         [5, 20, 3, 63, 8],
         "the CPU that counted nothing has no minimum; the newest CPU's TTL"
     );
@@ -97,7 +101,7 @@ fn bitfields_leave_their_neighbours_alone() {
     let layout = Layout { size: 4, shape: Shape::Struct(members), render: None };
     let value = |a: u32, b: i32, c: u32| (a | (b.cast_unsigned() & 0x7ff) << 3 | c << 14).to_le_bytes();
     let sum = fold(Aggregation::Sum, &layout, &[&value(5, -700, 1), &value(5, 100, 3)]);
-    assert_eq!(sum, [10_i64, -600, 4].map(i64::to_le_bytes).concat(), "each has 64 bits");
+    assert_eq!(sum, [10_i128, -600, 4].map(i128::to_le_bytes).concat(), "each has 128 bits");
     let min = fold(Aggregation::Min, &layout, &[&value(5, -700, 1), &value(4, 100, 3)]);
     assert_eq!(min, value(4, -700, 1));
 }
@@ -142,7 +146,7 @@ fn what_is_no_number_comes_from_the_first_cpu_that_has_anything() {
     let folded =
         fold(Aggregation::Sum, &layout, &[&[0; 7], &[1, 9, 9, 9, 9, b'a', b'b'], &[2, 8, 8, 8, 8, b'c', 0]]);
     let parts = folded.chunks(8).map(|part| &part[..4]).collect::<Vec<_>>();
-    assert_eq!(parts, [&[3, 0, 0, 0][..], &[9; 4], &[b'a', b'b', 0, 0]]);
+    assert_eq!(parts, [&[3, 0, 0, 0][..], &[0; 4], &[9; 4], &[b'a', b'b', 0, 0]]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::key::KeyPlan;
 use super::sink::ValueSink;
 use super::text;
 use twinprobe_ebpf_common::field::bits::{load, load_bits, load_small, sign_extend};
-use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar, is_name};
+use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar, is_name};
 
 /// A walk of plans over bytes, which passes the values to a sink.
 pub struct Decoder<'a> {
@@ -51,7 +51,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Decodes one part of a key.
-    pub fn key_part<S: ValueSink>(&mut self, part: &Field<S::Label>, key: &[u8], sink: &mut S) {
+    pub fn key_part<S: ValueSink>(&mut self, part: &FieldPlan<S::Label>, key: &[u8], sink: &mut S) {
         self.is_key = true;
         self.field(part, &key[part.offset..][..part.size], sink);
         self.is_key = false;
@@ -91,7 +91,6 @@ impl<'a> Decoder<'a> {
                 let (text, len) = text::ipv4(load_small(&bytes[..4]) as u32);
                 sink.short(&text, len);
             }
-            Plan::Ipv6 => self.plain(sink, |out| text::ipv6(out, &bytes[..16])),
             Plan::Ip => self.plain(sink, |out| text::ip(out, &bytes[..16])),
             Plan::Mac => self.plain(sink, |out| text::mac(out, &bytes[..6])),
             Plan::Struct(fields) => {
@@ -111,7 +110,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn members<S: ValueSink>(&mut self, fields: &[Field<S::Label>], bytes: &[u8], sink: &mut S) {
+    fn members<S: ValueSink>(&mut self, fields: &[FieldPlan<S::Label>], bytes: &[u8], sink: &mut S) {
         for (index, field) in fields.iter().enumerate() {
             sink.begin_member(index, &field.label);
             self.field(field, &bytes[field.offset..][..field.size], sink);
@@ -139,7 +138,7 @@ impl<'a> Decoder<'a> {
     /// Decodes the bytes of one field, from its offset on. The loop over the fields has the plans of most fields in it,
     /// without a call for each.
     #[inline]
-    pub fn field<S: ValueSink>(&mut self, field: &Field<S::Label>, bytes: &[u8], sink: &mut S) {
+    pub fn field<S: ValueSink>(&mut self, field: &FieldPlan<S::Label>, bytes: &[u8], sink: &mut S) {
         match (&field.plan, field.bits) {
             (Plan::Scalar { kind: Scalar::Unsigned, size: ..=8 }, None) => sink.unsigned(load_small(bytes)),
             (Plan::Scalar { kind: Scalar::Swapped, size: 2 }, None) => {
@@ -199,6 +198,15 @@ impl<'a> Decoder<'a> {
             Scalar::Signed if width <= 64 => sink.signed(signed),
             Scalar::Bool | Scalar::Unsigned | Scalar::Signed | Scalar::Swapped => {
                 self.unsigned(value, width, sink);
+            }
+            Scalar::Decimal { signed: is_signed } => {
+                let wide = sign_extend(value, width);
+                match (u64::try_from(value), i64::try_from(wide)) {
+                    (Ok(small), _) => sink.unsigned(small),
+                    (_, Ok(small)) if *is_signed => sink.signed(small),
+                    _ if *is_signed => sink.integer(itoa::Buffer::new().format(wide)),
+                    _ => sink.integer(itoa::Buffer::new().format(value)),
+                }
             }
             Scalar::Hex => self.number_in_hex(value, width, sink),
         }

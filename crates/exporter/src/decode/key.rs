@@ -4,8 +4,10 @@
 use twinprobe_ebpf_common::Layout;
 
 use twinprobe_ebpf_common::field::bits::Bits;
-use twinprobe_ebpf_common::field::plan::{Field, Plan};
+use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan};
 
+/// The bytes of a key that are looked at. The kernel has no key of more than 512 bytes; a layout may say anything.
+const LONGEST: usize = 4096;
 /// The name of what a key has beside its members.
 const PADDING: &str = "padding";
 
@@ -39,14 +41,14 @@ pub struct Padding(Vec<u8>);
 
 impl Padding {
     fn new(size: usize, cover: impl FnOnce(&mut [u8])) -> Self {
-        let mut shown = vec![0; size];
+        let mut shown = vec![0; size.min(LONGEST)];
         cover(&mut shown);
         let hidden: Vec<u8> = shown.into_iter().map(|bits: u8| !bits).collect();
         Self(if hidden.iter().all(|bits| *bits == 0) { Vec::new() } else { hidden })
     }
 
     /// The bits of a key of this size that is shown by these parts.
-    pub fn of_parts<L>(size: usize, parts: &[Field<L>]) -> Self {
+    pub fn of_parts<L>(size: usize, parts: &[FieldPlan<L>]) -> Self {
         Self::new(size, |shown| {
             parts.iter().for_each(|part| cover(&part.plan, 8 * part.offset, part.bits, shown));
         })
@@ -73,20 +75,21 @@ fn cover<L>(plan: &Plan<L>, from: usize, bits: Option<Bits>, shown: &mut [u8]) {
                 .for_each(|field| cover(&field.plan, from + 8 * field.offset, field.bits, shown));
         }
         (Plan::Array { element, stride, len }, _) => {
-            return (0..*len).for_each(|index| cover(element, from + 8 * index * stride, None, shown));
+            let end = 8 * shown.len();
+            // Elements without a size show nothing.
+            let places = (from..end).step_by((8 * stride).max(1)).take(if *stride == 0 { 1 } else { *len });
+            return places.for_each(|from| cover(element, from, None, shown));
         }
         (_, Some(bits)) => (from + bits.shift as usize, bits.width as usize),
         (Plan::Scalar { size, .. } | Plan::Float { size } | Plan::Text { size } | Plan::Blob { size }, _) => {
             (from, 8 * size)
         }
         (Plan::Ipv4, _) => (from, 32),
-        (Plan::Ipv6 | Plan::Ip, _) => (from, 128),
+        (Plan::Ip, _) => (from, 128),
         (Plan::Mac, _) => (from, 48),
     };
-    for bit in first..first + width {
-        if let Some(byte) = shown.get_mut(bit / 8) {
-            *byte |= 1 << (bit % 8);
-        }
+    for bit in first..(first + width).min(8 * shown.len()) {
+        shown[bit / 8] |= 1 << (bit % 8);
     }
 }
 
@@ -109,6 +112,21 @@ mod tests {
         assert!(padding.is_set(&[0, 0, 1, 0]) && !padding.is_set(&[0xff, 0, 0x78, 0]));
         assert_eq!(padding.bytes(&[7, 1, 0x7f, 3]), [1, 7, 3]);
         assert_eq!(KeyPlan::new(&Layout::unsigned(4), str::to_owned).padding, Padding(vec![]));
+    }
+
+    #[test]
+    fn a_layout_of_any_size_is_covered_soon() {
+        let element = Layout {
+            size: 1 << 30,
+            shape: Shape::Array { element: Box::new(Layout::unsigned(1)), len: 1 << 30 },
+            render: None,
+        };
+        let layout = Layout {
+            size: 1 << 40,
+            shape: Shape::Array { element: Box::new(element), len: 1 << 10 },
+            render: None,
+        };
+        assert_eq!(KeyPlan::new(&layout, str::to_owned).padding, Padding(vec![]));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub trait ValueSink {
 
     fn unsigned(&mut self, value: u64);
     fn signed(&mut self, value: i64);
+    /// Writes an integer that may have more than 64 bits, by its decimal digits.
+    fn integer(&mut self, digits: &str);
     /// Writes a float of 4 or 8 bytes. `text` is the shortest decimal form that reads back as the same number, with an
     /// exponent instead of hundreds of zeros; formats write it unless the number is infinite or NaN.
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>);

@@ -31,16 +31,10 @@ pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     (text.to_le_bytes(), len as usize - 1)
 }
 
-/// Appends an address such as `2001:db8::1`, given in network order.
-pub fn ipv6(out: &mut String, bytes: &[u8]) {
-    let address: [u8; 16] = bytes.try_into().unwrap_or_default();
-    // Writing to a string does not fail.
-    let _ = write!(out, "{}", Ipv6Addr::from(address));
-}
-
-/// Appends an address of either family, given as one of IPv6 in network order.
+/// Appends an address of either family, such as `2001:db8::1`, given as one of IPv6 in network order.
 pub fn ip(out: &mut String, bytes: &[u8]) {
     let address: [u8; 16] = bytes.try_into().unwrap_or_default();
+    // Writing to a string does not fail.
     let _ = write!(out, "{}", Ipv6Addr::from(address).to_canonical());
 }
 

@@ -28,7 +28,7 @@ pub fn document_encoder(
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_ebpf_common::{Direction, Layout, MapKind, RawTable, TableLayout};
+    use twinprobe_ebpf_common::{Direction, Layout, MapKind, MetricHead, RawTable, TableLayout};
 
     use super::*;
     use crate::metric::Metric;
@@ -44,7 +44,7 @@ mod tests {
                 let mut out = Vec::new();
                 let mut encoder = document_encoder(format, &Head::default(), Arc::default(), &mut out);
                 encoder.rows(&table, &mut out);
-                encoder.add_metric(Direction::Egress, &metric);
+                encoder.add_metric(&metric);
                 assert_eq!(encoder.next_table(&mut out), Some(0));
                 for &(from, to) in pieces {
                     encoder.rows(&table.slice(from, to, &metric.layout), &mut out);
@@ -68,10 +68,11 @@ mod tests {
             slots: 1,
             inner: None,
         };
-        let metric = Arc::new(Metric::example("m", layout));
         let mut out = Vec::new();
         let mut encoder = document_encoder(Format::Json, &Head::default(), Arc::default(), &mut out);
-        encoder.add_metric(Direction::Egress, &metric);
-        encoder.add_metric(Direction::Ingress, &metric);
+        for direction in [Direction::Egress, Direction::Ingress] {
+            let head = MetricHead::new(direction, "m", "", Arc::new(layout.clone()));
+            encoder.add_metric(&Arc::new(head.into()));
+        }
     }
 }

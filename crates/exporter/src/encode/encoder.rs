@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Direction, RawTable};
+use twinprobe_ebpf_common::RawTable;
 
 use crate::metric::Metric;
 
@@ -31,7 +31,7 @@ pub trait DocumentEncoder: Send + Sync {
     /// # Panics
     ///
     /// Panics if a metric of the ingress follows one of the egress.
-    fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>);
+    fn add_metric(&mut self, metric: &Arc<Metric>);
 
     /// Ends the previous table. Returns the number of the table whose rows come next, from the first row on; `None` if
     /// only the end of the document is left.

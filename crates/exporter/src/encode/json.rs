@@ -3,12 +3,13 @@
 use std::fmt;
 use std::io::Write as _;
 
-use twinprobe_ebpf_common::{Head, Origin};
+use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
+use twinprobe_ebpf_common::{DocumentOrigin, Fill, Head};
 
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
-use crate::metric::{Fill, Metric};
+use crate::metric::Metric;
 
 /// Appends a document in JSON to its buffer.
 #[derive(Debug, Default)]
@@ -40,6 +41,26 @@ impl Json {
     fn property(&mut self, name: &str, text: &str) {
         self.name(name);
         string(&mut self.out, text);
+    }
+
+    /// Appends what a histogram's slots come to.
+    fn distribution(&mut self, distribution: &Distribution) {
+        self.number("count", distribution.count());
+        for (name, percent) in PERCENTILES {
+            if let Some(bound) = distribution.percentile(percent) {
+                self.number(name, bound);
+            }
+        }
+        self.push(",\"ranges\":[");
+        for (index, CountedRange { from, to, count }) in distribution.ranges().enumerate() {
+            self.comma(index);
+            self.out.push(b'{');
+            self.number("from", from);
+            self.number("to", to);
+            self.number("count", count);
+            self.out.push(b'}');
+        }
+        self.out.push(b']');
     }
 
     /// Appends a property whose value is a number.
@@ -89,6 +110,10 @@ impl ValueSink for Json {
 
     fn signed(&mut self, value: i64) {
         self.push(itoa::Buffer::new().format(value));
+    }
+
+    fn integer(&mut self, digits: &str) {
+        self.push(digits);
     }
 
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
@@ -155,7 +180,7 @@ impl DocumentSink for Json {
     fn begin_document(&mut self, document: &Head<'_>) {
         self.out.push(b'{');
         self.property("probe", document.probe);
-        if let Some(Origin { node, instance, labels }) = document.origin {
+        if let Some(DocumentOrigin { node, instance, labels }) = document.origin {
             self.property("node", node);
             self.property("instance", instance);
             if !labels.is_empty() {
@@ -197,6 +222,12 @@ impl DocumentSink for Json {
             self.name("replayed");
             self.out.push(b'{');
             replayed.numbers().for_each(|(name, number)| self.number(name, number));
+            for (name, counts) in replayed.lists() {
+                self.name(name);
+                self.out.push(b'{');
+                counts.iter().for_each(|(name, count)| self.number(name, *count));
+                self.out.push(b'}');
+            }
             self.out.push(b'}');
         }
     }
@@ -235,8 +266,11 @@ impl DocumentSink for Json {
         self.push(",\"entries\":[");
     }
 
-    fn end_metric(&mut self, metric: &Metric, rows: u64) {
+    fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>) {
         self.out.push(b']');
+        if let Some(distribution) = distribution {
+            self.distribution(distribution);
+        }
         let fill = metric.fill(rows);
         if let Some(Fill { used, max, full }) = fill {
             self.number("entries_used", used);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Direction, RawTable};
+use twinprobe_ebpf_common::RawTable;
 
 use super::openmetrics::names::family::TOTAL;
 use crate::encode::encoder::DocumentEncoder;
@@ -16,6 +16,8 @@ pub struct Plain {
     help: Option<(Vec<u8>, Vec<u8>)>,
     /// The name in OpenMetrics of the family that has begun, and what its name ends in here.
     family: (Vec<u8>, &'static str),
+    /// True if that is a histogram of a window, whose count and sum have other names here.
+    is_gauge_histogram: bool,
 }
 
 impl Plain {
@@ -25,7 +27,7 @@ impl Plain {
         for line in page.split_inclusive(|byte| *byte == b'\n') {
             match line.strip_prefix(b"# ") {
                 Some(metadata) => self.metadata(metadata.trim_ascii_end(), out),
-                None => out.extend_from_slice(line),
+                None => self.sample(line, out),
             }
         }
     }
@@ -37,6 +39,7 @@ impl Plain {
         match keyword {
             b"TYPE" => {
                 let (kind, ending) = described(rest);
+                self.is_gauge_histogram = rest == b"gaugehistogram";
                 self.family = (name.to_owned(), if name.ends_with(ending.as_bytes()) { "" } else { ending });
                 if let Some((of, text)) = self.help.take_if(|(of, _)| of == name) {
                     self.help(&of, &text, out);
@@ -47,6 +50,17 @@ impl Plain {
             b"HELP" => self.help = Some((name.to_owned(), rest.to_owned())),
             // `# UNIT` and `# EOF` are not known here.
             _ => {}
+        }
+    }
+
+    fn sample(&self, line: &[u8], out: &mut Vec<u8>) {
+        let base = &*self.family.0;
+        let ending = if self.is_gauge_histogram { line.strip_prefix(base) } else { None };
+        match ending.and_then(|ending| ending.strip_prefix(b"_g")) {
+            Some(rest) if rest.starts_with(b"count{") || rest.starts_with(b"sum{") => {
+                push(out, &[base, b"_", rest]);
+            }
+            _ => out.extend_from_slice(line),
         }
     }
 
@@ -114,8 +128,8 @@ impl<E: DocumentEncoder> DocumentEncoder for PlainDocument<E> {
         self.document.skipped_before(skipped);
     }
 
-    fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>) {
-        self.document.add_metric(direction, metric);
+    fn add_metric(&mut self, metric: &Arc<Metric>) {
+        self.document.add_metric(metric);
     }
 
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
@@ -146,10 +160,10 @@ mod tests {
     #[test]
     fn types_and_names_are_those_of_prometheus() {
         let page = "# HELP a Of \\\"a\\\"\\n\n# TYPE a counter\na_total 1\n# TYPE b unknown\n# HELP b \\\\\"\nb{x=\"# TYPE\"} 2\n\
-                    # TYPE c info\n# HELP c C\nc_info 1\n# TYPE d gaugehistogram\n# UNIT d seconds\nd_bucket{le=\"+Inf\"} 1\n# EOF\n";
+                    # TYPE c info\n# HELP c C\nc_info 1\n# TYPE d gaugehistogram\n# UNIT d seconds\nd_bucket{le=\"+Inf\"} 1\nd_gcount{x=\"y\"} 1\nd_gsum{} 2\n# EOF\n";
         let expected = "# HELP a_total Of \"a\"\\n\n# TYPE a_total counter\na_total 1\n# TYPE b untyped\n# HELP b \\\\\"\n\
                         b{x=\"# TYPE\"} 2\n# TYPE c_info gauge\n# HELP c_info C\nc_info 1\n# TYPE d histogram\n\
-                        d_bucket{le=\"+Inf\"} 1\n";
+                        d_bucket{le=\"+Inf\"} 1\nd_count{x=\"y\"} 1\nd_sum{} 2\n";
         let lines: Vec<&str> = page.split_inclusive('\n').collect();
         for size in [1, lines.len()] {
             let (mut plain, mut out) = (Plain::default(), b"before\n".to_vec());

@@ -1,6 +1,7 @@
 //! The interface of the formats that write a document as a tree.
 
 use twinprobe_ebpf_common::Head;
+use twinprobe_ebpf_common::metric::distribution::Distribution;
 
 use crate::decode::sink::ValueSink;
 use crate::metric::Metric;
@@ -20,8 +21,8 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
         self.end_direction(name);
     }
     fn begin_metric(&mut self, metric: &Metric);
-    /// Ends a metric of which `rows` entries were written.
-    fn end_metric(&mut self, metric: &Metric, rows: u64);
+    /// Ends a metric of which `rows` entries were written. A histogram has its distribution.
+    fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>);
     /// Begins an entry; `index` counts the entries of the metric, or of the inner map.
     fn begin_entry(&mut self, index: usize);
     fn begin_key(&mut self);

@@ -3,7 +3,8 @@
 use std::mem;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, Row, TableLayout};
+use twinprobe_ebpf_common::metric::distribution::Distribution;
+use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, TableLayout, TableRow};
 
 use super::encoder::DocumentEncoder;
 use super::sink::DocumentSink;
@@ -20,7 +21,7 @@ pub struct Tree<S: DocumentSink> {
     /// The direction that is open.
     direction: Option<Direction>,
     /// The metrics, and the number of those whose tables have been asked for.
-    metrics: Vec<(Direction, Arc<Metric>)>,
+    metrics: Vec<Arc<Metric>>,
     begun: usize,
     current: Option<(Arc<Metric>, Current<S>)>,
 }
@@ -52,6 +53,8 @@ struct Current<S: DocumentSink> {
     folder: Option<Folder>,
     /// The number of rows written so far.
     rows: usize,
+    /// What the rows of a histogram come to.
+    distribution: Option<Box<Distribution>>,
     /// The same for the inner maps of a map of maps.
     inner: Option<Box<Self>>,
 }
@@ -75,7 +78,7 @@ impl<S: DocumentSink> Tree<S> {
 
     fn close_metric(&mut self) {
         if let Some((metric, current)) = self.current.take() {
-            self.sink.end_metric(&metric, current.rows as u64);
+            self.sink.end_metric(&metric, current.rows as u64, current.distribution.as_deref());
         }
     }
 
@@ -102,22 +105,22 @@ impl<S: DocumentSink> Tree<S> {
 }
 
 impl<S: DocumentSink> DocumentEncoder for Tree<S> {
-    fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>) {
-        let last = self.metrics.last().map(|(direction, _)| *direction);
+    fn add_metric(&mut self, metric: &Arc<Metric>) {
+        let (last, direction) = (self.metrics.last().map(|metric| metric.direction), metric.direction);
         assert!(last <= Some(direction), "metrics of the {} come first", direction.name());
-        self.metrics.push((direction, Arc::clone(metric)));
+        self.metrics.push(Arc::clone(metric));
     }
 
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.write(out, Self::close_metric);
-        let (direction, metric) = self.metrics.get(self.begun).cloned()?;
+        let metric = self.metrics.get(self.begun).cloned()?;
         self.begun += 1;
         self.write(out, |tree| {
-            tree.open(direction);
+            tree.open(metric.direction);
             tree.sink.begin_metric(&metric);
         });
         let folded = Folded::of(&metric, metric.layout.inner.as_ref().unwrap_or(&metric.layout));
-        let tables = metric.cache.get(|| Tables::new(&metric.layout, folded.as_deref()));
+        let tables = metric.cache().get(|| Tables::new(&metric.layout, folded.as_deref()));
         let current = Current::new(&metric, &metric.layout, &tables);
         self.current = Some((metric, current));
         Some(self.begun - 1)
@@ -148,13 +151,14 @@ impl<S: DocumentSink> Current<S> {
         let folder = Folder::of(metric, layout);
         let inner = layout.inner.as_ref().zip(tables.inner.as_ref());
         let inner = inner.map(|(layout, tables)| Box::new(Self::new(metric, layout, tables)));
-        Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, inner }
+        let distribution = metric.is_histogram().then(Box::default);
+        Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, distribution, inner }
     }
 
     // The function is inlined into the loop over the rows, in spite of the recursion.
     #[inline]
-    fn row(&mut self, row: Row<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
-        let Row { key, value, .. } = row;
+    fn row(&mut self, row: TableRow<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
+        let TableRow { key, value, .. } = row;
         let tables = &*self.tables;
         sink.begin_entry(self.rows);
         self.rows += 1;
@@ -167,17 +171,26 @@ impl<S: DocumentSink> Current<S> {
         let layout = &*self.layout;
         match &mut self.folder {
             _ if self.inner.is_some() => self.inner(row.inner, decoder, sink),
-            Some(folder) => decoder.value(&tables.value, folder.fold(value), sink),
+            Some(folder) => {
+                let folded = folder.fold(value);
+                self.distribution.iter_mut().for_each(|all| all.add_entry(key, folded));
+                decoder.value(&tables.value, folded, sink);
+            }
             None if layout.kind.is_percpu() => {
                 sink.begin_array();
                 for (cpu, slot) in value.chunks_exact(layout.slot_stride()).enumerate() {
                     sink.begin_item(cpu);
+                    let count = &slot[..layout.value.size];
+                    self.distribution.iter_mut().for_each(|all| all.add_entry(key, count));
                     decoder.value(&tables.value, slot, sink);
                     sink.end_item();
                 }
                 sink.end_array();
             }
-            None => decoder.value(&tables.value, value, sink),
+            None => {
+                self.distribution.iter_mut().for_each(|all| all.add_entry(key, value));
+                decoder.value(&tables.value, value, sink);
+            }
         }
         sink.end_value();
         sink.end_entry();
@@ -212,7 +225,7 @@ mod tests {
     fn egress(metric: Metric, table: &RawTable) -> String {
         let mut out = Vec::new();
         let mut tree = Tree::<Json>::new(&Head::default(), Arc::default(), &mut out);
-        tree.add_metric(Direction::Egress, &Arc::new(metric));
+        tree.add_metric(&Arc::new(metric.with(|head| head.direction = Direction::Egress)));
         assert_eq!(tree.next_table(&mut out), Some(0));
         tree.rows(table, &mut out);
         assert_eq!((tree.next_table(&mut out), tree.finish(&mut out)), (None, 0));
@@ -227,7 +240,7 @@ mod tests {
         let values = [1_u64, 2].iter().flat_map(|number| number.to_le_bytes()).collect();
         let table = RawTable { keys: vec![7], values, ..RawTable::default() };
         let metric = Metric::example("m", layout(MapKind::PercpuHash, None));
-        let summed = Metric { agg: Some(Aggregation::Sum), ..metric.clone() };
+        let summed = metric.clone().with(|head| head.agg = Some(Aggregation::Sum));
         assert_eq!(egress(metric, &table), r#"[{"key":7,"value":[1,2]}]"#);
         assert_eq!(egress(summed, &table), r#"[{"key":7,"value":3}]"#);
     }

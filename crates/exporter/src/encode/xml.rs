@@ -6,13 +6,14 @@ use std::io::Write as _;
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
-use twinprobe_ebpf_common::{Head, Origin};
+use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
+use twinprobe_ebpf_common::{DocumentOrigin, Fill, Head};
 
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
 use crate::decode::text::escape;
-use crate::metric::{Fill, Metric};
+use crate::metric::Metric;
 
 /// Appends a document in XML to its buffer.
 pub struct Xml {
@@ -41,8 +42,10 @@ impl Xml {
     }
 
     /// Appends the labels of the probe, if it has any.
-    fn labels(&mut self, origin: Option<&Origin>) {
-        let Some(Origin { labels, .. }) = origin.filter(|origin| !origin.labels.is_empty()) else { return };
+    fn labels(&mut self, origin: Option<&DocumentOrigin>) {
+        let Some(DocumentOrigin { labels, .. }) = origin.filter(|origin| !origin.labels.is_empty()) else {
+            return;
+        };
         self.begin("labels", []);
         for (name, value) in labels {
             self.begin("label", [("name", &**name)]);
@@ -55,6 +58,22 @@ impl Xml {
     /// Appends text that needs no escaping.
     fn push(&mut self, text: &str) {
         self.writer.get_mut().extend_from_slice(text.as_bytes());
+    }
+
+    /// Writes what a histogram's slots come to.
+    fn distribution(&mut self, distribution: &Distribution) {
+        let percentiles = PERCENTILES
+            .into_iter()
+            .filter_map(|(name, percent)| Some((name, distribution.percentile(percent)?.to_string())));
+        let numbers: Vec<(&str, String)> =
+            std::iter::once(("count", distribution.count().to_string())).chain(percentiles).collect();
+        self.begin("distribution", numbers.iter().map(|(name, number)| (*name, number.as_str())));
+        for CountedRange { from, to, count } in distribution.ranges() {
+            let (from, to, count) = (from.to_string(), to.to_string(), count.to_string());
+            let attributes = [("from", &*from), ("to", &*to), ("count", &*count)];
+            self.event(Event::Empty(element("range", attributes)));
+        }
+        self.end("distribution");
     }
 }
 
@@ -108,6 +127,10 @@ impl ValueSink for Xml {
 
     fn signed(&mut self, value: i64) {
         self.push(itoa::Buffer::new().format(value));
+    }
+
+    fn integer(&mut self, digits: &str) {
+        self.push(digits);
     }
 
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
@@ -185,7 +208,18 @@ impl DocumentSink for Xml {
             let numbers: Vec<(&str, String)> =
                 replayed.numbers().map(|(name, number)| (name, number.to_string())).collect();
             let attributes = numbers.iter().map(|(name, number)| (*name, &**number));
-            self.event(Event::Empty(element("replayed", attributes)));
+            if replayed.lists().next().is_none() {
+                return self.event(Event::Empty(element("replayed", attributes)));
+            }
+            self.begin("replayed", attributes);
+            for (name, counts) in replayed.lists() {
+                for (of, count) in counts {
+                    let count = count.to_string();
+                    let attributes = [("name", &**of), ("packets", &*count)];
+                    self.event(Event::Empty(element(name, attributes)));
+                }
+            }
+            self.end("replayed");
         }
     }
 
@@ -223,7 +257,10 @@ impl DocumentSink for Xml {
         self.begin("metric", attributes);
     }
 
-    fn end_metric(&mut self, metric: &Metric, rows: u64) {
+    fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>) {
+        if let Some(distribution) = distribution {
+            self.distribution(distribution);
+        }
         let mut attributes = Vec::new();
         let fill = metric.fill(rows);
         if let Some(Fill { used, max, full }) = fill {

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use proptest::strategy::Union;
 use twinprobe_ebpf_common::{EnumVariant, Layout, Member, Render, Shape};
 
-const RENDERS: [Render; 12] = [
+const RENDERS: [Render; 14] = [
     Render::Ipv4,
     Render::Ipv6,
     Render::Ip,
@@ -17,8 +17,10 @@ const RENDERS: [Render; 12] = [
     Render::Be64,
     Render::Hex,
     Render::String,
+    Render::Decimal,
     Render::Ktime,
     Render::Ifindex,
+    Render::Protocol,
     Render::Histogram,
 ];
 

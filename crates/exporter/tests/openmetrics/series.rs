@@ -6,7 +6,7 @@ use super::*;
 
 fn ruled(series: SeriesRules, table: MetricTable) -> MetricTable {
     let temporality = Temporality::Cumulative;
-    let metric = twinprobe_exporter::Metric { series, temporality, ..(*table.metric).clone() };
+    let metric = (*table.metric).clone().with(|head| (head.series, head.temporality) = (series, temporality));
     MetricTable { metric: Arc::new(metric), ..table }
 }
 
@@ -160,10 +160,9 @@ fn the_others_of_each_cpu_and_item_add_up() {
     let rows = [(&[1_u8][..], &values[0][..]), (&[2], &values[1]), (&[3], &values[2])];
     let mut table = metric("m", MapKind::PercpuHash, None, [unsigned(1), array(unsigned(1), 2)], &rows);
     table.metric = Arc::new({
-        let mut metric = (*table.metric).clone();
-        let layout = (*metric.layout).clone();
-        metric.layout = Arc::new(twinprobe_ebpf_common::TableLayout { slots: 2, ..layout });
-        metric
+        let layout = (*table.metric.layout).clone();
+        let layout = Arc::new(twinprobe_ebpf_common::TableLayout { slots: 2, ..layout });
+        (*table.metric).clone().with(|head| head.layout = layout)
     });
     let rules = SeriesRules { max_series: Some(1), ..SeriesRules::default() };
     let (text, _) = all(&[document("p", vec![ruled(rules, table)])], "");

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, EnumVariant, Format, Head, Layout, MapKind, Member,
-    Origin, RawTable, Render, SeriesRules, Shape, TableLayout, Temporality, Window,
+    Aggregation, Context, Direction, DocumentOrigin, EnumVariant, Format, Head, Layout, MapKind, Member,
+    MetricHead, RawTable, Render, Shape, TableLayout, Window,
 };
-use twinprobe_exporter::{Cache, Metric, document_encoder};
+use twinprobe_exporter::{Metric, document_encoder};
 
 pub fn unsigned(size: usize) -> Layout {
     Layout::unsigned(size)
@@ -80,20 +80,12 @@ pub fn metric(
         table.keys.extend_from_slice(key);
         table.values.extend_from_slice(value);
     }
-    let metric = Metric {
-        name: name.into(),
-        map: format!("{name}_map"),
+    let head = MetricHead {
         help: format!("What {name} shows"),
         agg,
-        layout: Arc::new(layout),
-        sample: None,
-        temporality: Temporality::default(),
-        dropped: 0,
-        events: None,
-        completeness: Completeness::default(),
-        series: SeriesRules::default(),
-        cache: Cache::default(),
+        ..MetricHead::new(Direction::Ingress, name, &format!("{name}_map"), Arc::new(layout))
     };
+    let metric = Metric::from(head);
     MetricTable { metric: Arc::new(metric), table }
 }
 
@@ -108,7 +100,7 @@ pub struct Document {
     /// The name of the probe.
     pub probe: String,
     /// The origin of the numbers; `None` for windows of earlier versions.
-    pub origin: Option<Origin>,
+    pub origin: Option<DocumentOrigin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: Vec<String>,
     /// The reasons why the numbers are not those of the wire.
@@ -135,9 +127,13 @@ impl Document {
     }
 
     /// Returns the metrics of both directions, in the order of the document.
-    pub fn tables(&self) -> impl Iterator<Item = (Direction, &MetricTable)> {
-        let ingress = self.ingress.iter().map(|table| (Direction::Ingress, table));
-        ingress.chain(self.egress.iter().map(|table| (Direction::Egress, table)))
+    pub fn tables(&self) -> Vec<MetricTable> {
+        let of = |direction, table: &MetricTable| {
+            let metric = Metric::clone(&table.metric).with(|head| head.direction = direction);
+            MetricTable { metric: Arc::new(metric), table: table.table.clone() }
+        };
+        let ingress = self.ingress.iter().map(|table| of(Direction::Ingress, table));
+        ingress.chain(self.egress.iter().map(|table| of(Direction::Egress, table))).collect()
     }
 }
 
@@ -145,10 +141,10 @@ impl Document {
 pub fn encoded(document: &Document, context: &Context, format: Format) -> String {
     let (mut text, mut buffer) = (Vec::new(), Vec::new());
     let mut encoder = document_encoder(format, &document.head(), Arc::new(context.clone()), &mut buffer);
-    let tables: Vec<_> = document.tables().collect();
-    tables.iter().for_each(|(direction, table)| encoder.add_metric(*direction, &table.metric));
+    let tables = document.tables();
+    tables.iter().for_each(|table| encoder.add_metric(&table.metric));
     while let Some(next) = encoder.next_table(&mut buffer) {
-        let (_, MetricTable { metric, table }) = tables[next];
+        let MetricTable { metric, table } = &tables[next];
         for first in (0..table.len(&metric.layout)).step_by(ROWS) {
             encoder.rows(&table.slice(first, first + ROWS, &metric.layout), &mut buffer);
             if buffer.len() >= CHUNK {

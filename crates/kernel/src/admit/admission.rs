@@ -9,13 +9,14 @@ use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::admit::flow;
 use crate::admit::flow::act::Act;
-use crate::admit::instruction::{Index, Unknown};
+use crate::admit::instruction::{InstructionIndex, Unknown};
 use crate::admit::maps::MapFacts;
 use crate::admit::work::weight::HELPER;
 use crate::admit::work::{MAX_WORK, Work, work};
 use crate::admit::{maps, references};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
+use crate::sys::asm::HELPER_TAIL_CALL;
 
 /// The most findings of one refusal.
 const MAX_FINDINGS: usize = 20;
@@ -26,6 +27,8 @@ const ENFORCE: &str = "a program with verdict: observe may only read packets; le
 
 /// The words for what tells where an object of the kernel lies.
 const ADDRESS: &str = "a pointer, or a number that was made of one,";
+/// The helper function that calls another program.
+const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
 /// The hint for those who want a number.
 const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
 
@@ -33,8 +36,10 @@ const LENGTH: &str = "the difference of two pointers to the packet is a length, 
 pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) -> Result<(), Rejection> {
     let source = &plan.code;
     refuse(unbound.functions.values().flat_map(|function| {
-        references::written(function)
-            .map(|(at, unknown)| finding(source, object, function, at, &describe(&Act::Unknown(unknown))))
+        references::written(function).map(|(at, unknown)| {
+            let text = describe(&Act::Unknown(unknown));
+            object.finding(Stage::Admission, source, function, at, &text)
+        })
     }))
 }
 
@@ -45,10 +50,10 @@ pub fn program(
     plan: &DirectionPlan,
     object: &ProbeObject,
     function: &Function,
-) -> Result<BTreeMap<Index, u64>, Rejection> {
+) -> Result<BTreeMap<InstructionIndex, u64>, Rejection> {
     let source = &plan.code;
     let program = &function.instructions;
-    let mut acts: Vec<(Index, Act)> =
+    let mut acts: Vec<(InstructionIndex, Act)> =
         references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
     let mut unwritten = BTreeMap::new();
     if acts.is_empty() {
@@ -87,7 +92,9 @@ pub fn program(
         Some(plan.about_map(Stage::Admission, &map.name, message))
     });
     refuse(
-        acts.iter().map(|(at, act)| finding(source, object, function, *at, &describe(act))).chain(of_maps),
+        acts.iter()
+            .map(|(at, act)| object.finding(Stage::Admission, source, function, *at, &describe(act)))
+            .chain(of_maps),
     )?;
     Ok(unwritten)
 }
@@ -107,10 +114,17 @@ pub fn verified(
     verified: u64,
 ) -> Result<(), Rejection> {
     let act = too_much_work(plan, &function.instructions, verified);
-    refuse(act.iter().map(|(at, act)| finding(&plan.code, object, function, *at, &describe(act))))
+    refuse(
+        act.iter()
+            .map(|(at, act)| object.finding(Stage::Admission, &plan.code, function, *at, &describe(act))),
+    )
 }
 
-fn too_much_work(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Option<(Index, Act)> {
+fn too_much_work(
+    plan: &DirectionPlan,
+    program: &[bpf_insn],
+    verified: u64,
+) -> Option<(InstructionIndex, Act)> {
     let Work { most, beyond } = work_of(plan, program, verified);
     beyond.map(|at| (at, Act::WorksLong(most)))
 }
@@ -132,18 +146,6 @@ fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
         }
     }
     if all.is_empty() { Ok(()) } else { Err(all.into()) }
-}
-
-fn finding(source: &str, object: &ProbeObject, function: &Function, at: Index, message: &str) -> Finding {
-    let finding = Finding::new(Stage::Admission, source, message);
-    match (object.source_position(function, at), object.position(function, at)) {
-        (Some((line, column)), _) => finding.at(line, Some(column)),
-        // The source says by `#line` that it was made from another file.
-        (None, Some((file, line))) => {
-            Finding::new(Stage::Admission, source, format!("in {file}:{line}: {message}"))
-        }
-        (None, None) => finding,
-    }
 }
 
 fn describe(act: &Act) -> String {
@@ -183,6 +185,9 @@ fn describe(act: &Act) -> String {
         ),
         Act::StartsAgain => "the function that a timer calls starts a timer, which may keep a processor; start timers for \
              packets only"
+            .into(),
+        Act::CallsHelper(TAIL_CALL) => "bpf_tail_call is possible only through a table whose programs the source names: \
+             .values = { [0] = (void *)&program } behind SEC(\".maps\")"
             .into(),
         Act::CallsHelper(number) => format!(
             "the helper function {number} is not among those that monitors need; leave it out (linux/bpf.h has the \

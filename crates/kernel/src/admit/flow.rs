@@ -6,6 +6,7 @@
 
 pub mod act;
 mod calls;
+mod dynptrs;
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -15,11 +16,11 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::flow::act::Act;
 use crate::admit::helpers;
-use crate::admit::instruction::{Index, Instruction, Memory, Operand, decode};
+use crate::admit::instruction::{Instruction, InstructionIndex, Memory, Operand, decode};
 use crate::admit::maps::MapFacts;
 use crate::admit::packet::read_context;
-use crate::admit::state::State;
-use crate::admit::value::{Known, Place, Value};
+use crate::admit::state::MachineState;
+use crate::admit::value::{AbstractValue, PointerFacts, StackPlace};
 
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
@@ -29,10 +30,10 @@ const MAX_EFFORT: usize = 4_000_000;
 /// The acts of a program, and the slots that it reads unwritten.
 #[derive(Debug, Default)]
 pub struct Conduct {
-    pub acts: BTreeMap<Index, Act>,
+    pub acts: BTreeMap<InstructionIndex, Act>,
     /// The slots of the stack that it may read before it has written to them, by the first instruction of their function: one
     /// bit for each, the lowest for the one at the frame's start.
-    pub unwritten: BTreeMap<Index, u64>,
+    pub unwritten: BTreeMap<InstructionIndex, u64>,
 }
 
 /// Returns what a program of this kind may do. `maps` are those that instructions refer to by their index.
@@ -46,12 +47,13 @@ pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Co
         kind,
         maps,
         running: Running::default(),
+        has_packet_dynptrs: dynptrs::has_packet_dynptrs(program),
         targets: targets.collect(),
         calls: HashMap::new(),
         found: Conduct::default(),
         effort: 0,
     };
-    flow.function(0, State::call(&[], 0, &[Value::CONTEXT]));
+    flow.function(0, MachineState::call(&[], 0, &[AbstractValue::CONTEXT]));
     flow.found
 }
 
@@ -60,10 +62,12 @@ struct Flow<'a> {
     kind: ProgramKind,
     maps: &'a [MapFacts],
     running: Running,
+    /// True if a dynptr may lead to the packet.
+    has_packet_dynptrs: bool,
     /// The instructions that are jumped to.
-    targets: HashSet<Index>,
+    targets: HashSet<InstructionIndex>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.
-    calls: HashMap<(Index, State, Running), Option<State>>,
+    calls: HashMap<(InstructionIndex, MachineState, Running), Option<MachineState>>,
     found: Conduct,
     /// The instructions followed and registers remembered so far.
     effort: usize,
@@ -82,17 +86,17 @@ struct Running {
 const FOUND: u32 = 63;
 
 impl Flow<'_> {
-    fn note(&mut self, at: Index, act: Act) {
+    fn note(&mut self, at: InstructionIndex, act: Act) {
         self.found.acts.entry(at).or_insert(act);
     }
 
     /// Follows the function at `entry` to its end; `None` if it has none.
-    fn function(&mut self, entry: Index, state: State) -> Option<State> {
+    fn function(&mut self, entry: InstructionIndex, state: MachineState) -> Option<MachineState> {
         let call = (entry, state, self.running);
         if let Some(known) = self.calls.get(&call) {
             return known.clone();
         }
-        let mut end: Option<State> = None;
+        let mut end: Option<MachineState> = None;
         let mut reached = Reached::default();
         reached.join(entry, &call.1);
         while let Some((start, mut state)) = reached.next() {
@@ -134,7 +138,7 @@ impl Flow<'_> {
         end
     }
 
-    fn step(&mut self, at: Index, state: &mut State) -> Next {
+    fn step(&mut self, at: InstructionIndex, state: &mut MachineState) -> Next {
         let (instruction, next) = match decode(self.program, at) {
             Ok(decoded) => decoded,
             Err(unknown) => {
@@ -145,7 +149,9 @@ impl Flow<'_> {
         match instruction {
             Instruction::Compute { operation, to, operand } => {
                 let (other, constant) = match operand {
-                    Operand::Number(number) => (Value::exactly(number.into()), Some(i64::from(number))),
+                    Operand::Number(number) => {
+                        (AbstractValue::exactly(number.into()), Some(i64::from(number)))
+                    }
                     Operand::Register(register) => (state.get(register), None),
                 };
                 state.set(to, state.get(to).combine(operation, other, constant));
@@ -153,7 +159,7 @@ impl Flow<'_> {
             Instruction::Load { to, from } => state.set(to, self.load(at, state, from)),
             Instruction::Store { to, value } => {
                 let value = match value {
-                    Operand::Number(_) => Value::NUMBER,
+                    Operand::Number(_) => AbstractValue::NUMBER,
                     Operand::Register(register) => state.get(register),
                 };
                 self.store(at, state, to, value);
@@ -162,20 +168,20 @@ impl Flow<'_> {
                 if state.get(to.base).unaligned {
                     self.note(at, Act::Unaligned);
                 }
-                let before = self.load(at, state, to).join(Value::NUMBER);
+                let before = self.load(at, state, to).join(AbstractValue::NUMBER);
                 let taken = state.get(self.program[at].src_reg().into());
                 let told = before.tells_address() || taken.tells_address();
-                let before = if told { before.join(Value::ADDRESS) } else { before };
+                let before = if told { before.join(AbstractValue::ADDRESS) } else { before };
                 self.store(at, state, to, before);
                 if let Some(fetched) = fetched {
                     state.set(fetched, before);
                 }
             }
-            Instruction::Number { to } => state.set(to, Value::NUMBER),
+            Instruction::Number { to } => state.set(to, AbstractValue::NUMBER),
             Instruction::Map { to } => state.set(to, self.map(at)),
-            Instruction::Function { to, entry } => state.set(to, Value::function(entry as u32)),
+            Instruction::Function { to, entry } => state.set(to, AbstractValue::function(entry as u32)),
             Instruction::ReadPacket => {
-                state.returned(Value::NUMBER);
+                state.returned(AbstractValue::NUMBER);
                 return Next::OrExit(next);
             }
             Instruction::Jump(target) => return Next::At(target),
@@ -185,6 +191,9 @@ impl Flow<'_> {
             Instruction::Call(entry) => match self.call(at, state, entry, &state.arguments()) {
                 Some(end) => {
                     state.take_frames(&end);
+                    if end.has_moved() {
+                        state.move_packet(at);
+                    }
                     state.returned(end.get(0).left(state.frames().len() as u8));
                 }
                 None => return Next::Nowhere,
@@ -200,32 +209,40 @@ impl Flow<'_> {
     }
 
     /// Returns the pointer to a map, or to its only value, that an instruction loads.
-    fn map(&self, at: Index) -> Value {
+    fn map(&self, at: InstructionIndex) -> AbstractValue {
         let insn = self.program[at];
-        let facts = self.facts(Known::Only(insn.imm as u32));
+        let facts = self.facts(PointerFacts::Only(insn.imm as u32));
         let pointer = match u32::from(insn.src_reg()) {
-            BPF_PSEUDO_MAP_FD => Value { map: Known::Only(insn.imm as u32), ..Value::NONE },
-            _ => Value::HARMLESS,
+            BPF_PSEUDO_MAP_FD => {
+                AbstractValue { map: PointerFacts::Only(insn.imm as u32), ..AbstractValue::NONE }
+            }
+            _ => AbstractValue::HARMLESS,
         };
-        Value { unaligned: facts.is_some_and(|facts| facts.without_atomics), ..pointer }
+        AbstractValue { unaligned: facts.is_some_and(|facts| facts.without_atomics), ..pointer }
     }
 
     /// Returns what is known of a map; `None` if it can't be told which one it is.
-    fn facts(&self, map: Known<u32>) -> Option<MapFacts> {
+    fn facts(&self, map: PointerFacts<u32>) -> Option<MapFacts> {
         match map {
-            Known::Only(map) => self.maps.get(map as usize).copied(),
-            Known::Never | Known::Any => None,
+            PointerFacts::Only(map) => self.maps.get(map as usize).copied(),
+            PointerFacts::Never | PointerFacts::Any => None,
         }
     }
 
     /// Notes slots that may be read before they are written.
-    fn read(&mut self, state: &State, stack: Known<Place>, distance: i64, size: Option<i64>) {
+    fn read(
+        &mut self,
+        state: &MachineState,
+        stack: PointerFacts<StackPlace>,
+        distance: i64,
+        size: Option<i64>,
+    ) {
         for (entry, slots) in state.unwritten(stack, distance, size).filter(|(_, slots)| *slots != 0) {
             *self.found.unwritten.entry(entry).or_default() |= slots;
         }
     }
 
-    fn load(&mut self, at: Index, state: &State, from: Memory) -> Value {
+    fn load(&mut self, at: InstructionIndex, state: &MachineState, from: Memory) -> AbstractValue {
         let base = state.get(from.base);
         self.read(state, base.stack, from.offset, Some(from.size));
         if base.kernel {
@@ -234,18 +251,24 @@ impl Flow<'_> {
         if base.map.is_possible() {
             self.note(at, Act::ReadsMap);
         }
-        let number = if base.number || base.packet || base.harmless { Value::NUMBER } else { Value::NONE };
+        let number = if base.number || base.packet || base.harmless {
+            AbstractValue::NUMBER
+        } else {
+            AbstractValue::NONE
+        };
         let context = match base.context {
-            Known::Never => Value::NONE,
-            Known::Only(offset) => read_context(self.kind, Some(i64::from(offset) + from.offset), from.size),
-            Known::Any => read_context(self.kind, None, from.size),
+            PointerFacts::Never => AbstractValue::NONE,
+            PointerFacts::Only(offset) => {
+                read_context(self.kind, Some(i64::from(offset) + from.offset), from.size)
+            }
+            PointerFacts::Any => read_context(self.kind, None, from.size),
         };
         number.join(context).join(state.load(base.stack, from))
     }
 
-    fn store(&mut self, at: Index, state: &mut State, to: Memory, value: Value) {
+    fn store(&mut self, at: InstructionIndex, state: &mut MachineState, to: Memory, value: AbstractValue) {
         let base = state.get(to.base);
-        if base == Value::NONE {
+        if base == AbstractValue::NONE {
             self.note(at, Act::WritesAnywhere);
         }
         if base.packet {
@@ -263,17 +286,23 @@ impl Flow<'_> {
     }
 
     /// Follows a call; `None` if it does not come back.
-    fn call(&mut self, at: Index, state: &State, entry: Index, arguments: &[Value]) -> Option<State> {
+    fn call(
+        &mut self,
+        at: InstructionIndex,
+        state: &MachineState,
+        entry: InstructionIndex,
+        arguments: &[AbstractValue],
+    ) -> Option<MachineState> {
         if state.frames().len() >= MAX_FRAMES {
             self.note(at, Act::TooDeep);
             return None;
         }
-        self.function(entry, State::call(state.frames(), entry, arguments))
+        self.function(entry, MachineState::call(state.frames(), entry, arguments))
     }
 }
 
 /// Adds a state in which a function ends to those at its `end` so far.
-fn leave(end: &mut Option<State>, state: &State) {
+fn leave(end: &mut Option<MachineState>, state: &MachineState) {
     match end {
         Some(end) => _ = end.join(state),
         None => *end = Some(state.clone()),
@@ -283,13 +312,13 @@ fn leave(end: &mut Option<State>, state: &State) {
 /// The states in which the starts of blocks are reached.
 #[derive(Default)]
 struct Reached {
-    states: HashMap<Index, State>,
+    states: HashMap<InstructionIndex, MachineState>,
     /// The starts with states that have not been followed. The first comes first, since most jumps lead onwards.
-    open: BTreeSet<Index>,
+    open: BTreeSet<InstructionIndex>,
 }
 
 impl Reached {
-    fn join(&mut self, at: Index, state: &State) {
+    fn join(&mut self, at: InstructionIndex, state: &MachineState) {
         let is_new = match self.states.entry(at) {
             Entry::Occupied(mut known) => known.get_mut().join(state),
             Entry::Vacant(place) => {
@@ -302,7 +331,7 @@ impl Reached {
         }
     }
 
-    fn next(&mut self) -> Option<(Index, State)> {
+    fn next(&mut self) -> Option<(InstructionIndex, MachineState)> {
         let at = self.open.pop_first()?;
         Some((at, self.states[&at].clone()))
     }
@@ -310,10 +339,10 @@ impl Reached {
 
 /// The places where a program goes on.
 enum Next {
-    At(Index),
-    Both(Index, Index),
+    At(InstructionIndex),
+    Both(InstructionIndex, InstructionIndex),
     Exit,
     /// A read beyond the packet's end ends the function, with 0.
-    OrExit(Index),
+    OrExit(InstructionIndex),
     Nowhere,
 }

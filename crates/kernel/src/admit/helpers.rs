@@ -23,12 +23,12 @@ pub struct Callback {
     /// The argument of the helper function that is handed on, and the argument that it becomes.
     pub handed_on: Option<(usize, usize)>,
     /// The number of calls of the function; `None` if it is called later on.
-    pub repeats: Option<Repeats>,
+    pub repeats: Option<CallCount>,
 }
 
 /// The number of calls of a function by a helper function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeats {
+pub enum CallCount {
     /// As many as the first argument of the helper function says.
     First,
     /// One for each entry of the map that is the first argument.
@@ -268,6 +268,24 @@ const STRUCTURES: [Id; 4] = [
 const DYNPTRS: [(Id, usize); 2] =
     [(Id::BPF_FUNC_dynptr_from_mem, 4), (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4)];
 
+/// Helper functions that may move the packet (`bpf_helper_changes_pkt_data` in `net/core/filter.c` of the kernel).
+const MOVES: [Id; 14] = [
+    Id::BPF_FUNC_skb_pull_data,
+    Id::BPF_FUNC_clone_redirect,
+    Id::BPF_FUNC_l3_csum_replace,
+    Id::BPF_FUNC_l4_csum_replace,
+    Id::BPF_FUNC_skb_adjust_room,
+    Id::BPF_FUNC_skb_change_head,
+    Id::BPF_FUNC_skb_change_proto,
+    Id::BPF_FUNC_skb_change_tail,
+    Id::BPF_FUNC_skb_store_bytes,
+    Id::BPF_FUNC_skb_vlan_pop,
+    Id::BPF_FUNC_skb_vlan_push,
+    Id::BPF_FUNC_xdp_adjust_head,
+    Id::BPF_FUNC_xdp_adjust_meta,
+    Id::BPF_FUNC_xdp_adjust_tail,
+];
+
 /// Helper functions that add entries to a map.
 const INSERTS: [Id; 2] = [Id::BPF_FUNC_map_update_elem, Id::BPF_FUNC_map_push_elem];
 
@@ -312,6 +330,11 @@ pub fn shown(number: u32) -> impl Iterator<Item = usize> {
 /// Returns the argument through which a helper function leaves a dynptr on the stack.
 pub fn dynptr(number: u32) -> Option<usize> {
     DYNPTRS.into_iter().find(|(id, _)| *id as u32 == number).map(|(_, argument)| argument)
+}
+
+/// Tells whether a helper function may move the packet, so that pointers to it are stale.
+pub fn moves_packet(number: u32) -> bool {
+    MOVES.iter().any(|id| *id as u32 == number)
 }
 
 /// Tells whether a helper function adds entries to the map that is its first argument.
@@ -363,8 +386,8 @@ pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes, bool)> {
 /// Returns the function that a helper function calls.
 pub fn callback(number: u32) -> Option<Callback> {
     let (handed_on, repeats) = match number {
-        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => (Some((3, 4)), Some(Repeats::Entries)),
-        _ if number == Id::BPF_FUNC_loop as u32 => (Some((3, 2)), Some(Repeats::First)),
+        _ if number == Id::BPF_FUNC_for_each_map_elem as u32 => (Some((3, 4)), Some(CallCount::Entries)),
+        _ if number == Id::BPF_FUNC_loop as u32 => (Some((3, 2)), Some(CallCount::First)),
         _ if number == Id::BPF_FUNC_timer_set_callback as u32 => (None, None),
         _ => return None,
     };

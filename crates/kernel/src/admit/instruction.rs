@@ -12,7 +12,7 @@ pub const LOAD_64: u8 = 0x18;
 pub type Register = usize;
 
 /// The index of an instruction in a program.
-pub type Index = usize;
+pub type InstructionIndex = usize;
 
 /// A value that an instruction takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +79,15 @@ pub enum Instruction {
     /// The address of the function that begins at `entry`.
     Function {
         to: Register,
-        entry: Index,
+        entry: InstructionIndex,
     },
     /// Reads the packet without a pointer (`BPF_ABS`, `BPF_IND`).
     ReadPacket,
-    Jump(Index),
+    Jump(InstructionIndex),
     /// Jumps there or goes on.
-    Branch(Index),
+    Branch(InstructionIndex),
     CallHelper(u32),
-    Call(Index),
+    Call(InstructionIndex),
     Exit,
 }
 
@@ -103,7 +103,10 @@ pub enum Unknown {
 }
 
 /// Returns the instruction at `at` and the index of the one after it.
-pub fn decode(program: &[bpf_insn], at: Index) -> Result<(Instruction, Index), Unknown> {
+pub fn decode(
+    program: &[bpf_insn],
+    at: InstructionIndex,
+) -> Result<(Instruction, InstructionIndex), Unknown> {
     let raw = program.get(at).ok_or(Unknown::Instruction)?;
     let (to, source) = (Register::from(raw.dst_reg()), Register::from(raw.src_reg()));
     if to > 10 || source > 10 {
@@ -133,7 +136,7 @@ pub fn decode(program: &[bpf_insn], at: Index) -> Result<(Instruction, Index), U
     Ok((instruction, at + 1))
 }
 
-fn load_64(program: &[bpf_insn], at: Index) -> Result<(Instruction, Index), Unknown> {
+fn load_64(program: &[bpf_insn], at: InstructionIndex) -> Result<(Instruction, InstructionIndex), Unknown> {
     let (first, second) = (&program[at], program.get(at + 1).ok_or(Unknown::Instruction)?);
     if second.code != 0 || second.dst_reg() != 0 || second.src_reg() != 0 || second.off != 0 {
         return Err(Unknown::Instruction);
@@ -181,7 +184,7 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
         // A move with an offset extends a sign.
         0xb0 if is_wide && raw.off == 0 => Operation::Move,
         0xb0 if raw.off == 0 => Operation::MoveLow,
-        // A change of the order of bytes, whose operand is no register, and the sign.
+        // A change of the order of bytes, whose operand is not a register, and the sign.
         0x80 | 0xd0 => {
             return Ok(Instruction::Compute { operation: Operation::Other, to, operand: Operand::Number(0) });
         }
@@ -191,7 +194,7 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
     Ok(Instruction::Compute { operation, to, operand })
 }
 
-fn jump(program: &[bpf_insn], at: Index) -> Result<Instruction, Unknown> {
+fn jump(program: &[bpf_insn], at: InstructionIndex) -> Result<Instruction, Unknown> {
     let raw = &program[at];
     let there = |distance| target(program, at, distance);
     Ok(match (raw.code, u32::from(raw.src_reg())) {
@@ -211,8 +214,9 @@ fn jump(program: &[bpf_insn], at: Index) -> Result<Instruction, Unknown> {
 }
 
 /// Returns the instruction at a distance from the one after `at`.
-fn target(program: &[bpf_insn], at: Index, distance: i32) -> Result<Index, Unknown> {
-    let there =
-        (at as i64 + 1).checked_add(i64::from(distance)).and_then(|there| Index::try_from(there).ok());
+fn target(program: &[bpf_insn], at: InstructionIndex, distance: i32) -> Result<InstructionIndex, Unknown> {
+    let there = (at as i64 + 1)
+        .checked_add(i64::from(distance))
+        .and_then(|there| InstructionIndex::try_from(there).ok());
     there.filter(|there| *there < program.len()).ok_or(Unknown::Instruction)
 }

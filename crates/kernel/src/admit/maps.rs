@@ -10,6 +10,8 @@ const ATOMICS_TAKE_ANY_ADDRESS: bool = cfg!(any(target_arch = "x86", target_arch
 /// The bytes of an LPM_TRIE's key before the address: the length of the prefix.
 const PREFIX_LENGTH: usize = 4;
 
+/// Tables of programs do not count as maps of a plan if the source fills them.
+const PROGRAMS: u32 = generated::bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY as u32;
 /// Programs test for membership in it; no metric reads it.
 const BLOOM_FILTER: u32 = generated::bpf_map_type::BPF_MAP_TYPE_BLOOM_FILTER as u32;
 
@@ -90,6 +92,12 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
     }
     let kind = MapKind::from_bpf_type(spec.map_type).map(MapKind::name);
     let kind = kind.or_else(|| EventKind::from_bpf_type(spec.map_type).map(EventKind::name));
+    if spec.map_type == PROGRAMS {
+        return Some(format!(
+            "map {name} is of BPF map type {PROGRAMS}, prog_array, and no slot has a program; name programs of the source: \
+             .values = {{ [0] = (void *)&program }} behind SEC(\".maps\")"
+        ));
+    }
     if kind.is_none() && spec.map_type != BLOOM_FILTER {
         let kinds = MapKind::ALL.into_iter().filter(|kind| kind.bpf_type().is_some()).map(MapKind::name);
         let kinds: Vec<&str> = kinds.chain(EventKind::ALL.map(EventKind::name)).collect();

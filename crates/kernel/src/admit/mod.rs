@@ -9,10 +9,11 @@
 //! | `flow` | the data flow through a program, and what its instructions may do by that |
 //! | `verdicts` | the verdicts that a program can return, for the dispatcher |
 //! | `work` | the work for one packet of programs with loops that the verifier does not follow to their end |
-//! | `instruction`, `value`, `state`, `packet`, `helpers` | what the flow is made of |
+//! | `instruction`, `value`, `state`, `packet`, `helpers`, `functions` | what the flow is made of |
 
 pub mod admission;
 pub mod flow;
+pub mod functions;
 pub mod helpers;
 pub mod instruction;
 pub mod maps;

@@ -2,7 +2,7 @@
 
 use twinprobe_ebpf_common::hook::ProgramKind;
 
-use crate::admit::value::Value;
+use crate::admit::value::AbstractValue;
 
 /// The offsets of `data`, `data_end` and `data_meta` in `struct xdp_md` and in `struct __sk_buff`, in bytes.
 const XDP: [i64; 3] = [0, 4, 8];
@@ -13,16 +13,16 @@ const FIELD: i64 = 4;
 const SOCKET: (i64, i64) = (168, 8);
 
 /// Returns what `size` bytes of the context may be, at this offset or, without one, anywhere.
-pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> Value {
+pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> AbstractValue {
     let fields = match kind {
         ProgramKind::Xdp => XDP,
         ProgramKind::Tc => TC,
     };
-    let Some(offset) = offset else { return Value::PLAIN.join(Value::PACKET) };
+    let Some(offset) = offset else { return AbstractValue::PLAIN.join(AbstractValue::PACKET) };
     match fields.into_iter().find(|field| offset < field + FIELD && *field < offset + size) {
-        Some(field) if field == offset && size == FIELD => Value::PACKET,
-        Some(_) => Value::NUMBER.join(Value::PACKET),
-        None if kind == ProgramKind::Tc && (offset, size) == SOCKET => Value::PLAIN,
-        None => Value::NUMBER,
+        Some(field) if field == offset && size == FIELD => AbstractValue::PACKET,
+        Some(_) => AbstractValue::NUMBER.join(AbstractValue::PACKET),
+        None if kind == ProgramKind::Tc && (offset, size) == SOCKET => AbstractValue::PLAIN,
+        None => AbstractValue::NUMBER,
     }
 }

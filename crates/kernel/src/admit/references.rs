@@ -4,11 +4,11 @@
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::instruction::{Index, LOAD_64, Unknown, decode};
+use crate::admit::instruction::{InstructionIndex, LOAD_64, Unknown, decode};
 
 /// Returns the instructions of a function, before its relocation, that refer to something: a compiler leaves all
 /// references to relocations.
-pub fn written(function: &Function) -> impl Iterator<Item = (Index, Unknown)> {
+pub fn written(function: &Function) -> impl Iterator<Item = (InstructionIndex, Unknown)> {
     let program = &function.instructions;
     starts(program).filter_map(|at| match program[at].code {
         LOAD_64 if program[at].src_reg() != 0 => Some((at, Unknown::Foreign)),
@@ -20,12 +20,12 @@ pub fn written(function: &Function) -> impl Iterator<Item = (Index, Unknown)> {
 }
 
 /// Returns the instructions of a relocated program that have no meaning here, whether they can be reached or not.
-pub fn unknown(program: &[bpf_insn]) -> impl Iterator<Item = (Index, Unknown)> {
+pub fn unknown(program: &[bpf_insn]) -> impl Iterator<Item = (InstructionIndex, Unknown)> {
     starts(program).filter_map(|at| decode(program, at).err().map(|unknown| (at, unknown)))
 }
 
 /// Returns the index of each instruction: one that loads 64 bits takes two places.
-fn starts(program: &[bpf_insn]) -> impl Iterator<Item = Index> {
-    let next = |at: &Index| Some(at + if program.get(*at)?.code == LOAD_64 { 2 } else { 1 });
+fn starts(program: &[bpf_insn]) -> impl Iterator<Item = InstructionIndex> {
+    let next = |at: &InstructionIndex| Some(at + if program.get(*at)?.code == LOAD_64 { 2 } else { 1 });
     std::iter::successors(Some(0), next).take_while(|at| *at < program.len())
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::admit::instruction::{Index, Memory, Register};
-use crate::admit::value::{Known, Place, Span, Value};
+use crate::admit::instruction::{InstructionIndex, Memory, Register};
+use crate::admit::value::{AbstractValue, OffsetRange, PointerFacts, StackPlace};
 
 /// The number of the register that points to the end of the frame.
 const FRAME_POINTER: Register = 10;
@@ -14,19 +14,21 @@ const FRAME: i64 = 512;
 
 /// The values that registers and stack may hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    registers: [Value; 11],
+pub struct MachineState {
+    registers: [AbstractValue; 11],
     /// The frames of all functions that are running; the last one is that of the present function.
-    frames: Vec<Frame>,
+    frames: Vec<StackFrame>,
+    /// True if the packet may have moved since the function began.
+    has_moved: bool,
 }
 
 /// The memory of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Frame {
+pub struct StackFrame {
     /// The function whose frame it is, by its first instruction.
-    entry: Index,
+    entry: InstructionIndex,
     /// The slots that may hold something else than a number, by their distance from the frame's end in bytes.
-    slots: BTreeMap<i64, Value>,
+    slots: BTreeMap<i64, AbstractValue>,
     /// The bytes that may be a part of an address.
     told: Set,
     /// The bytes that may not have been written.
@@ -37,50 +39,64 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Set([u64; (FRAME / 64) as usize]);
 
-impl State {
+impl MachineState {
     /// The state in which the function at `entry` begins that is called with these arguments, R1 and on, in `callers`.
-    pub fn call(callers: &[Frame], entry: Index, arguments: &[Value]) -> Self {
-        let mut registers = [Value::NONE; 11];
+    pub fn call(callers: &[StackFrame], entry: InstructionIndex, arguments: &[AbstractValue]) -> Self {
+        let mut registers = [AbstractValue::NONE; 11];
         registers[1..=arguments.len()].copy_from_slice(arguments);
-        registers[FRAME_POINTER] = Value::frame(callers.len() as u8);
+        registers[FRAME_POINTER] = AbstractValue::frame(callers.len() as u8);
         let mut frames = callers.to_vec();
-        frames.push(Frame { entry, slots: BTreeMap::new(), told: Set::default(), unwritten: Set::ALL });
-        Self { registers, frames }
+        frames.push(StackFrame { entry, slots: BTreeMap::new(), told: Set::default(), unwritten: Set::ALL });
+        Self { registers, frames, has_moved: false }
     }
 
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &[StackFrame] {
         &self.frames
     }
 
-    pub const fn get(&self, register: Register) -> Value {
+    pub const fn get(&self, register: Register) -> AbstractValue {
         self.registers[register]
     }
 
-    pub const fn set(&mut self, register: Register, value: Value) {
+    pub const fn set(&mut self, register: Register, value: AbstractValue) {
         self.registers[register] = value;
     }
 
     /// The arguments of a call.
-    pub fn arguments(&self) -> [Value; 5] {
+    pub fn arguments(&self) -> [AbstractValue; 5] {
         std::array::from_fn(|argument| self.registers[1 + argument])
     }
 
-    /// Ends a call: R1 to R5 are gone, and R0 is the `result`.
-    pub fn returned(&mut self, result: Value) {
-        self.registers[..=5].fill(Value::NONE);
+    /// Ends a call: R1 to R5 are unknown, and R0 is the `result`.
+    pub fn returned(&mut self, result: AbstractValue) {
+        self.registers[..=5].fill(AbstractValue::NONE);
         self.registers[0] = result;
     }
 
     /// Notes that the kernel may have written addresses to `size` bytes of the stack.
-    pub fn tell(&mut self, stack: Known<Place>, size: i64) {
+    pub fn tell(&mut self, stack: PointerFacts<StackPlace>, size: i64) {
         let memory = Memory { base: FRAME_POINTER, offset: 0, size };
-        self.store(stack, false, memory, Value::ADDRESS);
+        self.store(stack, false, memory, AbstractValue::ADDRESS);
     }
 
     /// Takes over what a function that was called has left in the frames of its callers.
     pub fn take_frames(&mut self, callee: &Self) {
         let callers = self.frames.len();
         self.frames.clone_from_slice(&callee.frames[..callers]);
+    }
+
+    /// Tells whether the packet may have moved since the function began, so that pointers of its callers are stale.
+    pub const fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
+    /// Makes pointers to the packet stale: the call at `at` may have moved it.
+    pub fn move_packet(&mut self, at: InstructionIndex) {
+        self.has_moved = true;
+        let slots = self.frames.iter_mut().flat_map(|frame| frame.slots.values_mut());
+        for value in self.registers.iter_mut().chain(slots) {
+            *value = value.moved_by(at as u32);
+        }
     }
 
     /// The room that it takes, in registers.
@@ -90,8 +106,9 @@ impl State {
 
     /// Adds everything that is possible in `other`. Returns false if it was possible before.
     pub fn join(&mut self, other: &Self) -> bool {
-        let mut is_new = false;
-        let mut join = |value: &mut Value, other: Value| {
+        let mut is_new = other.has_moved && !self.has_moved;
+        self.has_moved |= other.has_moved;
+        let mut join = |value: &mut AbstractValue, other: AbstractValue| {
             let both = value.join(other);
             is_new |= both != *value;
             *value = both;
@@ -102,7 +119,7 @@ impl State {
         for (frame, other) in self.frames.iter_mut().zip(&other.frames) {
             frame.slots.iter_mut().for_each(|(slot, value)| join(value, other.get(*slot)));
             for (slot, value) in &other.slots {
-                join(frame.slots.entry(*slot).or_insert(Value::NUMBER), *value);
+                join(frame.slots.entry(*slot).or_insert(AbstractValue::NUMBER), *value);
             }
         }
         for (frame, other) in self.frames.iter_mut().zip(&other.frames) {
@@ -113,34 +130,40 @@ impl State {
     }
 
     /// Reads from the stack at `memory`, whose base is a pointer to `stack`.
-    pub fn load(&self, stack: Known<Place>, memory: Memory) -> Value {
+    pub fn load(&self, stack: PointerFacts<StackPlace>, memory: Memory) -> AbstractValue {
         match stack {
-            Known::Never => Value::NONE,
-            Known::Only(place) => match self.frames.get(usize::from(place.frame)) {
+            PointerFacts::Never => AbstractValue::NONE,
+            PointerFacts::Only(place) => match self.frames.get(usize::from(place.frame)) {
                 Some(frame) => {
                     frame.load(Bytes::of(place.offset, memory.offset, Some(memory.size)), memory.size)
                 }
-                None => Value::NUMBER,
+                None => AbstractValue::NUMBER,
             },
-            Known::Any => self
+            PointerFacts::Any => self
                 .frames
                 .iter()
                 .map(|frame| frame.load(Bytes::ALL, memory.size))
-                .fold(Value::NUMBER, Value::join),
+                .fold(AbstractValue::NUMBER, AbstractValue::join),
         }
     }
 
     /// Writes `value` to the stack at `memory`, whose base is a pointer to `stack`; with `surely`, it is nothing else.
-    pub fn store(&mut self, stack: Known<Place>, surely: bool, memory: Memory, value: Value) {
+    pub fn store(
+        &mut self,
+        stack: PointerFacts<StackPlace>,
+        surely: bool,
+        memory: Memory,
+        value: AbstractValue,
+    ) {
         match stack {
-            Known::Never => (),
-            Known::Only(place) => {
+            PointerFacts::Never => (),
+            PointerFacts::Only(place) => {
                 let bytes = Bytes::of(place.offset, memory.offset, Some(memory.size));
                 if let Some(frame) = self.frames.get_mut(usize::from(place.frame)) {
                     frame.store(bytes, surely, memory.size, value);
                 }
             }
-            Known::Any => {
+            PointerFacts::Any => {
                 self.frames.iter_mut().for_each(|frame| frame.store(Bytes::ALL, false, memory.size, value));
             }
         }
@@ -148,21 +171,21 @@ impl State {
 
     /// Notes that numbers may be written to `size` bytes of the stack from `stack` on, or to all from there on; with
     /// `surely`, all of these bytes are.
-    pub fn fill(&mut self, stack: Known<Place>, size: Option<i64>, surely: bool) {
+    pub fn fill(&mut self, stack: PointerFacts<StackPlace>, size: Option<i64>, surely: bool) {
         match stack {
-            Known::Never => (),
-            Known::Only(place) => {
+            PointerFacts::Never => (),
+            PointerFacts::Only(place) => {
                 let bytes = Bytes::of(place.offset, 0, size);
                 let surely = surely && size.is_some_and(|size| bytes.end - bytes.first == size);
                 let frame = self.frames.get_mut(usize::from(place.frame));
                 frame.into_iter().for_each(|frame| frame.fill(bytes, surely));
             }
-            Known::Any => self.frames.iter_mut().for_each(|frame| frame.fill(Bytes::ALL, false)),
+            PointerFacts::Any => self.frames.iter_mut().for_each(|frame| frame.fill(Bytes::ALL, false)),
         }
     }
 
     /// Tells whether `size` bytes from `stack` on, or all from there on, may be a part of an address.
-    pub fn tells_address(&self, stack: Known<Place>, size: Option<i64>) -> bool {
+    pub fn tells_address(&self, stack: PointerFacts<StackPlace>, size: Option<i64>) -> bool {
         self.within(stack, 0, size).any(|(frame, bytes)| frame.told.has(bytes))
     }
 
@@ -170,10 +193,10 @@ impl State {
     /// the lowest for the one at the frame's start.
     pub fn unwritten(
         &self,
-        stack: Known<Place>,
+        stack: PointerFacts<StackPlace>,
         distance: i64,
         size: Option<i64>,
-    ) -> impl Iterator<Item = (Index, u64)> {
+    ) -> impl Iterator<Item = (InstructionIndex, u64)> {
         self.within(stack, distance, size).map(|(frame, bytes)| {
             let is_unwritten = |slot: &i64| {
                 let (first, end) = (bytes.first.max(*slot), bytes.end.min(slot + SLOT));
@@ -187,35 +210,35 @@ impl State {
     /// Returns the bytes of frames that `size` bytes may be, or all, at a distance from `stack`.
     fn within(
         &self,
-        stack: Known<Place>,
+        stack: PointerFacts<StackPlace>,
         distance: i64,
         size: Option<i64>,
-    ) -> impl Iterator<Item = (&Frame, Bytes)> {
+    ) -> impl Iterator<Item = (&StackFrame, Bytes)> {
         let frames = self.frames.iter().enumerate();
         frames.filter_map(move |(index, frame)| match stack {
-            Known::Never => None,
-            Known::Only(place) => {
+            PointerFacts::Never => None,
+            PointerFacts::Only(place) => {
                 (index == usize::from(place.frame)).then(|| (frame, Bytes::of(place.offset, distance, size)))
             }
-            Known::Any => Some((frame, Bytes::ALL)),
+            PointerFacts::Any => Some((frame, Bytes::ALL)),
         })
     }
 }
 
-impl Frame {
-    fn load(&self, bytes: Bytes, size: i64) -> Value {
-        let told = if self.told.has(bytes) { Value::ADDRESS } else { Value::NONE };
+impl StackFrame {
+    fn load(&self, bytes: Bytes, size: i64) -> AbstractValue {
+        let told = if self.told.has(bytes) { AbstractValue::ADDRESS } else { AbstractValue::NONE };
         // The kernel gives back a pointer only from eight bytes.
         let value = match bytes.slot() {
-            _ if size != SLOT => Value::NUMBER,
+            _ if size != SLOT => AbstractValue::NUMBER,
             Some(slot) => self.get(slot),
-            None => bytes.slots().map(|slot| self.get(slot)).fold(Value::NUMBER, Value::join),
+            None => bytes.slots().map(|slot| self.get(slot)).fold(AbstractValue::NUMBER, AbstractValue::join),
         };
         // What may be a pointer is taken for one wherever it goes.
         if value.may_be_pointer() { value } else { value.join(told) }
     }
 
-    fn store(&mut self, bytes: Bytes, surely: bool, size: i64, value: Value) {
+    fn store(&mut self, bytes: Bytes, surely: bool, size: i64, value: AbstractValue) {
         let surely = surely && bytes.end - bytes.first == size;
         let told = value.tells_address();
         if told || surely {
@@ -225,7 +248,7 @@ impl Frame {
             self.unwritten.set(bytes, false);
         }
         // The kernel keeps a pointer only in eight bytes.
-        let value = if size == SLOT { value.without_constant() } else { Value::NUMBER };
+        let value = if size == SLOT { value.without_constant() } else { AbstractValue::NUMBER };
         match bytes.slot() {
             Some(slot) if surely && size == SLOT => {
                 self.slots.insert(slot, value);
@@ -235,14 +258,14 @@ impl Frame {
     }
 
     /// A slot that holds no pointer reads as a number.
-    fn get(&self, slot: i64) -> Value {
-        self.slots.get(&slot).copied().unwrap_or(Value::NUMBER)
+    fn get(&self, slot: i64) -> AbstractValue {
+        self.slots.get(&slot).copied().unwrap_or(AbstractValue::NUMBER)
     }
 
     /// Notes that a slot may hold `value` now, or a number, or what it held before.
-    fn add(&mut self, slot: i64, value: Value) {
-        let value = self.get(slot).join(value).join(Value::NUMBER);
-        if value != Value::NUMBER || self.slots.contains_key(&slot) {
+    fn add(&mut self, slot: i64, value: AbstractValue) {
+        let value = self.get(slot).join(value).join(AbstractValue::NUMBER);
+        if value != AbstractValue::NUMBER || self.slots.contains_key(&slot) {
             self.slots.insert(slot, value);
         }
     }
@@ -255,7 +278,7 @@ impl Frame {
         }
         let touched = |slot: i64| slot < bytes.end && slot + SLOT > bytes.first;
         let slots = self.slots.iter_mut().filter(|(slot, _)| touched(**slot));
-        slots.for_each(|(_, value)| *value = value.join(Value::NUMBER));
+        slots.for_each(|(_, value)| *value = value.join(AbstractValue::NUMBER));
     }
 }
 
@@ -291,7 +314,7 @@ impl Bytes {
     const ALL: Self = Self { first: -FRAME, end: 0 };
 
     /// Returns the bytes of an access that may begin in this span, at a distance from it.
-    fn of(span: Option<Span>, distance: i64, size: Option<i64>) -> Self {
+    fn of(span: Option<OffsetRange>, distance: i64, size: Option<i64>) -> Self {
         let Some(span) = span else {
             return Self::ALL;
         };

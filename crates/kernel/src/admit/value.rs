@@ -1,15 +1,15 @@
 //! The values of registers and slots of the stack: the lattice of the analysis. A value says of each kind whether it is
-//! possible; nothing is possible of what nobody has written. [`Value::join`] is the least upper bound.
+//! possible; nothing is possible of what was not written. [`AbstractValue::join`] is the least upper bound.
 
 use crate::admit::instruction::Operation;
 
 /// The values that 64 bits may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Value {
+pub struct AbstractValue {
     /// A number: the kernel lets no program use it as a pointer.
     pub number: bool,
     /// The number, if all numbers that are possible are the same.
-    pub constant: Known<i64>,
+    pub constant: PointerFacts<i64>,
     /// Something that tells where an object of the kernel lies: a number that was made of a pointer, or a pointer moved by
     /// such a number.
     pub address: bool,
@@ -18,7 +18,7 @@ pub struct Value {
     /// A pointer to something that is neither packet, context nor stack: the value of a map, a socket, an event.
     pub harmless: bool,
     /// A pointer to a map itself, by the index that instructions refer to it by.
-    pub map: Known<u32>,
+    pub map: PointerFacts<u32>,
     /// A pointer to a structure of the kernel, through which a program could read whatever it leads to.
     pub kernel: bool,
     /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values), to one of its values,
@@ -26,20 +26,23 @@ pub struct Value {
     pub unaligned: bool,
     /// A pointer into the packet or its metadata area, or to its end.
     pub packet: bool,
+    /// Such a pointer from before a call that may have moved the packet elsewhere, by the instruction of the last such call.
+    /// The kernel takes it for a number.
+    pub stale: PointerFacts<u32>,
     /// A pointer into the context, by its offset in bytes.
-    pub context: Known<Offset>,
+    pub context: PointerFacts<ByteOffset>,
     /// A pointer into the stack.
-    pub stack: Known<Place>,
+    pub stack: PointerFacts<StackPlace>,
     /// The address of a function, which begins there.
-    pub function: Known<u32>,
+    pub function: PointerFacts<u32>,
 }
 
 /// A distance in bytes. One that is too large for it is as good as unknown.
-pub type Offset = i16;
+pub type ByteOffset = i16;
 
 /// The knowledge about a pointer of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Known<T> {
+pub enum PointerFacts<T> {
     /// There is no such pointer.
     #[default]
     Never,
@@ -51,56 +54,56 @@ pub enum Known<T> {
 
 /// A place in the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct StackPlace {
     /// The function whose frame it is, by the number of calls that led to it.
     pub frame: u8,
     /// The offset from the frame's end, below zero; `None` if unknown.
-    pub offset: Option<Span>,
+    pub offset: Option<OffsetRange>,
 }
 
 /// The least and the greatest offset that are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Span {
-    pub first: Offset,
-    pub last: Offset,
+pub struct OffsetRange {
+    pub first: ByteOffset,
+    pub last: ByteOffset,
 }
 
-impl Span {
-    pub const fn at(offset: Offset) -> Self {
+impl OffsetRange {
+    pub const fn at(offset: ByteOffset) -> Self {
         Self { first: offset, last: offset }
     }
 
     fn moved(self, distance: i64) -> Option<Self> {
-        let add = |offset: Offset| Offset::try_from(distance.checked_add(i64::from(offset))?).ok();
+        let add = |offset: ByteOffset| ByteOffset::try_from(distance.checked_add(i64::from(offset))?).ok();
         Some(Self { first: add(self.first)?, last: add(self.last)? })
     }
 }
 
 /// A value of which two others are special cases.
-pub trait Join: Copy + PartialEq {
+pub trait JoinStates: Copy + PartialEq {
     /// Returns the least value that both are cases of; `None` if there is none.
     fn join(self, other: Self) -> Option<Self>;
 }
 
-impl Join for Offset {
+impl JoinStates for ByteOffset {
     fn join(self, other: Self) -> Option<Self> {
         (self == other).then_some(self)
     }
 }
 
-impl Join for u32 {
+impl JoinStates for u32 {
     fn join(self, other: Self) -> Option<Self> {
         (self == other).then_some(self)
     }
 }
 
-impl Join for i64 {
+impl JoinStates for i64 {
     fn join(self, other: Self) -> Option<Self> {
         (self == other).then_some(self)
     }
 }
 
-impl Join for Span {
+impl JoinStates for OffsetRange {
     /// One offset may become two, but no more: what grows with each round of a loop ends soon.
     fn join(self, other: Self) -> Option<Self> {
         let both = Self { first: self.first.min(other.first), last: self.last.max(other.last) };
@@ -109,14 +112,14 @@ impl Join for Span {
     }
 }
 
-impl Join for Place {
+impl JoinStates for StackPlace {
     fn join(self, other: Self) -> Option<Self> {
         let offset = self.offset.zip(other.offset).and_then(|(one, other)| one.join(other));
         (self.frame == other.frame).then_some(Self { frame: self.frame, offset })
     }
 }
 
-impl<T: Join> Known<T> {
+impl<T: JoinStates> PointerFacts<T> {
     fn join(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never, known) | (known, Self::Never) => known,
@@ -137,23 +140,24 @@ impl<T: Join> Known<T> {
     }
 }
 
-impl Value {
-    /// Nothing: nobody has written here.
+impl AbstractValue {
+    /// Nothing: the program has not written here.
     pub const NONE: Self = Self {
         number: false,
-        constant: Known::Never,
+        constant: PointerFacts::Never,
         address: false,
         half: false,
         harmless: false,
-        map: Known::Never,
+        map: PointerFacts::Never,
         kernel: false,
         unaligned: false,
         packet: false,
-        context: Known::Never,
-        stack: Known::Never,
-        function: Known::Never,
+        stale: PointerFacts::Never,
+        context: PointerFacts::Never,
+        stack: PointerFacts::Never,
+        function: PointerFacts::Never,
     };
-    pub const NUMBER: Self = Self { number: true, constant: Known::Any, ..Self::NONE };
+    pub const NUMBER: Self = Self { number: true, constant: PointerFacts::Any, ..Self::NONE };
     /// A number that tells an address.
     pub const ADDRESS: Self = Self { address: true, ..Self::NONE };
     /// A number or a pointer to something harmless.
@@ -161,22 +165,25 @@ impl Value {
     pub const HARMLESS: Self = Self { harmless: true, ..Self::NONE };
     pub const PACKET: Self = Self { packet: true, ..Self::NONE };
     /// A pointer to a map that is not known.
-    pub const MAP: Self = Self { map: Known::Any, ..Self::NONE };
+    pub const MAP: Self = Self { map: PointerFacts::Any, ..Self::NONE };
     pub const KERNEL: Self = Self { kernel: true, ..Self::NONE };
     /// The context as the kernel gives it to a program.
-    pub const CONTEXT: Self = Self { context: Known::Only(0), ..Self::NONE };
+    pub const CONTEXT: Self = Self { context: PointerFacts::Only(0), ..Self::NONE };
 
     pub const fn exactly(number: i64) -> Self {
-        Self { constant: Known::Only(number), ..Self::NUMBER }
+        Self { constant: PointerFacts::Only(number), ..Self::NUMBER }
     }
 
     /// A pointer to the end of a frame, as R10 is one.
     pub fn frame(frame: u8) -> Self {
-        Self { stack: Known::Only(Place { frame, offset: Some(Span::at(0)) }), ..Self::NONE }
+        Self {
+            stack: PointerFacts::Only(StackPlace { frame, offset: Some(OffsetRange::at(0)) }),
+            ..Self::NONE
+        }
     }
 
     pub fn function(entry: u32) -> Self {
-        Self { function: Known::Only(entry), ..Self::NONE }
+        Self { function: PointerFacts::Only(entry), ..Self::NONE }
     }
 
     #[must_use]
@@ -191,6 +198,7 @@ impl Value {
             kernel: self.kernel || other.kernel,
             unaligned: self.unaligned || other.unaligned,
             packet: self.packet || other.packet,
+            stale: self.stale.join(other.stale),
             context: self.context.join(other.context),
             stack: self.stack.join(other.stack),
             function: self.function.join(other.function),
@@ -199,16 +207,26 @@ impl Value {
 
     /// The value without what is known of numbers.
     pub fn without_constant(self) -> Self {
-        Self { constant: if self.number { Known::Any } else { Known::Never }, ..self }
+        Self { constant: if self.number { PointerFacts::Any } else { PointerFacts::Never }, ..self }
     }
 
     /// The pointers that the value may be.
     const fn as_pointer(self) -> Self {
-        Self { number: false, constant: Known::Never, address: false, half: false, ..self }
+        Self { number: false, constant: PointerFacts::Never, address: false, half: false, ..self }
     }
 
     pub fn may_be_pointer(self) -> bool {
         self.as_pointer() != Self::NONE
+    }
+
+    /// Tells whether the value is a pointer into the packet, and nothing else. It is never 0.
+    pub fn is_only_packet(self) -> bool {
+        self == Self::PACKET
+    }
+
+    /// The value without the stale pointers that it may be.
+    fn without_stale(self) -> Self {
+        Self { stale: PointerFacts::Never, ..self }
     }
 
     /// Tells whether the value is a pointer into the stack, and nothing else.
@@ -223,11 +241,11 @@ impl Value {
 
     /// The value this far from it, or anywhere around it if `distance` is `None`.
     fn moved(self, distance: Option<i64>) -> Self {
-        let add = |offset: Offset| Offset::try_from(distance?.checked_add(i64::from(offset))?).ok();
+        let add = |offset: ByteOffset| ByteOffset::try_from(distance?.checked_add(i64::from(offset))?).ok();
         Self {
             context: self.context.map(add),
             stack: self.stack.map(|place| {
-                Some(Place {
+                Some(StackPlace {
                     offset: place.offset.zip(distance).and_then(|(span, by)| span.moved(by)),
                     ..place
                 })
@@ -240,11 +258,20 @@ impl Value {
     #[must_use]
     pub fn left(self, frame: u8) -> Self {
         match self.stack {
-            Known::Only(place) if place.frame == frame => {
-                Self { stack: Known::Never, ..self }.join(Self::ADDRESS)
+            PointerFacts::Only(place) if place.frame == frame => {
+                Self { stack: PointerFacts::Never, ..self }.join(Self::ADDRESS)
             }
             _ => self,
         }
+    }
+
+    /// The value after the call at `call`, which may have moved the packet. Pointers that the same call has made stale before
+    /// are those of another place.
+    #[must_use]
+    pub fn moved_by(self, call: u32) -> Self {
+        let before = if self.stale == PointerFacts::Only(call) { PointerFacts::Any } else { self.stale };
+        let stale = if self.packet { before.join(PointerFacts::Only(call)) } else { before };
+        Self { packet: false, half: false, address: self.address || self.half, stale, ..self }
     }
 
     /// The result of `self operation other`, where `constant` is the number that `other` is, if it is known.
@@ -280,9 +307,14 @@ impl Value {
                 self.of_numbers(other, i64::wrapping_add, address || self.half && other.half).low()
             }
             Operation::SubtractLow => {
-                let (one, two) = (self.low(), other.low());
-                let address = one.address || two.address || two.half && one.number;
-                let length = if one.half && two.half { Self::NUMBER } else { Self::NONE };
+                let (one, two) = (self.without_stale().low(), other.without_stale().low());
+                let [is_stale, other_is_stale] = [self, other].map(|value| value.stale.is_possible());
+                let mixed = is_stale && other.without_stale() != Self::NONE
+                    || other_is_stale && self.without_stale() != Self::NONE
+                    || self.is_stale_apart(other);
+                let address = one.address || two.address || two.half && one.number || mixed;
+                let is_length = one.half && two.half || is_stale && other_is_stale;
+                let length = if is_length { Self::NUMBER } else { Self::NONE };
                 length.join(one.of_numbers(two, i64::wrapping_sub, address).low())
             }
             Operation::Other => {
@@ -295,9 +327,9 @@ impl Value {
     /// The sum or difference of numbers, and of halves and numbers; with `address`, also what tells one.
     fn of_numbers(self, other: Self, calculate: fn(i64, i64) -> i64, address: bool) -> Self {
         let constant = match (self.constant, other.constant) {
-            (Known::Never, _) | (_, Known::Never) => Known::Never,
-            (Known::Only(one), Known::Only(other)) => Known::Only(calculate(one, other)),
-            _ => Known::Any,
+            (PointerFacts::Never, _) | (_, PointerFacts::Never) => PointerFacts::Never,
+            (PointerFacts::Only(one), PointerFacts::Only(other)) => PointerFacts::Only(calculate(one, other)),
+            _ => PointerFacts::Any,
         };
         let half = self.half && other.number || other.half && self.number;
         Self { number: self.number && other.number, constant, half, address, ..Self::NONE }
@@ -323,6 +355,7 @@ impl Value {
     /// Tells whether both may be pointers into the same thing, or the lower halves of two: their difference is a length.
     fn is_near(self, other: Self) -> bool {
         self.packet && other.packet
+            || self.stale.is_possible() && other.stale.is_possible()
             || self.half && other.half
             || self.context.is_possible() && other.context.is_possible()
             || self.stack.is_possible() && other.stack.is_possible()
@@ -330,14 +363,23 @@ impl Value {
 
     /// Tells whether both may be pointers into different things: their difference tells where one of them is.
     fn is_apart(self, other: Self) -> bool {
-        let kinds = |value: Self| {
+        const KINDS: usize = 6;
+        let kinds = |value: Self| -> [bool; KINDS] {
             let others =
                 value.harmless || value.map.is_possible() || value.kernel || value.function.is_possible();
-            [value.packet, value.context.is_possible(), value.stack.is_possible(), others, others]
+            let [stale, context] = [value.stale.is_possible(), value.context.is_possible()];
+            [value.packet, stale, context, value.stack.is_possible(), others, others]
         };
         let (one, two) = (kinds(self), kinds(other));
         // Two of the others are never known to be the same.
-        let pairs = (0..5).flat_map(|kind| (0..5).map(move |other| (kind, other)));
-        pairs.filter(|(kind, other)| kind != other).any(|(kind, other)| one[kind] && two[other])
+        let pairs = (0..KINDS).flat_map(|kind| (0..KINDS).map(move |other| (kind, other)));
+        self.is_stale_apart(other)
+            || pairs.filter(|(kind, other)| kind != other).any(|(kind, other)| one[kind] && two[other])
+    }
+
+    /// Tells whether both may be stale pointers, from before different calls.
+    fn is_stale_apart(self, other: Self) -> bool {
+        let both = self.stale.is_possible() && other.stale.is_possible();
+        both && !(matches!(self.stale, PointerFacts::Only(_)) && self.stale == other.stale)
     }
 }

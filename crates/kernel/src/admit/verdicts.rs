@@ -3,7 +3,7 @@
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::admit::instruction::{Index, Instruction, decode};
+use crate::admit::instruction::{Instruction, InstructionIndex, decode};
 use crate::sys::asm::HELPER_TAIL_CALL;
 
 /// `r0 = NUMBER` of 64 and of 32 bits. A verdict has 32 bits.
@@ -48,7 +48,7 @@ impl Verdicts {
         // The numbers that R0 may hold before each instruction; none before one that is not reached.
         let mut before = vec![Self::NONE; program.len()];
         let mut all = Self::NONE;
-        let mut open: Vec<(Index, Self)> = vec![(0, Self::UNKNOWN)];
+        let mut open: Vec<(InstructionIndex, Self)> = vec![(0, Self::UNKNOWN)];
         while let Some((at, r0)) = open.pop() {
             let Some(known) = before.get_mut(at) else { return Self::UNKNOWN };
             let r0 = known.or(r0);

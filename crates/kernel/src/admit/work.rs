@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::helpers::{self, Repeats};
-use crate::admit::instruction::{Index, Instruction, decode};
+use crate::admit::helpers::{self, CallCount};
+use crate::admit::instruction::{Instruction, InstructionIndex, decode};
 use crate::admit::maps::MapFacts;
-use crate::admit::work::known::{Known, Registers};
+use crate::admit::work::known::{RegisterFacts, Registers};
 use crate::admit::work::weight::weight;
 
 /// The most work for one packet: it takes some tenths of a second.
@@ -42,7 +42,7 @@ pub struct Work {
     /// The most for one packet; 0 if the verifier follows all loops.
     pub most: u64,
     /// The loop or the function with which it is more than [`MAX_WORK`].
-    pub beyond: Option<Index>,
+    pub beyond: Option<InstructionIndex>,
 }
 
 /// Returns the work of a linked program. `maps` are those that its instructions refer to by their index, and `verified` is
@@ -69,7 +69,7 @@ pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
         known: HashMap::new(),
         beyond: None,
         is_target,
-        seen: vec![Index::MAX; program.len() + 1],
+        seen: vec![InstructionIndex::MAX; program.len() + 1],
         effort: 0,
         in_loops: HashMap::new(),
     };
@@ -79,9 +79,9 @@ pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
 
 /// A call.
 struct Call {
-    at: Index,
+    at: InstructionIndex,
     /// The function that is called; `None` if it is not known.
-    entry: Option<Index>,
+    entry: Option<InstructionIndex>,
     /// The number of calls of it by a helper function.
     repeats: Option<u64>,
 }
@@ -89,10 +89,10 @@ struct Call {
 /// A function by itself.
 #[derive(Default)]
 struct Body {
-    calls: BTreeMap<Index, Call>,
+    calls: BTreeMap<InstructionIndex, Call>,
     may_goto: bool,
     /// The work of its instructions, without that of the functions of the program that it calls.
-    weights: BTreeMap<Index, u64>,
+    weights: BTreeMap<InstructionIndex, u64>,
 }
 
 struct Count<'a> {
@@ -100,19 +100,19 @@ struct Count<'a> {
     maps: &'a [MapFacts],
     verified: u64,
     /// The work of functions that were looked at.
-    known: HashMap<Index, u64>,
-    beyond: Option<Index>,
+    known: HashMap<InstructionIndex, u64>,
+    beyond: Option<InstructionIndex>,
     /// True for each instruction that is jumped to. The place after the last one is there as well.
     is_target: Vec<bool>,
     /// The call from which each instruction was reached last.
-    seen: Vec<Index>,
+    seen: Vec<InstructionIndex>,
     effort: usize,
-    in_loops: HashMap<Index, bool>,
+    in_loops: HashMap<InstructionIndex, bool>,
 }
 
 impl Count<'_> {
     /// Returns the most work of one run of the function at `entry`, which runs as the `depth`th.
-    fn function(&mut self, entry: Index, depth: usize) -> u64 {
+    fn function(&mut self, entry: InstructionIndex, depth: usize) -> u64 {
         if let Some(known) = self.known.get(&entry) {
             return *known;
         }
@@ -153,7 +153,7 @@ impl Count<'_> {
     }
 
     /// Tells whether the function at `entry` has a loop without `may_goto`.
-    fn has_followed_loop(&mut self, entry: Index) -> bool {
+    fn has_followed_loop(&mut self, entry: InstructionIndex) -> bool {
         // Whether the way to the instruction that is looked at leads through an instruction that was seen.
         let mut is_on_way = HashMap::new();
         let mut starts = vec![entry];
@@ -188,7 +188,7 @@ impl Count<'_> {
         false
     }
 
-    fn ways(&self, at: Index) -> [Option<Index>; 2] {
+    fn ways(&self, at: InstructionIndex) -> [Option<InstructionIndex>; 2] {
         match decode(self.program, at) {
             Err(_) | Ok((Instruction::Exit, _)) => [None, None],
             Ok((Instruction::Jump(target), _)) => [Some(target), None],
@@ -198,15 +198,15 @@ impl Count<'_> {
     }
 
     /// Looks at the function at `entry`.
-    fn body(&mut self, entry: Index) -> Body {
+    fn body(&mut self, entry: InstructionIndex) -> Body {
         let mut body = Body::default();
         // The registers at the start of each block, and how often more was found to be possible there.
-        let mut states: HashMap<Index, (Registers, usize)> =
-            HashMap::from([(entry, ([Known::Nothing; 11], 0))]);
+        let mut states: HashMap<InstructionIndex, (Registers, usize)> =
+            HashMap::from([(entry, ([RegisterFacts::Nothing; 11], 0))]);
         let mut open = BTreeSet::from([entry]);
         while let Some(start) = open.pop_first() {
             let (mut at, mut registers) = (start, states[&start].0);
-            let mut join = |to: Index, registers: Registers| {
+            let mut join = |to: InstructionIndex, registers: Registers| {
                 let (known, changes) = states.entry(to).or_insert_with(|| {
                     open.insert(to);
                     (registers, 0)
@@ -260,22 +260,24 @@ impl Count<'_> {
         body
     }
 
-    fn call(&self, at: Index, instruction: Instruction, registers: &Registers) -> Option<Call> {
+    fn call(&self, at: InstructionIndex, instruction: Instruction, registers: &Registers) -> Option<Call> {
         match instruction {
             Instruction::Call(entry) => Some(Call { at, entry: Some(entry), repeats: None }),
             Instruction::CallHelper(number) => {
                 let callback = helpers::callback(number)?;
                 let entry = match registers[callback.function] {
-                    Known::Function(entry) => Some(entry),
+                    RegisterFacts::Function(entry) => Some(entry),
                     _ => None,
                 };
                 let entries = |map: &MapFacts| map.entries;
                 let most = match (callback.repeats, registers[1]) {
                     (None, _) => 1,
-                    (Some(Repeats::First), Known::Most(most)) => most.min(ENDLESS),
-                    (Some(Repeats::First), _) => ENDLESS,
-                    (Some(Repeats::Entries), Known::Map(map)) => self.maps.get(map).map_or(ENDLESS, entries),
-                    (Some(Repeats::Entries), _) => self.maps.iter().map(entries).max().unwrap_or(ENDLESS),
+                    (Some(CallCount::First), RegisterFacts::Most(most)) => most.min(ENDLESS),
+                    (Some(CallCount::First), _) => ENDLESS,
+                    (Some(CallCount::Entries), RegisterFacts::Map(map)) => {
+                        self.maps.get(map).map_or(ENDLESS, entries)
+                    }
+                    (Some(CallCount::Entries), _) => self.maps.iter().map(entries).max().unwrap_or(ENDLESS),
                 };
                 Some(Call { at, entry, repeats: Some(most) })
             }
@@ -284,7 +286,7 @@ impl Count<'_> {
     }
 
     /// Tells whether the instruction can be reached from itself. If that takes too long to find out, it counts as so.
-    fn is_in_a_loop(&mut self, start: Index) -> bool {
+    fn is_in_a_loop(&mut self, start: InstructionIndex) -> bool {
         if let Some(known) = self.in_loops.get(&start) {
             return *known;
         }
@@ -293,7 +295,7 @@ impl Count<'_> {
         is_in_a_loop
     }
 
-    fn leads_to_itself(&mut self, start: Index) -> bool {
+    fn leads_to_itself(&mut self, start: InstructionIndex) -> bool {
         let mut open = vec![start];
         while let Some(at) = open.pop() {
             self.effort += 1;

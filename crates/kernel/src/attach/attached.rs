@@ -19,18 +19,18 @@ use crate::attach::epoch::EpochWord;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::host::Host;
-use crate::attach::places::{self, AttachedAt, Interface, NotAttached};
+use crate::attach::places::{self, AttachInterface, AttachedAt, NotAttached};
 use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::reclaim::Reclaim;
-use crate::crash;
 use crate::load::carry::transfer::{Loss, Remains, Transfers};
 use crate::load::direction::{LoadedDirection, program_ids};
 use crate::load::maps::{Predecessor, TwinMap};
-use crate::load::pins::{Deployment, Identity, Note, Pins};
-use crate::net::watch::Changes;
+use crate::load::pins::{Deployment, DeploymentPins, Identity, Note};
+use crate::net::watch::LinkChanges;
 use crate::read::map::MetricMap;
 use crate::sys::clock::Moment;
 use twinprobe_ebpf_common::request::AttachRequest;
+use twinprobe_faults::crash;
 
 /// A deployment whose twins see packets.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Attached {
     /// The slots of each direction.
     pub slots: Vec<Arc<Slots>>,
     pub places: Vec<AttachedAt>,
-    pub pins: Pins,
+    pub pins: DeploymentPins,
     pub record: Deployment,
     /// The epoch whose grace period has been waited for, and how long that took.
     pub quiesced: Option<(u64, Duration)>,
@@ -61,7 +61,7 @@ impl Attached {
         identity: Identity<'_>,
         record: Deployment,
         directions: Vec<LoadedDirection>,
-        interfaces: &[Interface],
+        interfaces: &[AttachInterface],
     ) -> Result<(Self, Vec<NotAttached>), String> {
         let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
         if !epoch.is_adopted() {
@@ -75,7 +75,7 @@ impl Attached {
             directions,
             slots: Vec::new(),
             places: Vec::new(),
-            pins: Pins::new(&host.pins, record.serial),
+            pins: DeploymentPins::new(&host.pins, record.serial),
             record,
             quiesced: None,
             transfers: Transfers::default(),
@@ -88,12 +88,12 @@ impl Attached {
             tracing::warn!(probe = identity.probe, %error, "the note beside the pins could not be written");
         }
         // No step fails from here on: every direction that has claimed its slots is listed or removed.
-        let failed = attached.place(interfaces, &Changes::default());
+        let failed = attached.place(interfaces, &LinkChanges::default());
         Ok((attached, failed))
     }
 
     /// Opens the slots that the dispatchers of an earlier daemon call, or else makes new ones.
-    fn left_slots(&self, interfaces: &[Interface]) -> io::Result<Vec<Arc<Slots>>> {
+    fn left_slots(&self, interfaces: &[AttachInterface]) -> io::Result<Vec<Arc<Slots>>> {
         let places = self.places_at(interfaces);
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
             let programs = program_ids(&loaded.programs)?;
@@ -111,7 +111,7 @@ impl Attached {
 
     /// Attaches the probe at the interfaces where it is not attached yet, and detaches it from all others. `changes`
     /// name the interfaces that were not there all the time. Returns the interfaces that failed.
-    pub fn place(&mut self, interfaces: &[Interface], changes: &Changes) -> Vec<NotAttached> {
+    pub fn place(&mut self, interfaces: &[AttachInterface], changes: &LinkChanges) -> Vec<NotAttached> {
         let wanted = self.places_at(interfaces);
         let dispatchers = &self.host.dispatchers;
         let (keep, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places).into_iter().partition(|at| {
@@ -219,7 +219,7 @@ impl Attached {
     }
 
     /// Returns every hook that the probe needs on `interfaces`, each with the index of its direction.
-    pub fn places_at(&self, interfaces: &[Interface]) -> Vec<(usize, HookPoint)> {
+    pub fn places_at(&self, interfaces: &[AttachInterface]) -> Vec<(usize, HookPoint)> {
         places::places(&self.directions, interfaces)
     }
 

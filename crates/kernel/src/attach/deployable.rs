@@ -7,14 +7,14 @@ use crate::attach::attached::Attached;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::hook::error::AttachError;
 use crate::attach::host::Host;
-use crate::attach::places::{Interface, NotAttached};
+use crate::attach::places::{AttachInterface, NotAttached};
 use crate::attach::rank::DeploymentId;
-use crate::attach::replaced::Replaced;
-use crate::crash;
+use crate::attach::replaced::ReplacedDeployment;
 use crate::load::carry::transfer::{Loss, MoreKnown, Remains, Transfers};
 use crate::load::direction::LoadedDirection;
-use crate::load::pins::{Deployment, DirectionRecord, Identity, Note, Pins};
+use crate::load::pins::{Deployment, DeploymentPins, DirectionRecord, Identity, Note};
 use crate::sys::call::KernelError;
+use twinprobe_faults::crash;
 
 /// A deployment that is loaded, pinned and noted in a record, and attached nowhere yet.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Deployable {
         let slots = directions.iter().map(|loaded| Slots::fill(&loaded.programs).map(Arc::new));
         let slots = slots.collect::<io::Result<Vec<_>>>();
         let slots = slots.map_err(|source| KernelError::new("creation", "the slots of the probe", source))?;
-        let pins = Pins::new(&host.pins, serial);
+        let pins = DeploymentPins::new(&host.pins, serial);
         let mut records = record.directions.iter().zip(&directions);
         let pinned = records.try_for_each(|(record, loaded)| pins.pin(record, loaded));
         let noted = pinned
@@ -112,21 +112,21 @@ impl Deployable {
     /// everything is as it was then.
     pub fn attach(
         self,
-        interfaces: &[Interface],
-        replaces: Replaced<'_>,
+        interfaces: &[AttachInterface],
+        replaces: ReplacedDeployment<'_>,
     ) -> Result<(Attached, Vec<NotAttached>), AttachError> {
         let Self(mut attached) = self;
         let mut failed = Vec::new();
         let mut places = attached.places_at(interfaces);
-        // New places come first: obstacles there are found before any packet has gone to the new programs.
+        // New places come first: obstacles there are found before any packet meets the new programs.
         places.sort_by_key(|(_, place)| replaces.owner_at(place).is_some());
         for (direction, place) in places {
             let old = replaces.owner_at(&place);
             if let Err(error) = attached.add(direction, &place, old) {
                 let is_required =
-                    |interface: &Interface| interface.required && interface.name == place.interface;
+                    |interface: &AttachInterface| interface.required && interface.name == place.interface;
                 // What is held would go without a successor.
-                let is_held = matches!(replaces, Replaced::Held(_)) && old.is_some();
+                let is_held = matches!(replaces, ReplacedDeployment::Held(_)) && old.is_some();
                 if is_held || interfaces.iter().any(is_required) {
                     attached.undo(replaces);
                     return Err(error);
@@ -140,6 +140,6 @@ impl Deployable {
 
     /// Removes the pins of a deployment that is not to be attached.
     pub fn discard(self) {
-        self.0.undo(Replaced::Nothing);
+        self.0.undo(ReplacedDeployment::Nothing);
     }
 }

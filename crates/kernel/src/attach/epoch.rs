@@ -25,7 +25,7 @@ use twinprobe_ebpf_common::hook::Hook;
 use crate::sys::call::{KernelError, found};
 use crate::sys::clock::Moment;
 use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess};
 use crate::sys::object;
 
 /// A probe's words: its epoch, the last epoch whose twin has been reset, when the open window began, and when the
@@ -94,7 +94,8 @@ impl Words {
                 map
             }
         };
-        let memory = Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite).map_err(error("mapping"))?;
+        let memory =
+            Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite).map_err(error("mapping"))?;
         Ok(Self { map, memory, adopted })
     }
 }
@@ -126,7 +127,7 @@ impl EpochWords {
     pub fn claim(&self, place: usize) -> Option<EpochWord> {
         let (number, place) = (place / PLACES, place % PLACES);
         let mut pages = self.pages.lock();
-        // Programs may follow a map that is gone from its place, and nobody else may have the same word.
+        // Programs may follow a map that was taken from its place, and no other probe may have the same word.
         while number < PAGES && pages.len() <= number {
             let page = Page::open(&self.bpffs, pages.len()).ok()?;
             pages.push(page);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::attach::expedite_switch::{Need, OFF, Switch};
 use crate::load::pins::boot_id;
 
-/// The directory of the note of expedited grace periods. It is gone after a boot, as is what it says.
+/// The directory of the note of expedited grace periods. A boot removes it, and what it says.
 const RUN: &str = "/run/twinprobe";
 const SYS: &str = "/sys";
 /// The note of earlier versions, in the state directory.
@@ -157,7 +157,7 @@ fn mend_old(switch: &Switch, note: &Path, boot: &str) {
     }
 }
 
-/// Fails with the reason if somebody counts on CPUs that nobody interrupts.
+/// Fails with the reason if the host has CPUs that must not be interrupted.
 fn expect_no_harm(sys: &Path) -> Result<(), &'static str> {
     let read = |path: &str| fs::read_to_string(sys.join(path)).unwrap_or_default();
     // The kernel writes "(null)" for a mask that it does not have.

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 
-use crate::crash;
-use crate::private::{self, Lock, PATIENCE, try_lock};
+use twinprobe_faults::crash;
+use twinprobe_state_files::private::{self, Lock, PATIENCE, try_lock};
 
 const SWITCH: &str = "kernel/rcu_expedited";
 pub const ON: &str = "1";

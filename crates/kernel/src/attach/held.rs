@@ -17,14 +17,14 @@ use crate::attach::host::{self, Host};
 use crate::attach::places::AttachedAt;
 use crate::attach::rank::{DeploymentId, Rank};
 use crate::attach::reclaim::Reclaim;
-use crate::load::pins::{Note, NotedDirection, Pins};
+use crate::load::pins::{DeploymentPins, Note, NotedDirection};
 use crate::net::interface;
 use crate::net::netns::Netns;
 use crate::sys::object::{self, ObjectKind};
 
-/// A deployment whose maps nobody reads. Its programs see packets, and their verdicts take effect.
+/// A deployment whose maps are not read. Its programs see packets, and their verdicts take effect.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldDeployment {
     pub host: Arc<Host>,
     pub owner: DeploymentId,
     /// The name of the probe.
@@ -36,10 +36,10 @@ pub struct Held {
     pub places: Vec<AttachedAt>,
     /// True if the interfaces could not be listed: the deployment may be attached, and `places` is empty.
     is_unsure: bool,
-    pub pins: Pins,
+    pub pins: DeploymentPins,
 }
 
-impl Held {
+impl HeldDeployment {
     /// Finds the deployment of `probe` that packets meet: the one with `serial` if it is known, else one whose note
     /// names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has to be
     /// `attached`, a deployment that is attached nowhere is found, too, because its maps have its counts. A deployment
@@ -60,7 +60,7 @@ impl Held {
     }
 
     fn of(host: &Arc<Host>, probe: &str, serial: u64) -> Option<Self> {
-        let pins = Pins::new(&host.pins, serial);
+        let pins = DeploymentPins::new(&host.pins, serial);
         let (note, _) = pins.note().ok().filter(|(note, _)| note.probe == probe)?;
         let epoch = host.epochs.claim(note.epoch)?;
         let host = Arc::clone(host);

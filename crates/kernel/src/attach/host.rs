@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWords;
 use crate::attach::hook::hook_point::HookPoint;
-use crate::attach::places::{self, Interface};
+use crate::attach::places::{self, AttachInterface};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
-use crate::load::pins::Pins;
+use crate::load::pins::DeploymentPins;
+use crate::net::keeper::OffloadKeeper;
 
 /// The kernel objects that all probes share: epoch words, grace periods, dispatchers, and the directories of pins.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Host {
     pub quiescer: Arc<Quiescer>,
     pub dispatchers: Dispatchers,
     pub capabilities: Capabilities,
+    /// The keeper of what interfaces do to packets, for all probes.
+    pub offloads: Arc<OffloadKeeper>,
     /// The id of this boot of the machine: kernel ids mean nothing in another one.
     pub boot_id: String,
     /// One directory of pins for each deployment.
@@ -43,7 +46,10 @@ impl Host {
     /// Tells whether programs at `hook` were loaded for packets of several buffers. `recorded` is what their record says; one
     /// of an earlier version says nothing.
     pub fn has_frags(&self, hook: Hook, recorded: Option<bool>) -> bool {
-        recorded.unwrap_or(hook == Hook::Xdp && self.capabilities.kernel.xdp_frags)
+        recorded.unwrap_or_else(|| match hook.kind() {
+            ProgramKind::Xdp => self.capabilities.kernel.xdp_frags,
+            ProgramKind::Tc => false,
+        })
     }
 
     /// Returns for each direction and interface where the programs of `probe` could not be attached beside those that are
@@ -52,7 +58,7 @@ impl Host {
         &self,
         probe: &str,
         directions: &[LoadedDirection],
-        interfaces: &[Interface],
+        interfaces: &[AttachInterface],
     ) -> Vec<(usize, String)> {
         let places = places::places(directions, interfaces);
         let reason = |(direction, place): &(usize, HookPoint)| {
@@ -67,7 +73,7 @@ impl Host {
         self.serials.fetch_max(used + 1, Ordering::Relaxed);
     }
 
-    /// Gives up the slots of a deployment that no dispatcher calls any more: once nobody holds them, the kernel empties
+    /// Gives up the slots of a deployment that no dispatcher calls any more: once they have no holder, the kernel empties
     /// them. Waits until no CPU runs a program that called them.
     pub fn release(&self, slots: impl IntoIterator<Item = Arc<Slots>>) {
         if let Err(error) = self.quiescer.quiesce() {
@@ -78,7 +84,7 @@ impl Host {
 
     /// Removes the pins of a deployment; if this fails, [`Self::retry_removals`] tries again.
     pub fn remove_pins(&self, serial: u64) {
-        if let Err(error) = Pins::new(&self.pins, serial).remove() {
+        if let Err(error) = DeploymentPins::new(&self.pins, serial).remove() {
             tracing::warn!(serial, %error, "a probe's pins could not be removed; the daemon retries");
             self.unremoved.lock().push(serial);
         }
@@ -86,7 +92,7 @@ impl Host {
 
     /// Removes pins that could not be removed before.
     pub fn retry_removals(&self) {
-        self.unremoved.lock().retain(|serial| Pins::new(&self.pins, *serial).remove().is_err());
+        self.unremoved.lock().retain(|serial| DeploymentPins::new(&self.pins, *serial).remove().is_err());
     }
 }
 

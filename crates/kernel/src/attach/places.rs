@@ -13,7 +13,7 @@ use twinprobe_ebpf_common::request::AttachRequest;
 
 /// An interface that a probe can be attached to.
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct AttachInterface {
     pub netns: Netns,
     pub name: String,
     pub index: u32,
@@ -45,10 +45,10 @@ pub struct NotAttached {
 }
 
 /// Returns every hook that directions need on `interfaces`, each with the index of its direction.
-pub fn places(directions: &[LoadedDirection], interfaces: &[Interface]) -> Vec<(usize, HookPoint)> {
+pub fn places(directions: &[LoadedDirection], interfaces: &[AttachInterface]) -> Vec<(usize, HookPoint)> {
     let of = |(direction, loaded): (usize, &LoadedDirection)| {
         let AttachRequest { hook, position, .. } = loaded.plan.attach;
-        interfaces.iter().map(move |Interface { netns, name, index, .. }| {
+        interfaces.iter().map(move |AttachInterface { netns, name, index, .. }| {
             let (netns, interface) = (netns.clone(), name.clone());
             (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
         })

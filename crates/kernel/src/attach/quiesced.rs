@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::attach::attached::Attached;
-use crate::crash;
 use crate::load::maps::TwinMap;
 use crate::read::map::MetricMap;
 use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
+use twinprobe_faults::crash;
 
 /// True on processors that do not load later what a program loads first.
 const LOADS_STAY_IN_ORDER: bool =

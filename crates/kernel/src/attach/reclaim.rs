@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crate::load::pins::Pins;
+use crate::load::pins::DeploymentPins;
 use crate::sys::object::{self, ObjectKind};
 use crate::sys::{map, prog};
 
@@ -33,7 +33,7 @@ impl Reclaim {
     }
 
     /// Adds the map of the note, which is pinned beside the programs and their maps.
-    pub fn add_pinned(&mut self, pins: &Pins) {
+    pub fn add_pinned(&mut self, pins: &DeploymentPins) {
         if let Ok((_, map)) = pins.note() {
             self.add_map(map.as_fd());
         }
@@ -44,7 +44,7 @@ impl Reclaim {
     pub fn wait(self) {
         let limit = Instant::now() + LIMIT;
         for (kind, id) in self.ids {
-            // Listing ids needs CAP_SYS_ADMIN; without it nobody can see whether an object is left.
+            // Listing ids needs CAP_SYS_ADMIN; without it a left object can't be seen.
             while object::exists(kind, id).unwrap_or(false) && Instant::now() < limit {
                 std::thread::sleep(STEP);
             }

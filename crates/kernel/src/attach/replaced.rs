@@ -1,7 +1,7 @@
 //! The deployment that another one replaces, and the way back to it.
 
 use crate::attach::attached::Attached;
-use crate::attach::held::Held;
+use crate::attach::held::HeldDeployment;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::places::AttachedAt;
@@ -9,13 +9,13 @@ use crate::attach::rank::DeploymentId;
 
 /// The deployment that another one replaces.
 #[derive(Clone, Copy, Debug)]
-pub enum Replaced<'a> {
+pub enum ReplacedDeployment<'a> {
     Nothing,
     Attached(&'a Attached),
-    Held(&'a Held),
+    Held(&'a HeldDeployment),
 }
 
-impl<'a> Replaced<'a> {
+impl<'a> ReplacedDeployment<'a> {
     /// Returns the replaced deployment if its successor takes over its content.
     pub const fn attached(self) -> Option<&'a Attached> {
         match self {
@@ -55,7 +55,7 @@ impl<'a> Replaced<'a> {
 
 impl Attached {
     /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
-    pub fn undo(mut self, replaced: Replaced<'_>) {
+    pub fn undo(mut self, replaced: ReplacedDeployment<'_>) {
         for at in std::mem::take(&mut self.places) {
             if let Err(error) = replaced.put_back(&at.place, self.owner) {
                 tracing::error!(%error, "a probe could not be put back after a failed replacement");
@@ -67,7 +67,7 @@ impl Attached {
     }
 }
 
-impl Held {
+impl HeldDeployment {
     /// Removes the deployment from all places but those where `successor` has replaced it.
     pub fn retire(self, successor: &Attached) {
         self.leave(|place| successor.is_at(place));

@@ -1,5 +1,9 @@
 //! The preparation of objects for this kernel: references to its types are resolved, and references to maps are bound.
 
+mod calls;
+mod functions;
+mod iterators;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::os::fd::RawFd;
@@ -23,16 +27,23 @@ pub fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
 
 /// Returns the program of `plan` with its subprograms. A reference to a map holds the index of the map in the plan, until
 /// [`bind`] puts in the map's descriptor.
+///
+/// Programs that it calls through tables are functions of it then.
 pub fn link(mut object: Object, plan: &DirectionPlan) -> Result<Function, ObjectError> {
     let maps = std::mem::take(&mut object.maps);
     let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-    let names = plan.maps.iter().enumerate().map(|(index, map)| (map.name.as_str(), index as RawFd));
+    let names = plan.maps.iter().map(|map| &map.name).chain(plan.calls.keys()).enumerate();
+    let names = names.map(|(index, name)| (name.as_str(), index as RawFd));
     let known: Vec<_> = names.filter_map(|(name, index)| Some((name, index, maps.get(name)?))).collect();
     guarded(|| object.relocate_maps(known.into_iter(), &text))??;
     guarded(|| object.relocate_calls(&text))??;
     object.sanitize_functions(aya::features());
-    let key = object.programs[&plan.entry].function_key();
-    object.functions.remove(&key).ok_or(ObjectError::Panic)
+    let linked = |name: &str| object.functions.get(&object.programs.get(name)?.function_key()).cloned();
+    let pass = plan.attach.hook.pass();
+    let function = calls::join(&plan.entry, &plan.calls, plan.maps.len(), pass, linked)?;
+    let function = iterators::inline(function.ok_or(ObjectError::Panic)?)?;
+    functions::expect(&function)?;
+    Ok(function)
 }
 
 /// Resolves and [links](link).
@@ -40,13 +51,15 @@ pub fn linked(object: &ProbeObject, plan: &DirectionPlan) -> Result<Function, Ob
     link(resolve(object)?.into_owned(), plan)
 }
 
-/// Returns the instructions of a linked program with the descriptors of its maps, which are in the order of the plan.
+/// Returns the instructions of a linked program with the descriptors of its maps, which are in the order of the plan, and with the
+/// functions of the kernel that it calls.
 pub fn bind(function: &Function, fds: &[RawFd]) -> Vec<bpf_insn> {
     let mut program = function.instructions.clone();
     for instruction in &mut program {
+        functions::bind(instruction);
         let refers = matches!(u32::from(instruction.src_reg()), BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE);
         if instruction.code == LOAD_64 && refers {
-            // A number that is no index is none of the daemon's descriptors either.
+            // A number that is not an index is none of the daemon's descriptors either.
             instruction.imm =
                 usize::try_from(instruction.imm).ok().and_then(|map| fds.get(map).copied()).unwrap_or(-1);
         }

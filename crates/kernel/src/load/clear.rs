@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::instruction::Index;
-use crate::load::rewrite::{Change, TooLong, rewrite};
+use crate::admit::instruction::InstructionIndex;
+use crate::load::rewrite::{Rewriting, TooLong, rewrite};
 use crate::sys::asm::store_u64_imm;
 
 const SLOT: i16 = 8;
@@ -17,16 +17,16 @@ const FRAME_POINTER: u8 = 10;
 
 /// Returns a linked program that clears these slots of its stack when a function begins: one bit for each, the lowest for the
 /// one at the frame's start, by the function's first instruction.
-pub fn clear(function: Function, slots: &BTreeMap<Index, u64>) -> Result<Function, TooLong> {
+pub fn clear(function: Function, slots: &BTreeMap<InstructionIndex, u64>) -> Result<Function, TooLong> {
     if slots.is_empty() {
         return Ok(function);
     }
     let change = |at, _: &bpf_insn| match slots.get(&at) {
         Some(slots) => {
             let slots = (0..FRAME / SLOT).filter(|slot| slots >> slot & 1 == 1);
-            Change::Begin(slots.map(|slot| store_u64_imm(FRAME_POINTER, slot * SLOT - FRAME, 0)).collect())
+            Rewriting::Begin(slots.map(|slot| store_u64_imm(FRAME_POINTER, slot * SLOT - FRAME, 0)).collect())
         }
-        None => Change::Keep,
+        None => Rewriting::Keep,
     };
     let (cleared, instructions) = rewrite(&function, &function.instructions, change)?;
     Ok(Function { instructions, ..cleared })

@@ -77,7 +77,7 @@ fn handled_signal() -> io::Result<i32> {
         // SAFETY: a structure for which zero is a value: no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = ignore as extern "C" fn(i32) as usize;
-        // SAFETY: the handler does nothing, so it may run at any point; nobody else uses this signal.
+        // SAFETY: the handler does nothing, so it may run at any point; no other code uses this signal.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })
             .map(|()| signal)
             .map_err(|error| error.raw_os_error().unwrap_or_default())

@@ -1,19 +1,21 @@
 //! All that is done with an object before the kernel sees it, for a process that may end by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::admit::admission;
-use crate::crash;
 use crate::load::bind;
 use crate::plan::probe_plan::ProbePlan;
 use crate::plan::request::{DirectionRequest, KernelFacts};
+use crate::trial::options;
 use twinprobe_ebpf_common::request::AttachRequest;
+use twinprobe_faults::crash;
 
 /// Parses, plans, relocates and judges an object as a load does. The result is dropped: the load finds it again.
-pub fn examine(elf: &[u8], hook: Hook) {
+pub fn examine(elf: &[u8], hook: Hook, entry: Option<&str>) {
     let attach = AttachRequest {
         hook,
         xdp_mode: XdpMode::Auto,
@@ -24,6 +26,10 @@ pub fn examine(elf: &[u8], hook: Hook) {
     };
     let request = DirectionRequest {
         attach,
+        entry: entry.map(str::to_owned),
+        variables: BTreeMap::new(),
+        fill: Arc::default(),
+        anew: BTreeSet::new(),
         code: String::new(),
         on_replace: OnReplace::Carry,
         metrics: Vec::new(),
@@ -35,6 +41,7 @@ pub fn examine(elf: &[u8], hook: Hook) {
         btf: aya::features().btf(),
         xdp_frags: true,
         monotonic_zero_ns: 0,
+        options: options::RUNNING,
     };
     crash::point("examined");
     let (plan, objects, _) = ProbePlan::build([(request, elf)], &[], facts);

@@ -10,13 +10,14 @@ use twinprobe_ebpf_common::metric::StrategyChoice;
 
 use crate::capabilities::Capabilities;
 use crate::load::both::both;
-use crate::plan::inherit::{self, Inherited, Replaced};
+use crate::load::fill::fill;
+use crate::plan::inherit::{self, Inherited, ReplacedDirection};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
-use crate::read::access::Access;
+use crate::read::access::MapAccess;
 use crate::read::events::event_map::EventMap;
 use crate::read::map::MetricMap;
-use crate::read::table::Table;
+use crate::read::table::MapTable;
 use crate::read::variable::Variable;
 use crate::sys::call::{self, KernelError};
 use crate::sys::map::{self, MapCreate};
@@ -30,7 +31,7 @@ pub enum TwinMap {
     Shared(Arc<MetricMap>),
     Private([MetricMap; 2]),
     Events(Arc<EventMap>),
-    /// A map that nobody reads.
+    /// A map without a reader.
     Unread,
 }
 
@@ -91,8 +92,11 @@ pub struct ProbeMaps {
 }
 
 impl Predecessor {
-    fn replaced(&self) -> Vec<Replaced<'_>> {
-        self.directions.iter().map(|(maps, more_known)| Replaced { plan: &maps.plan, more_known }).collect()
+    fn replaced(&self) -> Vec<ReplacedDirection<'_>> {
+        self.directions
+            .iter()
+            .map(|(maps, more_known)| ReplacedDirection { plan: &maps.plan, more_known })
+            .collect()
     }
 }
 
@@ -121,7 +125,7 @@ impl ProbeMaps {
         old: Option<&Predecessor>,
         first: Option<&Self>,
     ) -> Result<Self, KernelError> {
-        let replaced: Vec<Replaced<'_>> = old.map_or(Vec::new(), Predecessor::replaced);
+        let replaced: Vec<ReplacedDirection<'_>> = old.map_or(Vec::new(), Predecessor::replaced);
         let earlier = first.map(|first| &*first.plan);
         let origins = plan.maps.iter().map(|map| inherit::origins(&replaced, &plan, earlier, map));
         let origins: Vec<Vec<usize>> = origins.collect();
@@ -171,7 +175,7 @@ impl ProbeMaps {
         let new: Vec<(usize, usize)> = new.collect();
         let expected_twin = inherited.contains(&Inherited::FromActive).then_some(active);
         let made = Self { plan, fds, inherited, origins, is_second: first.is_some(), expected_twin };
-        new.into_iter().try_for_each(|(map, twin)| made.fill(map, twin))?;
+        new.into_iter().try_for_each(|(map, twin)| made.begin(map, twin))?;
         Ok(made)
     }
 
@@ -192,8 +196,14 @@ impl ProbeMaps {
         self.fds.iter().map(|fds| fds.of_twin(twin).as_raw_fd()).collect()
     }
 
+    /// Gives a new map its first content.
+    fn begin(&self, map: usize, twin: usize) -> Result<(), KernelError> {
+        self.hold(map, twin)?;
+        fill(&self.plan.maps[map], self.fds[map].of_twin(twin).as_fd())
+    }
+
     /// Puts the inner maps into the new map `outer` of a twin. Private inner maps are those of the same twin.
-    fn fill(&self, outer: usize, twin: usize) -> Result<(), KernelError> {
+    fn hold(&self, outer: usize, twin: usize) -> Result<(), KernelError> {
         let (map, fd) = (&self.plan.maps[outer], self.fds[outer].of_twin(twin));
         for (slot, inner) in &map.slots {
             let value = self.fds[*inner].of_twin(twin).as_raw_fd().to_ne_bytes();
@@ -235,7 +245,7 @@ impl ProbeMaps {
                     let members = map.slots.values().map(|inner| clone(self.fds[*inner].of_twin(twin)));
                     let members = members.collect::<Result<_, _>>()?;
                     let table =
-                        Table::new(clone(fds.of_twin(twin))?, name, Arc::clone(layout), entries, access);
+                        MapTable::new(clone(fds.of_twin(twin))?, name, Arc::clone(layout), entries, access);
                     table.with_members(members).map(MetricMap::Table).map_err(failed("identification"))
                 })?,
             };
@@ -249,7 +259,7 @@ impl ProbeMaps {
 }
 
 /// Returns the access to the map and, for maps of maps, to its inner maps.
-fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabilities) -> [Access; 2] {
+fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabilities) -> [MapAccess; 2] {
     let inner = layout.inner.as_ref().map_or(layout.kind, |inner| inner.kind);
     [layout.kind, inner].map(|kind| {
         let access = capabilities.access(kind);
@@ -258,7 +268,8 @@ fn access(request: &MetricRequest, layout: &TableLayout, capabilities: &Capabili
 }
 
 fn memory(map: &MapPlan, fd: &OwnedFd) -> std::io::Result<Mapping> {
-    let access = if map.spec.frozen { mapping::Access::Read } else { mapping::Access::ReadWrite };
+    let access =
+        if map.spec.frozen { mapping::MappingAccess::Read } else { mapping::MappingAccess::ReadWrite };
     Mapping::new(fd.as_fd(), 0, map.spec.value_size as usize, access)
 }
 

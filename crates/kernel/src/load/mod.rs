@@ -7,6 +7,7 @@ pub mod clear;
 pub mod deadline;
 pub mod direction;
 pub mod examine;
+pub mod fill;
 pub mod maps;
 pub mod pins;
 pub mod refusal;

@@ -152,9 +152,9 @@ pub struct Identity<'a> {
 
 /// The directory of pins of one deployment. Maps are numbered, because names in bpffs must not have dots.
 #[derive(Debug)]
-pub struct Pins(PathBuf);
+pub struct DeploymentPins(PathBuf);
 
-impl Pins {
+impl DeploymentPins {
     pub fn new(root: &Path, serial: u64) -> Self {
         Self(root.join(serial.to_string()))
     }
@@ -265,7 +265,7 @@ fn check<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// Removes a directory with the pins in it. A directory that does not exist is no error.
+/// Removes a directory with the pins in it. A directory that does not exist is not an error.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     found(std::fs::remove_dir_all(path)).map(drop)
 }

@@ -31,14 +31,12 @@ pub fn refused(
     object: &ProbeObject,
     function: &Function,
     source: &str,
-    refusal: verifier::Refusal,
+    refusal: verifier::VerifierRefusal,
 ) -> Rejection {
-    let mut finding = Finding::new(Stage::Load, source, refusal.message);
-    if let Some((line, column)) =
-        refusal.instruction.and_then(|instruction| object.source_position(function, instruction as usize))
-    {
-        finding = finding.at(line, Some(column));
-    }
+    let mut finding = match refusal.instruction {
+        Some(at) => object.finding(Stage::Load, source, function, at as usize, &refusal.message),
+        None => Finding::new(Stage::Load, source, refusal.message),
+    };
     if let Some(quoted) = refusal.quoted.filter(|quoted| !quoted.trim().is_empty()) {
         let quoted: String = quoted.chars().take(MAX_QUOTE).collect();
         finding.message = format!("{} (at `{quoted}`)", finding.message);

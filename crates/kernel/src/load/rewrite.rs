@@ -3,7 +3,7 @@
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::instruction::{Index, LOAD_64};
+use crate::admit::instruction::{InstructionIndex, LOAD_64};
 
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
@@ -23,7 +23,7 @@ const PSEUDO_FUNC: u8 = 4;
 pub struct TooLong;
 
 /// What is done with an instruction.
-pub enum Change {
+pub enum Rewriting {
     Keep,
     /// These come instead of it.
     Replace(Vec<bpf_insn>),
@@ -35,7 +35,7 @@ pub enum Change {
 pub fn rewrite(
     function: &Function,
     instructions: &[bpf_insn],
-    change: impl Fn(Index, &bpf_insn) -> Change,
+    change: impl Fn(InstructionIndex, &bpf_insn) -> Rewriting,
 ) -> Result<(Function, Vec<bpf_insn>), TooLong> {
     let mut changes = Vec::with_capacity(instructions.len());
     // Where each instruction, or what comes before it, begins, and where it is jumped to; with the end.
@@ -43,14 +43,14 @@ pub fn rewrite(
     let mut end = 0;
     let mut is_half = false;
     for (at, insn) in instructions.iter().enumerate() {
-        // The second half of a load of 64 bits is no instruction.
-        let change = if is_half { Change::Keep } else { change(at, insn) };
+        // The second half of a load of 64 bits is not an instruction.
+        let change = if is_half { Rewriting::Keep } else { change(at, insn) };
         is_half = !is_half && insn.code == LOAD_64;
         starts.push(end);
         let (before, length) = match &change {
-            Change::Keep => (0, 1),
-            Change::Replace(others) => (0, others.len()),
-            Change::Begin(others) => (others.len(), 1),
+            Rewriting::Keep => (0, 1),
+            Rewriting::Replace(others) => (0, others.len()),
+            Rewriting::Begin(others) => (others.len(), 1),
         };
         places.push(end + before);
         end += before + length;
@@ -62,13 +62,13 @@ pub fn rewrite(
     let mut is_half = false;
     for ((at, insn), change) in instructions.iter().enumerate().zip(changes) {
         match change {
-            Change::Replace(others) => {
+            Rewriting::Replace(others) => {
                 is_half = false;
                 out.extend(others);
                 continue;
             }
-            Change::Begin(others) => out.extend(others),
-            Change::Keep => (),
+            Rewriting::Begin(others) => out.extend(others),
+            Rewriting::Keep => (),
         }
         if std::mem::take(&mut is_half) {
             out.push(*insn);

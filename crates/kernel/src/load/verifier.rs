@@ -21,7 +21,7 @@ const VERDICT_LINES: usize = 3;
 
 /// The refusal of a program by the kernel.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct VerifierRefusal {
     /// The verifier's last lines, or the system call's error if the verifier said nothing.
     pub message: String,
     /// The index of the instruction that the verifier refused.
@@ -32,13 +32,13 @@ pub struct Refusal {
 }
 
 /// Loads a program.
-pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, Refusal> {
+pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, VerifierRefusal> {
     load_verified(program).map(|(fd, _)| fd)
 }
 
 /// Loads a program, and returns the number of instructions that the verifier went through. The first attempt has no log
 /// of its steps, which is faster; only a refused program is loaded again with one.
-pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), Refusal> {
+pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), VerifierRefusal> {
     let mut statistics = vec![0_u8; STATISTICS_BYTES];
     let error = match prog::prog_load(program, Some((LOG_STATISTICS, &mut statistics))) {
         Ok(fd) => return Ok((fd, verified(&String::from_utf8_lossy(&statistics)))),
@@ -74,8 +74,8 @@ fn shorten(log: &[u8]) -> String {
     )
 }
 
-fn explain(error: &io::Error, log: String) -> Refusal {
-    let mut refusal = Refusal { message: String::new(), instruction: None, quoted: None, log };
+fn explain(error: &io::Error, log: String) -> VerifierRefusal {
+    let mut refusal = VerifierRefusal { message: String::new(), instruction: None, quoted: None, log };
     let mut words = Vec::new();
     for line in refusal.log.lines() {
         let line = line.trim_end();
@@ -160,7 +160,7 @@ fn is_statistics(line: &str) -> bool {
         "func#",
         "Validating ",
         "live regs",
-        // The registers of an infinite loop, which mean nothing to whom has written C; the log has them.
+        // The registers of an infinite loop, which mean nothing to authors of C; the log has them.
         "cur state:",
         "old state:",
     ]

@@ -25,6 +25,13 @@ pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) 
     reasons.into_iter().flatten().collect()
 }
 
+/// Returns why numbers are approximate if a program has met packets of several frames whose headers it does not all know.
+pub const fn unknown_headers() -> &'static str {
+    "packets came that stand for several frames (GRO, GSO), and whose headers are not all known (ESP, SCTP, or a tunnel that \
+     twinprobe.h does not follow): some bytes of these headers are not counted; `ethtool -K IFACE gro off` where they are received, \
+     `tso off gso off tx-udp-segmentation off` where they are sent, or use XDP"
+}
+
 /// Returns why a program can't be attached to the interface; `None` if it can.
 pub fn refusal(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;

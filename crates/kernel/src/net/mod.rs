@@ -2,6 +2,7 @@
 
 pub mod exactness;
 pub mod interface;
+pub mod keeper;
 pub mod netns;
 pub mod offloads;
 pub mod patience;

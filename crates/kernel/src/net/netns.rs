@@ -82,7 +82,7 @@ impl Netns {
     pub fn find(id: u64) -> Option<Self> {
         let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
         let has_id = |metadata: std::fs::Metadata| metadata.ino() == id;
-        // A namespace with a name is mounted there. A link may lead to where nobody answers.
+        // A namespace with a name is mounted there. A link may lead to a file system that does not answer.
         let named = entries(NAMED).map(|entry| entry.path());
         let named = named.filter(|path| std::fs::symlink_metadata(path).is_ok_and(has_id));
         let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));

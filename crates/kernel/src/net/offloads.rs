@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::net::netns::Netns;
-use crate::net::rtnl::socket::{LINK_INFO, Request, Socket, attributes, text, u32_at};
+use crate::net::rtnl::socket::{LINK_INFO, NetlinkSocket, Request, attributes, text, u32_at};
 
 /// Types of links with an Ethernet header (`linux/if_arp.h`).
 const ARPHRD_ETHER: u16 = 1;
@@ -61,7 +61,7 @@ pub struct Offloads {
     pub name: String,
     /// The type of the link (`ARPHRD_...`).
     pub link_type: u16,
-    /// The kind of a device that is no network card: `veth`, `wireguard`, ...
+    /// The kind of a device that is not a network card: `veth`, `wireguard`, ...
     pub kind: Option<String>,
     /// True if generic XDP runs on the interface.
     pub generic_xdp: bool,
@@ -69,6 +69,8 @@ pub struct Offloads {
     pub features: Option<Features>,
     /// The other end of a veth pair, if it is in the same namespace: its name and offloads.
     pub peer: Option<(String, Features)>,
+    /// The index of the other end, if it is in the same namespace.
+    pub peer_index: Option<u32>,
 }
 
 impl Offloads {
@@ -107,7 +109,7 @@ pub fn offloads(netns: &Netns, indices: &[u32]) -> io::Result<BTreeMap<u32, Offl
 
 fn here(indices: &[u32]) -> io::Result<BTreeMap<u32, Offloads>> {
     let mut asked = Asked {
-        links: Socket::here()?,
+        links: NetlinkSocket::here()?,
         features: rustix::net::socket_with(
             AddressFamily::INET,
             SocketType::DGRAM,
@@ -125,7 +127,7 @@ fn here(indices: &[u32]) -> io::Result<BTreeMap<u32, Offloads>> {
 }
 
 struct Asked {
-    links: Socket,
+    links: NetlinkSocket,
     features: OwnedFd,
 }
 
@@ -134,6 +136,7 @@ impl Asked {
         let Some((mut offloads, peer)) = self.link(index)? else { return Ok(None) };
         offloads.features = self.features(&offloads.name);
         let peer = peer.filter(|_| offloads.is_veth());
+        offloads.peer_index = peer;
         if let Some((peer, _)) = peer.and_then(|peer| self.link(peer).ok().flatten()) {
             offloads.peer = self.features(&peer.name).map(|features| (peer.name, features));
         }

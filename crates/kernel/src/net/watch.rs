@@ -10,19 +10,19 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::net::netns::Netns;
-use crate::net::rtnl::socket::{self, Link, Message, Socket};
+use crate::net::rtnl::socket::{self, Link, Message, NetlinkSocket};
 
 /// The time between two checks of the namespace at a path, because no notification reports a change.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The changes since the last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct LinkChanges {
     /// Indices of interfaces that were deleted or moved away, even if an interface of that name and index exists again
     /// by now. BPF links at a deleted interface are dead (`ENOLINK`), links at a moved interface go on there until they
-    /// are detached; clsact filters are gone either way.
+    /// are detached; clsact filters have ended either way.
     pub gone: BTreeSet<u32>,
-    /// True if messages were lost: any interface may have gone.
+    /// True if messages were lost: any interface may be missing.
     pub missed: bool,
     /// True if interfaces are new, gone or renamed.
     pub links: bool,
@@ -30,7 +30,7 @@ pub struct Changes {
     pub filters: bool,
 }
 
-impl Changes {
+impl LinkChanges {
     /// The changes after messages were lost: any interface may differ.
     pub fn unknown() -> Self {
         Self { missed: true, links: true, ..Self::default() }
@@ -44,22 +44,22 @@ impl Changes {
 
 /// A watch of the links of one namespace.
 #[derive(Debug)]
-pub struct Watch {
+pub struct LinkWatch {
     netns: Netns,
-    socket: AsyncFd<Socket>,
+    socket: AsyncFd<NetlinkSocket>,
     known: BTreeMap<u32, Link>,
     /// True if messages were lost and the links have not been listed since.
     overflowed: bool,
 }
 
-impl Watch {
+impl LinkWatch {
     /// Watches the namespace that `find` returns, from now on. To be called in a runtime. A list made after this call
     /// misses no change. Whatever may block runs on another thread.
     async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
         let (netns, socket, known) = elsewhere(move || {
             let netns = find()?;
             let groups = libc::RTMGRP_LINK | libc::RTMGRP_TC;
-            let socket = Socket::subscribe(&netns, groups as u32)?;
+            let socket = NetlinkSocket::subscribe(&netns, groups as u32)?;
             let known = socket::list(&netns)?;
             Ok((netns, socket, known))
         })
@@ -71,13 +71,13 @@ impl Watch {
 
     /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read.
     /// Changes of flags and addresses do not count. No change is lost when the future is dropped.
-    pub async fn changed(&mut self) -> io::Result<Changes> {
+    pub async fn changed(&mut self) -> io::Result<LinkChanges> {
         loop {
             if self.overflowed {
                 let netns = self.netns.clone();
                 self.known = elsewhere(move || socket::list(&netns)).await?;
                 self.overflowed = false;
-                return Ok(Changes::unknown());
+                return Ok(LinkChanges::unknown());
             }
             let mut ready = self.socket.readable_mut().await?;
             let mut changes = None;
@@ -100,7 +100,7 @@ impl Watch {
     }
 }
 
-fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<Changes>) {
+fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<LinkChanges>) {
     match message {
         Message::Here(link) => {
             if known.get(&link.index) != Some(&link) {
@@ -135,7 +135,7 @@ fn is_overflow(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub enum NamespaceChange {
     /// Interfaces have changed in the namespace that was at the path before.
-    Links(Changes),
+    Links(LinkChanges),
     /// The path leads to another namespace than before, or to none. The state of earlier attachments is unknown.
     Namespace,
 }
@@ -144,7 +144,7 @@ pub enum NamespaceChange {
 #[derive(Debug)]
 pub struct PlaceWatch {
     path: Option<PathBuf>,
-    state: Result<Watch, io::Error>,
+    state: Result<LinkWatch, io::Error>,
 }
 
 impl PlaceWatch {
@@ -153,7 +153,7 @@ impl PlaceWatch {
         Self { path: path.map(Path::to_owned), state: open(path).await }
     }
 
-    /// Waits until something has changed; see [`Watch::changed`].
+    /// Waits until something has changed; see [`LinkWatch::changed`].
     pub async fn changed(&mut self) -> NamespaceChange {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -203,9 +203,9 @@ impl PlaceWatch {
     }
 }
 
-async fn open(path: Option<&Path>) -> io::Result<Watch> {
+async fn open(path: Option<&Path>) -> io::Result<LinkWatch> {
     let path = path.map(Path::to_owned);
-    Watch::open(move || path.as_deref().map_or_else(Netns::own, Netns::open)).await
+    LinkWatch::open(move || path.as_deref().map_or_else(Netns::own, Netns::open)).await
 }
 
 #[cfg(test)]
@@ -220,7 +220,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(120);
     const QUIET: Duration = Duration::from_millis(300);
 
-    impl Watch {
+    impl LinkWatch {
         async fn new(netns: &Netns) -> io::Result<Self> {
             let netns = netns.clone();
             Self::open(move || Ok(netns)).await
@@ -234,22 +234,22 @@ mod tests {
         }
     }
 
-    async fn changes(watch: &mut Watch) -> Changes {
+    async fn changes(watch: &mut LinkWatch) -> LinkChanges {
         timeout(SOON, watch.changed()).await.expect("a change is noticed").unwrap()
     }
 
-    fn links() -> Changes {
-        Changes { links: true, ..Changes::default() }
+    fn links() -> LinkChanges {
+        LinkChanges { links: true, ..LinkChanges::default() }
     }
 
     /// Reads changes until there are none: the kernel reports one change in several steps.
-    async fn quiet(watch: &mut Watch) {
+    async fn quiet(watch: &mut LinkWatch) {
         while let Ok(changes) = timeout(QUIET, watch.changed()).await {
             changes.unwrap();
         }
     }
 
-    async fn stays_quiet(watch: &mut Watch) {
+    async fn stays_quiet(watch: &mut LinkWatch) {
         assert!(timeout(QUIET, watch.changed()).await.is_err(), "nothing that matters has changed");
     }
 
@@ -261,7 +261,7 @@ mod tests {
     async fn links_that_come_go_move_and_are_renamed_are_noticed() {
         let (here, there) = (Named::new(), Named::new());
         let netns = Netns::open(&here.path()).unwrap();
-        let mut watch = Watch::new(&netns).await.unwrap();
+        let mut watch = LinkWatch::new(&netns).await.unwrap();
         stays_quiet(&mut watch).await;
 
         here.ip("link add tpa type veth peer name tpb");
@@ -299,7 +299,7 @@ mod tests {
         let named = Named::new();
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link add tpbr type bridge");
-        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
+        let mut watch = LinkWatch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
         for change in [
             "link set tpa up",
             "link set tpa mtu 1400",
@@ -319,7 +319,7 @@ mod tests {
     async fn a_link_that_was_made_anew_has_gone() {
         let named = Named::new();
         named.ip("link add tpa index 77 type veth peer name tpb index 78");
-        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
+        let mut watch = LinkWatch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
         named.ip("link del tpa");
         named.ip("link add tpa index 77 type veth peer name tpb index 78");
         assert_eq!(changes(&mut watch).await.gone, [77, 78].into());
@@ -328,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn more_than_the_socket_holds_counts_as_a_change() {
         let named = Named::new();
-        let mut watch = Watch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
+        let mut watch = LinkWatch::new(&Netns::open(&named.path()).unwrap()).await.unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(watch.socket.get_ref(), 1).unwrap();
         for i in 0..10 {
             named.ip(&format!("link add tpa{i} type veth peer name tpb{i}"));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
-use crate::plan::draft::{Draft, Planned};
+use crate::plan::draft::{DirectionDraft, Planned};
+use crate::plan::metric::{fill, initial};
 use crate::plan::object::{Definitions, ProbeObject};
 use crate::plan::probe_plan::ProbePlan;
 use crate::plan::request::{DirectionRequest, KernelFacts};
@@ -22,16 +23,25 @@ impl ProbePlan {
     ) -> (Self, Vec<ProbeObject>, Vec<Finding>) {
         let (mut requests, mut parsed, mut findings) = (Vec::new(), Vec::new(), Vec::new());
         for (request, elf) in wanted {
-            match ProbeObject::parse(elf, request.attach.hook.kind(), facts) {
-                Ok(object) => {
+            match ProbeObject::parse(elf, request.attach.hook, request.entry.as_deref(), facts) {
+                Ok(mut object) => {
+                    let refused = initial::set(&mut object.defined, &request);
+                    if !refused.is_empty() {
+                        findings.extend(refused);
+                        continue;
+                    }
                     requests.push(request);
                     parsed.push(object);
                 }
                 Err(error) => findings.push(error.finding(&request.code)),
             }
         }
+        let defined: Vec<&Definitions> = parsed.iter().map(|of| &of.defined).collect();
+        // Nothing can be said of the maps of an object that is refused.
+        let unknown = if findings.is_empty() { fill::unknown(&requests, &defined) } else { Vec::new() };
         let planned =
             directions(requests.into_iter().zip(parsed.iter().map(|of| &of.defined)), common, facts);
+        findings.extend(unknown);
         let (mut plan, mut objects) = (Self::default(), Vec::new());
         for (planned, object) in planned.into_iter().zip(parsed) {
             match planned {
@@ -42,7 +52,12 @@ impl ProbePlan {
                     plan.directions.push(Arc::new(direction));
                     objects.push(object);
                 }
-                Err(refused) => findings.extend(refused),
+                Err(refused) => {
+                    // Both directions may say the same of a map that each has.
+                    let new = refused.into_iter().filter(|finding| !findings.contains(finding));
+                    let new: Vec<Finding> = new.collect();
+                    findings.extend(new);
+                }
             }
         }
         (plan, objects, findings)
@@ -63,8 +78,9 @@ pub fn directions<'a>(
     });
     let others: Vec<Vec<MetricRequest>> = others.collect();
     let drafts = wanted.into_iter().zip(&others);
-    let drafts = drafts.map(|((request, defined), others)| Draft::new(request, others, defined, facts));
-    let mut drafts: Vec<Draft<'_>> = drafts.collect();
+    let drafts =
+        drafts.map(|((request, defined), others)| DirectionDraft::new(request, others, defined, facts));
+    let mut drafts: Vec<DirectionDraft<'_>> = drafts.collect();
     together::plan(&mut drafts, common);
-    drafts.into_iter().map(Draft::finish).collect()
+    drafts.into_iter().map(DirectionDraft::finish).collect()
 }

@@ -5,21 +5,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
-use twinprobe_ebpf_common::metric::Visibility;
+use twinprobe_ebpf_common::metric::{OnReplace, Visibility};
 
-use crate::plan::metric::losses;
 use crate::plan::metric::source::{extraction, source};
+use crate::plan::metric::{fill, losses};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
-use crate::plan::request::{DirectionRequest, KernelFacts, Notes};
+use crate::plan::request::{DirectionRequest, KernelFacts, PlanFindings};
 use crate::plan::shape::MapShape;
-use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
+use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 
 /// The plan of a direction with its warnings, or the findings by which the direction is refused.
 pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
 
 /// A direction that is being planned.
-pub struct Draft<'a> {
+pub struct DirectionDraft<'a> {
     attach: AttachRequest,
     code: String,
     lines: BTreeMap<String, u32>,
@@ -31,10 +31,13 @@ pub struct Draft<'a> {
     read: Vec<Option<usize>>,
     /// The names of the maps that a metric of either direction shows.
     shown: BTreeSet<String>,
-    pub notes: Notes,
+    fill: Arc<Fills>,
+    anew: BTreeSet<String>,
+    cpus: usize,
+    pub notes: PlanFindings,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> DirectionDraft<'a> {
     /// Begins the plan of a direction. `others` are the metrics of the other direction that read maps of both.
     pub fn new(
         request: DirectionRequest,
@@ -42,8 +45,18 @@ impl<'a> Draft<'a> {
         defined: &'a Definitions,
         facts: KernelFacts,
     ) -> Self {
-        let mut notes = Notes::default();
-        let DirectionRequest { attach, code, on_replace, mut metrics, lines } = request;
+        let mut notes = PlanFindings::default();
+        let DirectionRequest {
+            attach,
+            entry: _,
+            variables: _,
+            fill,
+            anew,
+            code,
+            on_replace,
+            mut metrics,
+            lines,
+        } = request;
         let mut sources: Vec<Option<MetricSource>> =
             metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
         let all: Vec<&MetricRequest> = metrics.iter().chain(others).collect();
@@ -64,6 +77,7 @@ impl<'a> Draft<'a> {
             is_read: false,
             slots: BTreeMap::new(),
             on_replace,
+            fill: Vec::new(),
         });
         let mut maps: Vec<MapPlan> = maps.collect();
         for (outer, slot, inner) in &defined.slots {
@@ -75,7 +89,8 @@ impl<'a> Draft<'a> {
             }
         }
         let read = metrics.iter().map(|metric| number(metric.map_name())).collect();
-        Self { attach, code, lines, defined, maps, metrics, sources, read, shown, notes }
+        let cpus = facts.possible_cpus;
+        Self { attach, code, lines, defined, maps, metrics, sources, read, shown, fill, anew, cpus, notes }
     }
 
     /// The name of the direction in configurations.
@@ -94,6 +109,14 @@ impl<'a> Draft<'a> {
 
     pub fn finish(mut self) -> Planned {
         warn_of_neighbours(self.defined, &self.maps, &self.metrics, &mut self.notes);
+        let readers: Vec<(&MetricRequest, usize)> = self.readers().collect();
+        match fill::plan(self.defined, &self.maps, &readers, &self.fill, self.cpus) {
+            Ok(fills) => self.maps.iter_mut().zip(fills).for_each(|(map, fill)| map.fill = fill),
+            Err(findings) => self.notes.findings.extend(findings),
+        }
+        for map in self.maps.iter_mut().filter(|map| self.anew.contains(&map.name)) {
+            map.on_replace = OnReplace::Reset;
+        }
         let entries = self.entries();
         let metrics = self.metrics.into_iter().zip(self.sources).zip(self.read);
         let metrics = metrics.filter_map(|((request, source), map)| Some((request, source?, map?)));
@@ -109,7 +132,10 @@ impl<'a> Draft<'a> {
         let (attach, code) = (self.attach, self.code);
         let (entry, frags, sees) = (self.defined.entry.clone(), self.defined.frags, self.defined.sees);
         let (lines, maps) = (Arc::new(self.lines), self.maps);
-        let plan = DirectionPlan { attach, code, lines, entry, frags, maps, counters, metrics, sees };
+        let others = self.defined.others.clone();
+        let calls = self.defined.calls.clone();
+        let plan =
+            DirectionPlan { attach, code, lines, entry, others, frags, maps, counters, metrics, sees, calls };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {
@@ -118,7 +144,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl Draft<'_> {
+impl DirectionDraft<'_> {
     /// Returns what stands for the losses of each map that no metric shows, with the index of the map.
     fn entries(&self) -> Vec<(MetricRequest, MetricSource, usize)> {
         let counted = self.metrics.iter().filter_map(|metric| losses::counted(&metric.map));
@@ -137,7 +163,7 @@ fn warn_of_neighbours(
     defined: &Definitions,
     maps: &[MapPlan],
     requests: &[MetricRequest],
-    notes: &mut Notes,
+    notes: &mut PlanFindings,
 ) {
     for section in
         maps.iter().filter(|map| map.private && map.name.starts_with('.') && !losses::is_section(&map.name))

@@ -1,65 +1,32 @@
-//! The preparation of clang's objects for aya-obj: checks of the fields that aya-obj takes on trust, and new names for
-//! the TC sections, because aya-obj 0.3 knows only `classifier`.
+//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the choice of the program, and new names
+//! for the sections of programs, because aya-obj 0.3 knows only some. What the program does not need is dropped.
 
 mod constants;
-mod references;
+pub mod error;
+pub mod externs;
+mod headers;
+mod keep;
+pub mod maps;
+pub mod programs;
+pub mod references;
+pub mod tables;
+mod types;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use object::build::elf::{Builder, SectionData, SectionId, Symbol, SymbolId};
-use object::elf::{EM_BPF, SHF_EXECINSTR, SHN_UNDEF, SHT_NOBITS, SHT_STRTAB, STT_SECTION};
-use twinprobe_ebpf_common::{Btf, BtfError};
+use object::build::elf::{Builder, Section, SectionData, SectionId, Symbol, SymbolId};
+use object::elf::{SHF_EXECINSTR, SHN_COMMON, SHN_UNDEF, SHT_NOBITS, SHT_PROGBITS, SHT_STRTAB};
+use twinprobe_ebpf_common::Btf;
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::unit::Calls;
 
-pub use self::references::Misplaced;
+use self::error::{ElfError, MAX_ALIGNMENT, MAX_NAME_BYTES, MAX_SECTION_BYTES};
+use self::maps::MapPointer;
+use self::programs::ProgramChoice;
+use self::references::Misplaced;
+use self::types::Types;
+use crate::plan::request::KernelOptions;
 use crate::plan::sees::{self, Sees};
-
-/// The most bytes that globals and code of one object may have together. The limit keeps a huge `.bss` from being
-/// allocated.
-const MAX_SECTION_BYTES: u64 = 64 << 20;
-
-/// The most bytes that a section may ask to be aligned to: the object is written again with so many between its sections.
-const MAX_ALIGNMENT: u64 = 4096;
-
-/// The most bytes of the name of a section or symbol. The names of an object may lie over each other, so that together
-/// they are longer than it.
-const MAX_NAME_BYTES: usize = 512;
-
-#[derive(Debug, thiserror::Error)]
-pub enum ElfError {
-    #[error("the object is no ELF file")]
-    Elf(#[from] object::build::Error),
-    #[error("the object is no little-endian 64-bit BPF object")]
-    NotBpf,
-    #[error(
-        "section {name} has {size} bytes; globals and code together may have {} MiB",
-        MAX_SECTION_BYTES >> 20
-    )]
-    TooLarge { name: String, size: u64 },
-    #[error(
-        "SEC(\"{0}\") holds legacy map definitions; define maps with BTF in SEC(\".maps\") (__uint, __type)"
-    )]
-    LegacyMaps(String),
-    #[error("the object has no BTF; it must be compiled with debug information (-g)")]
-    NoBtf,
-    #[error("section {name} asks to lie at multiples of {bytes} bytes; {MAX_ALIGNMENT} are the limit")]
-    Alignment { name: String, bytes: u64 },
-    #[error("a name in the object is longer than {MAX_NAME_BYTES} bytes")]
-    LongName,
-    #[error("sections of the object lie over each other")]
-    Overlap,
-    #[error("the object's BTF is damaged")]
-    DamagedBtf,
-    #[error("the object's type information can't be read")]
-    Btf(#[from] BtfError),
-}
-
-/// A pointer to a map in the definition of another one, which is a map of maps.
-pub struct MapPointer {
-    pub outer: String,
-    /// The offset of the pointer in the outer map's definition, in bytes.
-    pub offset: u64,
-    pub inner: String,
-}
 
 /// A symbol that is used without a definition.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,78 +37,130 @@ pub struct Undefined {
 }
 
 /// An object that aya-obj can parse, and what aya-obj does not read of it.
+#[derive(Debug)]
 pub struct Prepared {
     pub elf: Vec<u8>,
-    /// The pointers between map definitions.
+    /// The program that runs for each packet, and whether it can.
+    pub choice: ProgramChoice,
+    /// The names of the other programs.
+    pub others: Vec<String>,
+    /// The pointers between map definitions, and those to programs.
     pub pointers: Vec<MapPointer>,
+    /// The programs in the slots of tables for `bpf_tail_call`.
+    pub calls: Calls,
     /// There is no linker, and kernel functions are not resolved.
     pub undefined: Vec<Undefined>,
     /// Relocations at instructions that take no reference.
     pub misplaced: Vec<Misplaced>,
     /// What the program says that its numbers depend on.
     pub sees: Sees,
+    pub warnings: Vec<String>,
 }
 
-/// Renames every TC section to `classifier/...` and puts constants together, in the ELF and in its BTF.
-pub fn prepare(elf: &[u8]) -> Result<Prepared, ElfError> {
-    let mut builder = Builder::read(elf)?;
-    if !builder.is_64 || builder.header.e_machine != EM_BPF || builder.endian != object::Endianness::Little {
-        return Err(ElfError::NotBpf);
+/// Prepares the object of a program for `hook`, whose name is `entry` unless the object decides.
+pub fn prepare(
+    elf: &[u8],
+    hook: Hook,
+    entry: Option<&str>,
+    options: KernelOptions,
+) -> Result<Prepared, ElfError> {
+    let readable = headers::readable(elf)?;
+    let mut builder = Builder::read(&*readable.elf)?;
+    check(&builder, elf.len())?;
+    let programs = programs::programs(&builder);
+    let choice = programs::choose(&programs, hook, entry)?;
+    let others = programs.iter().map(|program| &program.name).filter(|name| **name != choice.entry);
+    let mut others: Vec<String> = others.cloned().collect();
+    let sees = sees(&builder);
+    constants::gather(&mut builder);
+    keep::keep(&mut builder, choice.section, &readable.strange)?;
+    check_code(&builder)?;
+    let misplaced = references::misplaced(&builder);
+    let (mut types, btf) = types(&builder)?;
+    let absent = externs::resolve(&mut builder, &mut types, &btf, options)?;
+    let warnings = absent.into_iter().map(|name| {
+        format!("{name} is absent for the program: functions and variables of the kernel are not linked in")
+    });
+    let warnings = warnings.collect();
+    let undefined = undefined(&builder);
+    let pointers = maps::name_maps(&mut builder);
+    let calls = tables::calls(&btf, &pointers);
+    others.retain(|name| !calls.values().flat_map(|slots| slots.values()).any(|called| called == name));
+    if !calls.is_empty() {
+        tables::make_static(&mut types, &choice.entry, &calls);
     }
+    types.rename_slots_of_programs();
+    rename(&mut builder, types)?;
+    add_section_names(&mut builder);
+    builder.delete_orphans();
+    let mut out = Vec::with_capacity(elf.len() + 256);
+    builder.write(&mut out)?;
+    Ok(Prepared { elf: out, choice, others, pointers, calls, undefined, misplaced, sees, warnings })
+}
+
+/// Checks what could take more memory than the object has.
+fn check(builder: &Builder<'_>, length: usize) -> Result<(), ElfError> {
     let names = builder.sections.iter().map(|section| section.name.as_slice());
     let mut names = names.chain(builder.symbols.iter().map(|symbol| symbol.name.as_slice()));
     if names.any(|name| name.len() > MAX_NAME_BYTES) {
         return Err(ElfError::LongName);
     }
     let in_file = builder.sections.iter().filter(|section| section.sh_type != SHT_NOBITS);
-    if in_file.fold(0, |sum: u64, section| sum.saturating_add(section.sh_size)) > elf.len() as u64 {
+    if in_file.fold(0, |sum: u64, section| sum.saturating_add(section.sh_size)) > length as u64 {
         return Err(ElfError::Overlap);
     }
-    let misplaced = references::misplaced(&builder);
-    let sees = sees(&builder);
     let mut total = 0_u64;
-    let mut renamed = Vec::new();
-    for (index, section) in builder.sections.iter_mut().enumerate() {
-        let name = String::from_utf8_lossy(section.name.as_slice()).into_owned();
+    for section in &builder.sections {
+        let name = || String::from_utf8_lossy(section.name.as_slice()).into_owned();
         if section.is_alloc() || section.sh_type == SHT_NOBITS {
             total = total.saturating_add(section.sh_size);
             if total > MAX_SECTION_BYTES {
-                return Err(ElfError::TooLarge { name, size: section.sh_size });
+                return Err(ElfError::TooLarge { name: name(), size: section.sh_size });
             }
         }
         if section.sh_addralign > MAX_ALIGNMENT {
-            return Err(ElfError::Alignment { name, bytes: section.sh_addralign });
-        }
-        if name.starts_with("maps") {
-            return Err(ElfError::LegacyMaps(name));
-        }
-        // aya-obj takes the linkage of variables on trust, and the compiled code may then jump anywhere.
-        if let (".BTF", SectionData::Data(btf)) = (name.as_str(), &section.data) {
-            Btf::parse(btf.as_slice())?;
-        }
-        if is_tc(&name) {
-            let new = format!("classifier/{index}");
-            section.name = new.clone().into_bytes().into();
-            renamed.push((name, new));
+            return Err(ElfError::Alignment { name: name(), bytes: section.sh_addralign });
         }
     }
-    constants::gather(&mut builder);
-    let undefined = undefined(&builder);
-    let pointers = name_static_maps(&mut builder);
-    rename_in_btf(&mut builder, &renamed)?;
-    add_section_names(&mut builder);
-    let mut out = Vec::with_capacity(elf.len() + 256);
-    builder.write(&mut out)?;
-    Ok(Prepared { elf: out, pointers, undefined, misplaced, sees })
+    Ok(())
+}
+
+/// Refuses code in which aya-obj finds functions by their addresses alone, and takes one for another.
+fn check_code(builder: &Builder<'_>) -> Result<(), ElfError> {
+    let texts = builder.sections.iter().filter(|section| !section.delete && is_text(section));
+    let texts: Vec<String> =
+        texts.map(|section| String::from_utf8_lossy(section.name.as_slice()).into_owned()).collect();
+    if texts.len() > 1 { Err(ElfError::ManyTexts(texts.join(", "))) } else { Ok(()) }
+}
+
+fn is_text(section: &Section<'_>) -> bool {
+    section.name.as_slice().starts_with(b".text")
+}
+
+/// Tells whether aya-obj takes a section for one of programs.
+fn is_program(section: &Section<'_>) -> bool {
+    section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && !is_text(section)
+}
+
+/// Returns the type information of the object, which only the definitions of maps need.
+fn types(builder: &Builder<'_>) -> Result<(Types, Btf), ElfError> {
+    let types = match section_data(builder, b".BTF") {
+        Some(bytes) => {
+            // aya-obj takes the linkage of variables on trust, and the compiled code may then jump anywhere.
+            Btf::parse(&bytes)?;
+            Types::read(&bytes)?
+        }
+        None if find(builder, b".maps").is_some() => return Err(ElfError::NoBtf),
+        None => Types::none(),
+    };
+    let btf = Btf::parse(&types.to_bytes())?;
+    Ok((types, btf))
 }
 
 /// Returns what the program says that its numbers depend on.
 fn sees(builder: &Builder<'_>) -> Sees {
-    let section = builder.sections.iter().find(|section| section.name.as_slice() == sees::SECTION);
-    match section.map(|section| &section.data) {
-        Some(SectionData::Data(marks)) => Sees::parse(marks.as_slice()),
-        _ => Sees::default(),
-    }
+    let marks = section_data(builder, sees::SECTION);
+    marks.map(|marks| Sees::parse(&marks)).unwrap_or_default()
 }
 
 /// Returns the symbols that the object uses and does not define, ordered by name.
@@ -151,84 +170,20 @@ fn undefined(builder: &Builder<'_>) -> Vec<Undefined> {
         builder.sections.iter().find_map(|section| {
             let SectionData::Relocation(relocations) = &section.data else { return None };
             let place = relocations.iter().find(|relocation| relocation.symbol == Some(symbol))?.r_offset;
-            references::instruction(builder, section.sh_info_section, place)
+            Some(references::instruction(builder, section.sh_info_section, place))
         })
     };
     let symbols = builder.symbols.iter();
-    let unknown = symbols
-        .filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF && !symbol.name.is_empty());
-    let mut undefined: Vec<Undefined> =
-        unknown.map(|symbol| Undefined { symbol: name(symbol), used_at: used_at(symbol.id()) }).collect();
+    let unknown = symbols.filter(|symbol| {
+        let is_defined = symbol.section.is_some() || !matches!(symbol.st_shndx, SHN_UNDEF | SHN_COMMON);
+        !symbol.delete && !is_defined && !symbol.name.is_empty()
+    });
+    // What only a program needs that is left out does not matter.
+    let unknown =
+        unknown.filter_map(|symbol| Some(Undefined { symbol: name(symbol), used_at: used_at(symbol.id())? }));
+    let mut undefined: Vec<Undefined> = unknown.collect();
     undefined.sort();
     undefined
-}
-
-/// The size and the symbol of each map definition in `.maps`, by the definition's offset in the section, in bytes.
-type Definitions = BTreeMap<u64, (u64, SymbolId)>;
-
-/// Makes references to `static` maps name the map's own symbol: clang names such a map by its section and its place in
-/// it, and aya-obj would take any map of that section. Returns the pointers between map definitions.
-fn name_static_maps(builder: &mut Builder<'_>) -> Vec<MapPointer> {
-    let Some(maps) = builder.sections.iter().find(|section| section.name.as_slice() == b".maps") else {
-        return Vec::new();
-    };
-    let maps = maps.id();
-    let in_maps = || builder.symbols.iter().filter(|symbol| symbol.section == Some(maps));
-    let section_symbols: Vec<SymbolId> =
-        in_maps().filter(|symbol| symbol.st_type() == STT_SECTION).map(|symbol| symbol.id()).collect();
-    let definitions: Definitions = in_maps()
-        .filter(|symbol| symbol.st_type() != STT_SECTION && symbol.st_size > 0)
-        .map(|symbol| (symbol.st_value, (symbol.st_size, symbol.id())))
-        .collect();
-
-    let (mut named, mut pointers) = (Vec::new(), Vec::new());
-    let name = |id| String::from_utf8_lossy(builder.symbols.get(id).name.as_slice()).into_owned();
-    for section in &builder.sections {
-        let (SectionData::Relocation(relocations), Some(target)) = (&section.data, section.sh_info_section)
-        else {
-            continue;
-        };
-        for (index, relocation) in relocations.iter().enumerate() {
-            let Some(mut symbol) = relocation.symbol else { continue };
-            if section_symbols.contains(&symbol)
-                && let Some(place) = addend(builder, target, target == maps, relocation.r_offset)
-                && let Some((_, static_map)) = definition(&definitions, place)
-            {
-                symbol = static_map;
-                named.push((section.id(), index, symbol));
-            }
-            if target == maps
-                && let Some((offset, outer)) = definition(&definitions, relocation.r_offset)
-            {
-                pointers.push(MapPointer { outer: name(outer), offset, inner: name(symbol) });
-            }
-        }
-    }
-    for (section, index, symbol) in named {
-        if let SectionData::Relocation(relocations) = &mut builder.sections.get_mut(section).data {
-            relocations[index].symbol = Some(symbol);
-        }
-    }
-    pointers
-}
-
-/// Reads the number that stands at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
-/// code.
-fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
-    let section = builder.sections.get(target);
-    let SectionData::Data(data) = &section.data else { return None };
-    let at = data.as_slice().get(usize::try_from(offset).ok()?..)?;
-    if pointer {
-        return at.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    }
-    let is_code = section.sh_flags & u64::from(SHF_EXECINSTR) != 0;
-    at.get(4..)?.first_chunk().filter(|_| is_code).map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
-}
-
-/// Returns the map definition that covers `place`, an offset in `.maps`, and the offset of `place` in the definition.
-fn definition(definitions: &Definitions, place: u64) -> Option<(u64, SymbolId)> {
-    let (start, (size, symbol)) = definitions.range(..=place).next_back()?;
-    (place - start < *size).then_some((place - start, *symbol))
 }
 
 /// Adds a table for the names of sections: clang keeps them in one table with the names of symbols, and the ELF writer
@@ -243,97 +198,48 @@ fn add_section_names(builder: &mut Builder<'_>) {
     }
 }
 
-/// Tells whether a section holds a TC program, by the names that libbpf and older loaders use.
-fn is_tc(name: &str) -> bool {
-    matches!(name.split('/').next(), Some("tc" | "tcx" | "classifier"))
-}
-
-/// Renames sections in the BTF: appends the new names to the strings of `.BTF`, and makes the records of `.BTF.ext`,
-/// which name a section by an offset into these strings, point to them.
-fn rename_in_btf(builder: &mut Builder<'_>, renamed: &[(String, String)]) -> Result<(), ElfError> {
-    let mut btf = section_data(builder, b".BTF").ok_or(ElfError::NoBtf)?;
-    if renamed.is_empty() {
-        return Ok(());
+/// Gives the sections of programs names that aya-obj knows, in the object and in its type information, which goes into the object.
+fn rename(builder: &mut Builder<'_>, mut types: Types) -> Result<(), ElfError> {
+    let mut names = HashMap::new();
+    for (index, section) in builder.sections.iter_mut().enumerate().filter(|(_, section)| !section.delete) {
+        let old = section.name.as_slice().to_vec();
+        let mut name = String::from_utf8_lossy(&old).into_owned();
+        if is_program(section) {
+            name = format!("classifier/{index}");
+            section.name = name.clone().into_bytes().into();
+        }
+        names.insert(old, name);
     }
-    let header = u32_at(&btf, 4)? as usize;
-    let (string_offset, string_len) = (u32_at(&btf, 16)? as usize, u32_at(&btf, 20)? as usize);
-    let strings_end = header + string_offset + string_len;
-    if strings_end != btf.len() {
-        return Err(ElfError::DamagedBtf);
-    }
-    let strings = btf[header + string_offset..].to_vec();
-    let mut offsets = Vec::new();
-    for (old, new) in renamed {
-        let Some(old) = find_string(&strings, old) else { continue };
-        offsets.push((old, (btf.len() - header - string_offset) as u32));
-        btf.extend_from_slice(new.as_bytes());
-        btf.push(0);
-    }
-    let string_len = (btf.len() - header - string_offset) as u32;
-    btf[20..24].copy_from_slice(&string_len.to_le_bytes());
-    set_section_data(builder, b".BTF", btf);
-    if let Some(mut ext) = section_data(builder, b".BTF.ext") {
-        repoint_sections(&mut ext, &offsets)?;
+    types.retain_sections(|name| names.contains_key(name));
+    if let Some(ext) = section_data(builder, b".BTF.ext") {
+        let ext = types::sections_renamed(&ext, &mut types, &names)?;
         set_section_data(builder, b".BTF.ext", ext);
     }
+    if find(builder, b".BTF").is_none() {
+        let section = builder.sections.add();
+        section.name = b".BTF"[..].into();
+        section.sh_type = SHT_PROGBITS;
+        section.sh_addralign = 4;
+        section.data = SectionData::Data(Vec::new().into());
+    }
+    set_section_data(builder, b".BTF", types.to_bytes());
     Ok(())
 }
 
-/// Replaces the name offsets in the function, line and CO-RE records. Each table has `record size`, then for each
-/// section `name offset, count, records`.
-fn repoint_sections(ext: &mut [u8], offsets: &[(u32, u32)]) -> Result<(), ElfError> {
-    let header = u32_at(ext, 4)? as usize;
-    let tables = [8, 16, 24].into_iter().filter(|field| field + 8 <= header);
-    for field in tables {
-        let (start, len) = (u32_at(ext, field)? as usize, u32_at(ext, field + 4)? as usize);
-        if len == 0 {
-            continue;
-        }
-        let end = header + start + len;
-        let record = u32_at(ext, header + start)? as usize;
-        let mut at = header + start + 4;
-        while at < end {
-            let name = u32_at(ext, at)?;
-            let count = u32_at(ext, at + 4)? as usize;
-            if let Some((_, new)) = offsets.iter().find(|(old, _)| *old == name) {
-                ext[at..at + 4].copy_from_slice(&new.to_le_bytes());
-            }
-            at = count
-                .checked_mul(record)
-                .and_then(|bytes| bytes.checked_add(at + 8))
-                .ok_or(ElfError::DamagedBtf)?;
-        }
-    }
-    Ok(())
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, ElfError> {
-    let four = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    four.map(|four| u32::from_le_bytes(*four)).ok_or(ElfError::DamagedBtf)
-}
-
-/// Returns the offset at which a string table holds exactly `wanted`.
-fn find_string(strings: &[u8], wanted: &str) -> Option<u32> {
-    let mut at = 0;
-    for string in strings.split(|byte| *byte == 0) {
-        if string == wanted.as_bytes() {
-            return u32::try_from(at).ok();
-        }
-        at += string.len() + 1;
-    }
-    None
+fn find(builder: &Builder<'_>, name: &[u8]) -> Option<SectionId> {
+    let section =
+        builder.sections.iter().find(|section| !section.delete && section.name.as_slice() == name)?;
+    Some(section.id())
 }
 
 fn section_data(builder: &Builder<'_>, name: &[u8]) -> Option<Vec<u8>> {
-    let section = builder.sections.iter().find(|section| section.name.as_slice() == name)?;
-    let SectionData::Data(bytes) = &section.data else { return None };
+    let SectionData::Data(bytes) = &builder.sections.get(find(builder, name)?).data else { return None };
     Some(bytes.as_slice().to_vec())
 }
 
 fn set_section_data(builder: &mut Builder<'_>, name: &[u8], data: Vec<u8>) {
-    let section = builder.sections.iter_mut().find(|section| section.name.as_slice() == name);
-    if let Some(section) = section {
-        section.data = SectionData::Data(data.into());
+    if let Some(section) = find(builder, name) {
+        builder.sections.get_mut(section).data = SectionData::Data(data.into());
     }
 }
 
@@ -342,32 +248,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tc_sections_are_recognised_by_their_first_part() {
-        for name in ["tc", "tc/ingress", "tcx/egress", "classifier", "classifier/x"] {
-            assert!(is_tc(name), "{name}");
-        }
-        for name in ["xdp", "tcp", "tc_prog", ".text", ""] {
-            assert!(!is_tc(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn strings_are_found_whole() {
-        let strings = b"\0xtc\0tc\0";
-        assert_eq!(find_string(strings, "tc"), Some(5));
-        assert_eq!(find_string(strings, "c"), None);
-    }
-
-    #[test]
-    fn damaged_records_are_an_error() {
-        let mut ext = vec![0_u8; 32];
-        ext[4] = 24;
-        ext[12] = 200;
-        assert!(matches!(repoint_sections(&mut ext, &[]), Err(ElfError::DamagedBtf)));
-    }
-
-    #[test]
     fn what_is_not_elf_is_refused() {
-        assert!(matches!(prepare(b"not an object"), Err(ElfError::Elf(_))));
+        let prepared = prepare(b"not an object", Hook::Xdp, None, KernelOptions::NONE);
+        assert!(matches!(prepared, Err(ElfError::NotElf)));
     }
 }

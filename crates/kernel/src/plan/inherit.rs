@@ -2,14 +2,14 @@
 //! source defines it as the old one did: its content needs no copying, and the counts of both add up while interfaces
 //! are switched one after the other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY;
 use twinprobe_ebpf_common::EventKind;
 use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::plan::map_spec::MapSpec;
-use crate::plan::probe_plan::{DirectionPlan, MapPlan};
+use crate::plan::probe_plan::{DirectionPlan, FillEntry, MapPlan};
 
 /// The origin of the content of a new deployment's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Inherited {
 
 /// One direction of the deployment that is replaced.
 #[derive(Clone, Copy, Debug)]
-pub struct Replaced<'a> {
+pub struct ReplacedDirection<'a> {
     pub plan: &'a DirectionPlan,
     /// The names of maps with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
     pub more_known: &'a BTreeSet<String>,
@@ -54,12 +54,13 @@ pub struct Replaced<'a> {
 /// that comes before `new`. A map that both directions use goes on with ingress's map, to which egress's is added. A map
 /// that both directions have used goes on in the first direction that still defines it.
 pub fn origins(
-    old: &[Replaced<'_>],
+    old: &[ReplacedDirection<'_>],
     new: &DirectionPlan,
     earlier: Option<&DirectionPlan>,
     map: &MapPlan,
 ) -> Vec<usize> {
-    let before = |(index, old): (usize, &Replaced<'_>)| Some((index, old.plan.map(&map.name)?.common));
+    let before =
+        |(index, old): (usize, &ReplacedDirection<'_>)| Some((index, old.plan.map(&map.name)?.common));
     let mut found: Vec<(usize, bool)> = old.iter().enumerate().filter_map(before).collect();
     if !map.common {
         let is_heir = earlier.is_none_or(|earlier| earlier.map(&map.name).is_none());
@@ -74,7 +75,7 @@ pub fn origins(
 
 /// Decides the origin of the content of each map of `new`, which replaces a direction of `old`. `origins` are the
 /// [directions](origins) of `old` whose map goes on in each map.
-pub fn inherit(old: &[Replaced<'_>], new: &DirectionPlan, origins: &[Vec<usize>]) -> Vec<Inherited> {
+pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Vec<usize>]) -> Vec<Inherited> {
     let before = |index: usize| {
         let old = old[*origins[index].first()?];
         Some((old, old.plan.map(&new.maps[index].name)?))
@@ -109,7 +110,7 @@ pub fn inherit(old: &[Replaced<'_>], new: &DirectionPlan, origins: &[Vec<usize>]
 /// the same as before.
 fn begin_anew<'a>(
     new: &DirectionPlan,
-    before: &impl Fn(usize) -> Option<(Replaced<'a>, &'a MapPlan)>,
+    before: &impl Fn(usize) -> Option<(ReplacedDirection<'a>, &'a MapPlan)>,
 ) -> BTreeSet<usize> {
     let goes_on = |index: usize| {
         let map = &new.maps[index];
@@ -122,6 +123,12 @@ fn begin_anew<'a>(
         .filter(|(index, map)| !goes_on(*index) || !map.slots.values().all(|inner| goes_on(*inner)))
         .flat_map(|(_, map)| map.slots.values().copied())
         .collect()
+}
+
+/// Tells whether `map` begins with no entry that `before` did not begin with.
+fn begins_alike(before: &MapPlan, map: &MapPlan) -> bool {
+    let known: HashSet<&FillEntry> = before.fill.iter().collect();
+    map.fill.iter().all(|entry| known.contains(entry))
 }
 
 /// Tells whether `new` defines `map` as `old` defined `before`.
@@ -138,6 +145,7 @@ fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &Direction
         && definition(before) == definition(map)
         // A source that changes an initial value wants it to take effect, so the old map does not go on.
         && before.spec.initial == map.spec.initial
+        && begins_alike(before, map)
         && old.inner_names(before).eq(new.inner_names(map))
         && before.shape == map.shape
 }

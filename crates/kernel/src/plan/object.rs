@@ -5,12 +5,18 @@ use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aya_obj::btf::BtfFeatures;
-use aya_obj::{Function, Object, ProgramSection};
+use aya_obj::{Function, Object};
 use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage, with_causes};
-use twinprobe_ebpf_common::hook::ProgramKind;
+use twinprobe_ebpf_common::finding::{BESIDE, Finding, SOURCE_NAME, Stage, with_causes};
+use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::unit::Calls;
 
-use crate::plan::elf::{self, MapPointer, Misplaced};
+use crate::plan::elf;
+use crate::plan::elf::error::ElfError;
+use crate::plan::elf::maps::MapPointer;
+use crate::plan::elf::programs::{ProgramChoice, Unfit};
+use crate::plan::elf::references::Misplaced;
+use crate::plan::elf::tables::CallError;
 use crate::plan::map_spec::{self, MapSpec};
 use crate::plan::request::KernelFacts;
 use crate::plan::sees::Sees;
@@ -25,7 +31,7 @@ const POINTER: u64 = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     #[error(transparent)]
-    Elf(#[from] elf::ElfError),
+    Elf(#[from] ElfError),
     #[error("the object can't be parsed")]
     Parse(#[from] aya_obj::ParseError),
     #[error("the object's type information can't be used")]
@@ -37,7 +43,7 @@ pub enum ObjectError {
     #[error("a reference in the object leads nowhere")]
     Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
     #[error(
-        "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in"
+        "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in, but for bpf_dynptr_from_skb, bpf_dynptr_from_xdp and bpf_dynptr_slice"
     )]
     Undefined { names: String, position: Option<(u32, u32)> },
     #[error(
@@ -49,6 +55,10 @@ pub enum ObjectError {
         "the source has {0} functions; {MAX_FUNCTIONS} are the limit, and the kernel takes 256 of one program"
     )]
     ManyFunctions(usize),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the program is too long for the loops over numbers in it; make it smaller")]
+    LongLoops,
     #[error("the object is damaged in a way that its parser does not survive")]
     Panic,
     #[error(
@@ -56,14 +66,12 @@ pub enum ObjectError {
          write SEC(\"xdp\") (with twinprobe.h: define TWINPROBE_SINGLE_BUFFER, or twinprobe build --single-buffer)"
     )]
     NoFrags(String),
-    #[error("no entry point: the source needs one program in SEC(\"{section}\"){others}")]
-    NoEntry { section: &'static str, others: String },
     #[error(
-        "{} entry points: {}; the source needs exactly one program in SEC(\"{section}\") per direction",
-        names.len(),
-        names.join(", ")
+        "this kernel has no function {0} (Linux 6.4 has it): read the packet in another way, or declare it __weak and ask for it"
     )]
-    ManyEntries { section: &'static str, names: Vec<String> },
+    NoFunction(&'static str),
+    #[error("{reason}")]
+    Unfit { reason: Unfit, position: Option<(u32, u32)> },
 }
 
 impl ObjectError {
@@ -73,6 +81,14 @@ impl ObjectError {
             Self::Undefined { position, .. } | Self::Misplaced { position, .. } => {
                 let finding = Finding::new(Stage::Admission, field, with_causes(self));
                 position.map_or(finding.clone(), |(line, column)| finding.at(line, Some(column)))
+            }
+            Self::Unfit { reason: Unfit::Unknown { .. }, .. }
+            | Self::Elf(ElfError::Unfit(Unfit::Unknown { .. })) => {
+                let direction = field.split('.').next().unwrap_or_default();
+                Finding::new(Stage::Load, format!("{direction}.entry"), with_causes(self))
+            }
+            Self::Unfit { position: Some((line, _)), .. } => {
+                Finding::new(Stage::Load, field, with_causes(self)).at(*line, None)
             }
             _ => Finding::new(Stage::Load, field, with_causes(self)),
         }
@@ -86,9 +102,13 @@ pub struct Definitions {
     pub entry: String,
     /// True if the entry point is an XDP program for packets of several buffers, by its section.
     pub frags: bool,
+    /// The names of the object's other programs, which nothing runs.
+    pub others: Vec<String>,
     pub maps: BTreeMap<String, MapSpec>,
     /// The initial content of maps of maps: outer map, slot, inner map.
     pub slots: Vec<(String, u32, String)>,
+    /// The programs in the slots of tables for `bpf_tail_call`, which do not count as maps here.
+    pub calls: Calls,
     pub btf: Btf,
     pub warnings: Vec<String>,
     pub sees: Sees,
@@ -104,9 +124,16 @@ pub struct ProbeObject {
 }
 
 impl ProbeObject {
-    /// Parses `elf`. Fails unless it has exactly one entry point of this kind.
-    pub fn parse(elf: &[u8], kind: ProgramKind, facts: KernelFacts) -> Result<Self, ObjectError> {
-        let elf::Prepared { elf, pointers, undefined, misplaced, sees } = elf::prepare(elf)?;
+    /// Parses `elf`, whose program for this hook has the name `entry` unless the object decides.
+    pub fn parse(
+        elf: &[u8],
+        hook: Hook,
+        entry: Option<&str>,
+        facts: KernelFacts,
+    ) -> Result<Self, ObjectError> {
+        let prepared = elf::prepare(elf, hook, entry, facts.options)?;
+        let elf::Prepared { elf, choice, others, pointers, calls, undefined, misplaced, sees, mut warnings } =
+            prepared;
         let mut program = guarded(|| Object::parse(&elf))??;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
@@ -125,24 +152,58 @@ impl ProbeObject {
             let names: Vec<&str> = undefined.iter().map(|undefined| undefined.symbol.as_str()).collect();
             return Err(ObjectError::Undefined { names: names.join(", "), position });
         }
-        let (entry, frags) = entry_point(&program, kind)?;
+        let ProgramChoice { entry, frags, unfit, .. } = choice;
+        if let Some(reason) = unfit {
+            let position = position(&Some((entry, 0)));
+            return Err(ObjectError::Unfit { reason, position });
+        }
         if frags && !facts.xdp_frags {
             return Err(ObjectError::NoFrags(entry));
         }
         let no_features = BtfFeatures::default();
         guarded(|| program.fixup_and_sanitize_btf(facts.btf.unwrap_or(&no_features)).map(drop))??;
-        let btf_blob = program.btf.as_ref().ok_or(elf::ElfError::NoBtf)?.to_bytes();
+        let btf_blob = program.btf.as_ref().ok_or(ElfError::DamagedBtf)?.to_bytes();
         let btf = Btf::parse(&btf_blob)?;
-        let mut warnings = Vec::new();
-        let maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
+        let mut maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
+        maps.retain(|name, _| !calls.contains_key(name));
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        let defined = Definitions { entry, frags, maps, slots, btf, warnings, sees };
+        let defined = Definitions { entry, frags, others, maps, slots, calls, btf, warnings, sees };
         Ok(Self { program, btf_blob, defined })
     }
 
     /// Returns line and column of the user's source that an instruction of `function` was compiled from.
     pub fn source_position(&self, function: &Function, instruction: usize) -> Option<(u32, u32)> {
         source_position(&self.btf_blob, function, instruction)
+    }
+
+    /// Makes a finding about an instruction of `function`, whose source is in this field: in the file that it was compiled
+    /// from, if a client has sent that along, else in the source.
+    pub fn finding(
+        &self,
+        stage: Stage,
+        field: &str,
+        function: &Function,
+        instruction: usize,
+        message: &str,
+    ) -> Finding {
+        let beside =
+            position(&self.btf_blob, function, instruction, |_| true).and_then(|(file, line, column)| {
+                let name = file.strip_prefix(BESIDE)?.strip_prefix('/')?;
+                let of_source = field.strip_suffix("source")?;
+                Some(Finding::new(stage, format!("{of_source}files.{name}"), message).at(line, Some(column)))
+            });
+        if let Some(finding) = beside {
+            return finding;
+        }
+        let finding = Finding::new(stage, field, message);
+        match (self.source_position(function, instruction), self.position(function, instruction)) {
+            (Some((line, column)), _) => finding.at(line, Some(column)),
+            // The source says by `#line` that it was made from another file, or the object was compiled elsewhere.
+            (None, Some((file, line))) => {
+                Finding { message: format!("in {file}:{line}: {message}"), ..finding }
+            }
+            (None, None) => finding,
+        }
     }
 
     /// Returns file and line that an instruction of `function` was compiled from, whichever file that is.
@@ -192,7 +253,7 @@ fn file_name(btf: &[u8], offset: u32) -> Option<&str> {
 }
 
 /// Returns the outer map, the slot and the inner map of a pointer such as `.values = { [3] = &map }`; `None` if the
-/// outer map is no map of maps.
+/// outer map is not a map of maps.
 fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Option<(String, u32, String)> {
     let MapPointer { outer, offset, inner } = pointer;
     maps.get(&outer)?.inner.as_ref()?;
@@ -205,35 +266,4 @@ fn slot(pointer: MapPointer, maps: &BTreeMap<String, MapSpec>, btf: &Btf) -> Opt
 /// its object contains, because inline assembly can emit any section.
 pub fn guarded<T>(parse: impl FnOnce() -> T) -> Result<T, ObjectError> {
     catch_unwind(AssertUnwindSafe(parse)).map_err(|_| ObjectError::Panic)
-}
-
-/// Returns the name of the entry point, and whether its section says that it takes packets of several buffers.
-fn entry_point(object: &Object, kind: ProgramKind) -> Result<(String, bool), ObjectError> {
-    let section = kind.section();
-    let fits = |program: &aya_obj::Program| match program.section {
-        ProgramSection::Xdp { attach_type: aya_obj::programs::XdpAttachType::Interface, .. } => {
-            kind == ProgramKind::Xdp
-        }
-        ProgramSection::SchedClassifier => kind == ProgramKind::Tc,
-        _ => false,
-    };
-    let (mut names, mut others) = (Vec::new(), Vec::new());
-    for (name, program) in &object.programs {
-        if fits(program) { names.push(name.clone()) } else { others.push(name.clone()) }
-    }
-    names.sort();
-    others.sort();
-    match names.len() {
-        1 => {
-            let name = names.remove(0);
-            let frags = matches!(object.programs[&name].section, ProgramSection::Xdp { frags: true, .. });
-            Ok((name, frags))
-        }
-        0 if others.is_empty() => Err(ObjectError::NoEntry { section, others: String::new() }),
-        0 => {
-            let others = format!("; {} belongs to another hook", others.join(", "));
-            Err(ObjectError::NoEntry { section, others })
-        }
-        _ => Err(ObjectError::ManyEntries { section, names }),
-    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::metric::OnReplace;
+use twinprobe_ebpf_common::unit::Calls;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
@@ -30,6 +31,8 @@ pub struct DirectionPlan {
     pub lines: Arc<BTreeMap<String, u32>>,
     /// The function that is called for each packet.
     pub entry: String,
+    /// The names of the object's other programs.
+    pub others: Vec<String>,
     /// True if the program is loaded for packets of several buffers, which only XDP has: `SEC("xdp.frags")`.
     pub frags: bool,
     /// All maps of the source, ordered by name.
@@ -40,6 +43,8 @@ pub struct DirectionPlan {
     /// the maps of which a document shows the losses alone.
     pub metrics: Vec<MetricPlan>,
     pub sees: Sees,
+    /// The programs in the slots of tables for `bpf_tail_call`, which do not count as maps here.
+    pub calls: Calls,
 }
 
 /// One map of the source, whether a metric reads it or not.
@@ -57,6 +62,16 @@ pub struct MapPlan {
     /// The initial inner maps of a map of maps, by slot, as indices into [`DirectionPlan::maps`].
     pub slots: BTreeMap<u32, usize>,
     pub on_replace: OnReplace,
+    /// The entries that the map begins with.
+    pub fill: Vec<FillEntry>,
+}
+
+/// An entry that a map begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FillEntry {
+    pub key: Box<[u8]>,
+    /// The value; in a PERCPU map, each CPU has it.
+    pub value: Box<[u8]>,
 }
 
 /// One metric and the map that it is read from.
@@ -93,7 +108,7 @@ pub struct VariableSpec {
 /// The effect of a reading on the map of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extraction {
-    /// The idle twin's map, which nobody writes to after the flip, is read, and emptied once the window is stored.
+    /// The idle twin's map, which no program writes to after the flip, is read, and emptied once the window is stored.
     Clear,
     /// The content is moved into a journal, which the window is made of, because packets change the map meanwhile.
     Drain,
@@ -116,16 +131,16 @@ impl ProbePlan {
     /// Has every program loaded for packets of a single buffer, as this kernel has no others.
     pub fn without_frags(mut self) -> Self {
         for direction in &mut self.directions {
-            // Nobody else knows a plan before it is loaded.
+            // A plan is not shared before it is loaded.
             Arc::get_mut(direction).into_iter().for_each(|direction| direction.frags = false);
         }
         self
     }
 
-    /// Gives up the twins: one program of each direction sees all packets, and nobody reads its maps meanwhile.
+    /// Gives up the twins: one program of each direction sees all packets, and its maps are not read meanwhile.
     pub fn without_twins(mut self) -> Self {
         for direction in &mut self.directions {
-            // Nobody else knows a plan before it is loaded.
+            // A plan is not shared before it is loaded.
             let direction = Arc::get_mut(direction).into_iter();
             direction.flat_map(|direction| &mut direction.maps).for_each(|map| map.private = false);
         }

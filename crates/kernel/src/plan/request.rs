@@ -1,11 +1,14 @@
 //! The request of a configuration for one direction of a probe, and the facts about the kernel that a plan depends on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
 
 use aya_obj::btf::BtfFeatures;
+use serde_json::Value;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::metric::OnReplace;
-use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
+use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 
 /// The facts about the running kernel that a plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +23,41 @@ pub struct KernelFacts {
     pub btf: Option<&'static BtfFeatures>,
     /// True if XDP programs can take packets of several buffers (Linux 5.18).
     pub xdp_frags: bool,
+    pub options: KernelOptions,
+}
+
+/// The options of the running kernel's configuration.
+#[derive(Clone, Copy)]
+pub struct KernelOptions(pub fn(&str) -> Option<String>);
+
+impl KernelOptions {
+    /// A kernel whose configuration is unknown.
+    pub const NONE: Self = Self(|_| None);
+
+    /// Returns the value of an option as the kernel's configuration has it: `y`, `m`, a number, or text in quotes.
+    pub fn value(self, name: &str) -> Option<String> {
+        (self.0)(name)
+    }
+}
+
+impl fmt::Debug for KernelOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KernelOptions")
+    }
 }
 
 /// The request for one direction.
 #[derive(Clone, Debug)]
 pub struct DirectionRequest {
     pub attach: AttachRequest,
+    /// The name of the program in the object; `None` if the object decides.
+    pub entry: Option<String>,
+    /// The initial values of variables, as documents render them.
+    pub variables: BTreeMap<String, Value>,
+    /// The entries that maps begin with. Maps of the other direction may be among them.
+    pub fill: Arc<Fills>,
+    /// The maps that have exactly the entries of `fill`, also if this is a replacement.
+    pub anew: BTreeSet<String>,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
     /// The treatment of the content of maps that no metric names, when the probe is replaced.
@@ -37,7 +69,7 @@ pub struct DirectionRequest {
 
 /// The findings and warnings about a direction that is being planned. A direction with findings is refused.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct PlanFindings {
     pub findings: Vec<Finding>,
     pub warnings: Vec<String>,
 }

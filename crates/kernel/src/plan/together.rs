@@ -7,13 +7,13 @@ use twinprobe_ebpf_common::EventKind;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::metric::OnReplace;
 
-use crate::plan::draft::Draft;
+use crate::plan::draft::DirectionDraft;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::MapPlan;
 use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Marks the maps in `common`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
-pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {
+pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
     // Without one of the directions, which is refused then, nothing can be said of common maps.
     if let [ingress, egress] = drafts {
         for (index, name) in common.iter().enumerate() {
@@ -34,7 +34,7 @@ pub fn plan(drafts: &mut [Draft<'_>], common: &[String]) {
 }
 
 /// Warns of maps in which one direction counts more of its packets than the other does.
-fn warn_of_samples(ingress: &mut Draft<'_>, egress: &Draft<'_>) {
+fn warn_of_samples(ingress: &mut DirectionDraft<'_>, egress: &DirectionDraft<'_>) {
     let maps: Vec<&str> = ingress.maps.iter().filter(|map| map.common).map(|map| &*map.name).collect();
     let samples = [&*ingress, egress].map(|draft| draft.sample());
     if samples[0] != samples[1] && !maps.is_empty() {
@@ -53,15 +53,15 @@ fn warn_of_samples(ingress: &mut Draft<'_>, egress: &Draft<'_>) {
 
 /// Marks the map called `name` in both directions. The error says why the map can't be common.
 fn share(
-    ingress: &mut Draft<'_>,
-    egress: &mut Draft<'_>,
+    ingress: &mut DirectionDraft<'_>,
+    egress: &mut DirectionDraft<'_>,
     name: &str,
     common: &[String],
 ) -> Result<(), String> {
     let [first, second] =
         [&*ingress, &*egress].map(|draft| draft.maps.iter().position(|map| map.name == *name));
     let (Some(first), Some(second)) = (first, second) else {
-        let lacking: &Draft<'_> = if first.is_none() { ingress } else { egress };
+        let lacking: &DirectionDraft<'_> = if first.is_none() { ingress } else { egress };
         let known: Vec<&str> =
             lacking.maps.iter().map(|map| map.name.as_str()).filter(|name| !name.starts_with('.')).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -92,7 +92,10 @@ fn share(
 }
 
 /// Returns what differs between two definitions of a map.
-fn differences((ingress, first): (&Draft<'_>, usize), (egress, second): (&Draft<'_>, usize)) -> Vec<String> {
+fn differences(
+    (ingress, first): (&DirectionDraft<'_>, usize),
+    (egress, second): (&DirectionDraft<'_>, usize),
+) -> Vec<String> {
     let (first, second) = (&ingress.maps[first], &egress.maps[second]);
     let mut found = Vec::new();
     figures("", &first.spec, &second.spec, &mut found);
@@ -111,7 +114,7 @@ fn differences((ingress, first): (&Draft<'_>, usize), (egress, second): (&Draft<
             format!("the {part} has other fields or renderings in ingress than in egress")
         }));
     }
-    let inner = |draft: &Draft<'_>, map: &MapPlan| -> Vec<(u32, String)> {
+    let inner = |draft: &DirectionDraft<'_>, map: &MapPlan| -> Vec<(u32, String)> {
         map.slots.iter().map(|(slot, inner)| (*slot, draft.maps[*inner].name.clone())).collect()
     };
     if inner(ingress, first) != inner(egress, second) {
@@ -149,7 +152,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn of(drafts: &[Draft<'_>]) -> Self {
+    fn of(drafts: &[DirectionDraft<'_>]) -> Self {
         let (mut of, mut maps) = (Vec::new(), Vec::<Vec<(usize, usize)>>::new());
         for (direction, draft) in drafts.iter().enumerate() {
             let node = |(index, map): (usize, &MapPlan)| {
@@ -182,8 +185,11 @@ impl Nodes {
     }
 
     /// Every metric with the number of its map.
-    fn readers<'a>(&'a self, drafts: &'a [Draft<'_>]) -> impl Iterator<Item = (&'a MetricRequest, usize)> {
-        let of = move |(direction, draft): (usize, &'a Draft<'_>)| {
+    fn readers<'a>(
+        &'a self,
+        drafts: &'a [DirectionDraft<'_>],
+    ) -> impl Iterator<Item = (&'a MetricRequest, usize)> {
+        let of = move |(direction, draft): (usize, &'a DirectionDraft<'_>)| {
             draft.readers().map(move |(request, map)| (request, self.of[direction][map]))
         };
         drafts.iter().enumerate().flat_map(of)
@@ -192,7 +198,7 @@ impl Nodes {
 
 /// Makes private to each twin: the maps that snapshots read, the maps inside of these, and the maps of maps that
 /// contain one of them.
-fn set_private(drafts: &mut [Draft<'_>], nodes: &Nodes) {
+fn set_private(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let snapshots = nodes.readers(drafts).filter(|(request, _)| request.is_snapshot());
     let mut todo: Vec<usize> = snapshots.map(|(_, node)| node).collect();
     while let Some(node) = todo.pop() {
@@ -206,7 +212,7 @@ fn set_private(drafts: &mut [Draft<'_>], nodes: &Nodes) {
 
 /// Decides for each map whether a replacement keeps its content: only if all metrics that read the map ask for that. A
 /// map in a map of maps is read through the outer map, and begins anew together with the outer map.
-fn set_on_replace(drafts: &mut [Draft<'_>], nodes: &Nodes) {
+fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let mut wishes = vec![None; nodes.maps.len()];
     for (request, node) in nodes.readers(drafts) {
         for &read in nodes.inner[node].iter().chain([&node]) {
@@ -227,7 +233,7 @@ fn set_on_replace(drafts: &mut [Draft<'_>], nodes: &Nodes) {
 
 /// Reports metrics that can't go together: a private map has to be private for every metric that reads it, no map may be
 /// read both directly and through a map of maps, and a stream of events has one metric.
-fn check_together(drafts: &mut [Draft<'_>], nodes: &Nodes) {
+fn check_together(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let read: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
     let mut streams = BTreeMap::new();
     for direction in 0..drafts.len() {

@@ -42,7 +42,7 @@ pub enum Strategy {
 
 /// The operations of a map and the strategy chosen from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct MapAccess {
     pub operations: Operations,
     pub strategy: Strategy,
 }
@@ -65,7 +65,7 @@ impl Strategy {
     }
 }
 
-impl Access {
+impl MapAccess {
     pub const fn new(kind: MapKind, operations: Operations) -> Self {
         Self { operations, strategy: Strategy::choose(kind, operations) }
     }

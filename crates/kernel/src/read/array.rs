@@ -6,12 +6,12 @@ use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::metric::AfterRead;
 
 use crate::read::access::Strategy;
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{MapTable, ReadResult, Sink};
 use crate::read::walk::batch::Batches;
 use crate::sys::call::KernelError;
 use crate::sys::{batch, map};
 
-pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let in_batches = map.strategy() != Strategy::Iterative;
     let mut batches = Batches::new(map);
     let mut rows = RawTable::default();
@@ -40,7 +40,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     Ok(ControlFlow::Continue(()))
 }
 
-pub fn zero(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
+pub fn zero(map: &MapTable, rows: &RawTable) -> Result<(), KernelError> {
     let zeros = vec![0; rows.values.len()];
     if map.strategy() != Strategy::Iterative {
         let outcome = batch::map_update_batch(map.fd(), &rows.keys, &zeros, rows.len(&map.layout));
@@ -51,7 +51,7 @@ pub fn zero(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
 }
 
 /// Reads the entries of `range` one by one. An array of maps has no entry for an empty slot.
-fn one_by_one(map: &Table, range: std::ops::Range<usize>, rows: &mut RawTable) -> Result<(), KernelError> {
+fn one_by_one(map: &MapTable, range: std::ops::Range<usize>, rows: &mut RawTable) -> Result<(), KernelError> {
     rows.clear();
     let mut value = vec![0; map.value_stride()];
     for index in range {

@@ -1,4 +1,4 @@
-//! The reading and resetting of maps that are no maps of maps, by the file of each family.
+//! The reading and resetting of maps that are not maps of maps, by the file of each family.
 
 use std::ops::ControlFlow;
 
@@ -7,21 +7,21 @@ use twinprobe_ebpf_common::{MapFamily, RawTable};
 
 use crate::read::access::Strategy;
 use crate::read::journal::fifo;
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{MapTable, ReadResult, Sink};
 use crate::read::walk::batch;
 use crate::read::{array, hash, trie};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
-impl Table {
-    /// Hands on every entry, as [`Table::read_chunks`] does.
+impl MapTable {
+    /// Hands on every entry, as [`MapTable::read_chunks`] does.
     pub fn read_flat(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
         match self.layout.kind.family() {
             MapFamily::Hash => hash::read(self, after, sink),
             MapFamily::Array => array::read(self, after, sink),
             MapFamily::Trie => trie::read(self, after, sink),
             MapFamily::Fifo => fifo::read(self, sink),
-            // The loader makes no table of a variable, and the inner maps of a map of maps are no maps of maps.
+            // The loader makes no table of a variable, and the inner maps of a map of maps are not maps of maps.
             MapFamily::Global | MapFamily::Nested => Ok(ControlFlow::Continue(())),
         }
     }

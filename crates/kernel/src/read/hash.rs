@@ -6,11 +6,11 @@ use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::metric::AfterRead;
 
 use crate::read::access::Strategy;
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{MapTable, ReadResult, Sink};
 use crate::read::walk::batch::{self, Batches};
 use crate::read::walk::keys;
 
-pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     if map.strategy() == Strategy::Iterative {
         return keys::read(map, after, sink);
     }

@@ -7,14 +7,14 @@ use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
 use crate::read::nested;
-use crate::read::table::{ReadResult, Sink, Table, collect};
+use crate::read::table::{MapTable, ReadResult, Sink, collect};
 use crate::read::variable::Variable;
 use crate::sys::call::KernelError;
 
 /// The content that a metric names.
 #[derive(Debug)]
 pub enum MetricMap {
-    Table(Table),
+    Table(MapTable),
     Variable(Variable),
 }
 
@@ -47,7 +47,7 @@ impl MetricMap {
     }
 }
 
-impl Table {
+impl MapTable {
     /// Hands on every entry, in chunks of about [`CHUNK_BYTES`]; an entry of a map of maps is never divided.
     pub fn read_chunks(&self, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
         match self.layout.kind.family() {

@@ -8,23 +8,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapKind, RawTable};
 
-use crate::read::table::{ReadResult, Sink, Table, collect};
+use crate::read::table::{MapTable, ReadResult, Sink, collect};
 use crate::read::{array, hash};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 use crate::sys::object::{self, ObjectKind};
 
 /// Hands on one row for each entry, with the content of the entry's inner map.
-pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     each(map, sink, &mut |_, inner| collect(|sink| inner.read_flat(after, sink)))
 }
 
 /// Hands on one row for each entry whose inner map still exists. `content` returns the rows of an inner map, given its
 /// id.
 pub fn each(
-    map: &Table,
+    map: &MapTable,
     sink: &mut Sink<'_>,
-    content: &mut dyn FnMut(u32, Table) -> Result<RawTable, KernelError>,
+    content: &mut dyn FnMut(u32, MapTable) -> Result<RawTable, KernelError>,
 ) -> ReadResult {
     for (key, value) in entries(map)?.entries(&map.layout) {
         let id = u32::from_ne_bytes(value.try_into().unwrap_or_default());
@@ -40,23 +40,23 @@ pub fn each(
 }
 
 /// Reads the key and the inner map's id of each entry.
-fn entries(map: &Table) -> Result<RawTable, KernelError> {
+fn entries(map: &MapTable) -> Result<RawTable, KernelError> {
     collect(|sink| match map.layout.kind {
         MapKind::ArrayOfMaps => array::read(map, AfterRead::Keep, sink),
         _ => hash::read(map, AfterRead::Keep, sink),
     })
 }
 
-/// Opens the inner map with this id; `None` if the map is gone.
-fn open(map: &Table, id: u32) -> io::Result<Option<Table>> {
+/// Opens the inner map with this id; `None` if the map was freed.
+fn open(map: &MapTable, id: u32) -> io::Result<Option<MapTable>> {
     let Some(layout) = &map.layout.inner else { return Ok(None) };
     let Some(fd) = descriptor(map, id)? else { return Ok(None) };
     let entries = map::map_info(fd.as_fd())?.max_entries;
-    let inner = Table::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
-    Ok(Some(Table { chunk_bytes: map.chunk_bytes, ..inner }))
+    let inner = MapTable::new(fd, &map.name, layout.clone(), entries, [map.inner; 2]);
+    Ok(Some(MapTable { chunk_bytes: map.chunk_bytes, ..inner }))
 }
 
-fn descriptor(map: &Table, id: u32) -> io::Result<Option<OwnedFd>> {
+fn descriptor(map: &MapTable, id: u32) -> io::Result<Option<OwnedFd>> {
     if let Some((_, fd)) = map.members.iter().find(|(member, _)| *member == id) {
         return fd.try_clone().map(Some);
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 
-use crate::read::access::{Access, Strategy};
+use crate::read::access::{MapAccess, Strategy};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
@@ -42,20 +42,20 @@ pub fn collect(read: impl FnOnce(&mut Sink<'_>) -> ReadResult) -> Result<RawTabl
 
 /// A map with all that its reading needs.
 #[derive(Debug)]
-pub struct Table {
+pub struct MapTable {
     pub fd: OwnedFd,
     pub name: String,
     pub layout: Arc<TableLayout>,
     pub max_entries: usize,
-    pub access: Access,
+    pub access: MapAccess,
     /// The access to the inner maps, for maps of maps.
-    pub inner: Access,
+    pub inner: MapAccess,
     /// The probe's own maps that may be inner maps, by id, for maps of maps.
     pub members: Vec<(u32, OwnedFd)>,
     pub chunk_bytes: usize,
 }
 
-impl Table {
+impl MapTable {
     /// Makes a table. `access` is for maps of this kind, `inner` for the inner maps of a map of maps. A map that lacks
     /// operations of its type is read entry by entry.
     pub fn new(
@@ -63,7 +63,7 @@ impl Table {
         name: &str,
         layout: Arc<TableLayout>,
         max_entries: u32,
-        access: [Access; 2],
+        access: [MapAccess; 2],
     ) -> Self {
         let [access, inner] = access;
         let access = access.confirmed(fd.as_fd());

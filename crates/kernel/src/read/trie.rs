@@ -10,16 +10,16 @@ use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::metric::AfterRead;
 
 use crate::read::access::Strategy;
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{MapTable, ReadResult, Sink};
 use crate::read::walk::batch::{self, Batches};
-use crate::read::walk::keys::{self, Seen};
+use crate::read::walk::keys::{self, SeenKeys};
 
-pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     if map.strategy() == Strategy::Iterative {
         return keys::read(map, after, sink);
     }
     let mut batches = Batches::new(map);
-    let mut seen = Seen::new(map.key_size());
+    let mut seen = SeenKeys::new(map.key_size());
     let mut steps = 0;
     let (mut rows, mut next) = (RawTable::default(), RawTable::default());
     let mut more = batches.next(&mut rows, false)?;
@@ -48,7 +48,7 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
 
 /// Removes the rows whose keys were read before. Their entries stay in the map, because a program has written them
 /// anew.
-fn retain_new(map: &Table, rows: &mut RawTable, seen: &mut Seen) {
+fn retain_new(map: &MapTable, rows: &mut RawTable, seen: &mut SeenKeys) {
     let (size, stride) = (map.key_size(), map.value_stride());
     let mut kept = 0;
     for row in 0..rows.len(&map.layout) {

@@ -16,9 +16,9 @@ pub const HELPER_PRANDOM_U32: i32 = 7;
 pub const HELPER_TAIL_CALL: i32 = 12;
 
 /// The distance of a jump, in instructions from the one after it.
-pub type Offset = i16;
+pub type JumpOffset = i16;
 
-fn insn(code: u8, dst: Reg, src: Reg, off: Offset, imm: i32) -> bpf_insn {
+fn insn(code: u8, dst: Reg, src: Reg, off: JumpOffset, imm: i32) -> bpf_insn {
     bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(dst, src), off, imm }
 }
 
@@ -43,42 +43,42 @@ pub fn add_imm32(dst: Reg, value: i32) -> bpf_insn {
 }
 
 /// `if dst > value goto +off`, comparing 32 bits, unsigned
-pub fn jump_gt32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_gt32(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x26, dst, 0, off, value)
 }
 
 /// `if dst <= value goto +off`, comparing 32 bits, unsigned
-pub fn jump_le32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_le32(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0xb6, dst, 0, off, value)
 }
 
 /// `if dst & value goto +off`, of 32 bits
-pub fn jump_set32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_set32(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x46, dst, 0, off, value)
 }
 
 /// `dst = *(u32 *)(src + off)`
-pub fn load_u32(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+pub fn load_u32(dst: Reg, src: Reg, off: JumpOffset) -> bpf_insn {
     insn(0x61, dst, src, off, 0)
 }
 
 /// `dst = *(u64 *)(src + off)`
-pub fn load_u64(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+pub fn load_u64(dst: Reg, src: Reg, off: JumpOffset) -> bpf_insn {
     insn(0x79, dst, src, off, 0)
 }
 
 /// `dst = *(src + off)`, of 1, 4 or 8 bytes, zero-extended
-pub fn load_width(width: usize, dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+pub fn load_width(width: usize, dst: Reg, src: Reg, off: JumpOffset) -> bpf_insn {
     insn(0x61 | size_code(width), dst, src, off, 0)
 }
 
 /// `*(dst + off) = src`, of 1, 4 or 8 bytes
-pub fn store_width(width: usize, dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+pub fn store_width(width: usize, dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0x63 | size_code(width), dst, src, off, 0)
 }
 
 /// `if *(dst + off) == R0 then *(dst + off) = src`, at once, of 4 or 8 bytes; R0 is what was there (Linux 5.12)
-pub fn atomic_exchange(width: usize, dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+pub fn atomic_exchange(width: usize, dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0xc3 | size_code(width), dst, src, off, 0xf1)
 }
 
@@ -106,42 +106,42 @@ pub fn xor_imm(dst: Reg, value: i32) -> bpf_insn {
 }
 
 /// `if dst != src goto +off`
-pub fn jump_other(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+pub fn jump_other(dst: Reg, src: Reg, off: JumpOffset) -> bpf_insn {
     insn(0x5d, dst, src, off, 0)
 }
 
 /// `if dst == src goto +off`
-pub fn jump_same(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+pub fn jump_same(dst: Reg, src: Reg, off: JumpOffset) -> bpf_insn {
     insn(0x1d, dst, src, off, 0)
 }
 
 /// `*(u8 *)(dst + off) = value`
-pub fn store_u8(dst: Reg, off: Offset, value: i32) -> bpf_insn {
+pub fn store_u8(dst: Reg, off: JumpOffset, value: i32) -> bpf_insn {
     insn(0x72, dst, 0, off, value)
 }
 
 /// `*(u32 *)(dst + off) = src`
-pub fn store_u32(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+pub fn store_u32(dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0x63, dst, src, off, 0)
 }
 
 /// `*(u64 *)(dst + off) = value`
-pub fn store_u64_imm(dst: Reg, off: Offset, value: i32) -> bpf_insn {
+pub fn store_u64_imm(dst: Reg, off: JumpOffset, value: i32) -> bpf_insn {
     insn(0x7a, dst, 0, off, value)
 }
 
 /// `*(u64 *)(dst + off) = src`
-pub fn store_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+pub fn store_u64(dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0x7b, dst, src, off, 0)
 }
 
 /// `lock *(u64 *)(dst + off) += src`
-pub fn atomic_add_u64(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+pub fn atomic_add_u64(dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0xdb, dst, src, off, 0)
 }
 
 /// `lock *(u32 *)(dst + off) += src`
-pub fn atomic_add_u32(dst: Reg, off: Offset, src: Reg) -> bpf_insn {
+pub fn atomic_add_u32(dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0xc3, dst, src, off, 0)
 }
 
@@ -166,42 +166,42 @@ pub fn shift_left(dst: Reg, bits: i32) -> bpf_insn {
 }
 
 /// `if dst > value goto +off`, unsigned
-pub fn jump_gt_imm(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_gt_imm(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x25, dst, 0, off, value)
 }
 
 /// `if dst < value goto +off`, unsigned
-pub fn jump_lt_imm(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_lt_imm(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0xa5, dst, 0, off, value)
 }
 
 /// `if dst != value goto +off`
-pub fn jump_ne(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_ne(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x55, dst, 0, off, value)
 }
 
 /// `if dst > src goto +off`, unsigned
-pub fn jump_gt(dst: Reg, src: Reg, off: Offset) -> bpf_insn {
+pub fn jump_gt(dst: Reg, src: Reg, off: JumpOffset) -> bpf_insn {
     insn(0x2d, dst, src, off, 0)
 }
 
 /// `if dst == value goto +off`, comparing 32 bits
-pub fn jump_eq32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_eq32(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x16, dst, 0, off, value)
 }
 
 /// `if dst != value goto +off`, comparing 32 bits
-pub fn jump_ne32(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_ne32(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x56, dst, 0, off, value)
 }
 
 /// `if dst == value goto +off`
-pub fn jump_eq(dst: Reg, value: i32, off: Offset) -> bpf_insn {
+pub fn jump_eq(dst: Reg, value: i32, off: JumpOffset) -> bpf_insn {
     insn(0x15, dst, 0, off, value)
 }
 
 /// `goto +off`
-pub fn jump(off: Offset) -> bpf_insn {
+pub fn jump(off: JumpOffset) -> bpf_insn {
     insn(0x05, 0, 0, off, 0)
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FsWord, statfs};
 use rustix::mount::{MountFlags, mount};
 
-use crate::private::{self, Lock, try_lock};
 use crate::sys::call::found;
+use twinprobe_state_files::private::{self, Lock, try_lock};
 
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";
@@ -21,7 +21,7 @@ const STATE_DIR: &str = "state-dir:";
 /// which everybody could open.
 const LOCK: &str = "lock";
 
-/// Makes sure that `directory` exists, lies in bpffs and is nobody else's.
+/// Makes sure that `directory` exists, lies in bpffs and belongs to this user.
 pub fn prepare(directory: &Path) -> io::Result<()> {
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if statfs(existing)?.f_type != BPF_FS_MAGIC {
@@ -36,20 +36,30 @@ pub fn prepare(directory: &Path) -> io::Result<()> {
 fn mount_at(mount_point: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // Without a mode everybody could make what the daemon expects there.
-    Ok(mount("bpf", mount_point, "bpf", flags, Some(c"mode=0700"))?)
+    mount("bpf", mount_point, "bpf", flags, Some(c"mode=0700")).map_err(|error| match error.into() {
+        error if io::Error::kind(&error) == io::ErrorKind::PermissionDenied => {
+            let place = mount_point.display();
+            let message = format!(
+                "bpffs is not mounted, and this daemon may not mount it: `mount -t bpf -o mode=0700 bpf {place}` on the host \
+                 (mountBpffs in the chart)"
+            );
+            io::Error::new(error.kind(), message)
+        }
+        error => error,
+    })
 }
 
 /// The claim of one daemon to the directory of pins. The lock is on directories, whatever path leads there, and ends
 /// with the process. Without the lock the link that names the owner means nothing.
 #[derive(Debug)]
-pub struct Claim {
+pub struct PinsClaim {
     owner: PathBuf,
     lock: PathBuf,
     /// The directory of pins, and [`LOCK`] in it, locked while the daemon lives.
     _locked: [File; 2],
 }
 
-impl Claim {
+impl PinsClaim {
     /// Locks `directory` and names `state_dir` in a link there. Fails with [`io::ErrorKind::ResourceBusy`] if another
     /// daemon, which the error names, has the lock.
     pub fn take(directory: &Path, state_dir: &Path) -> io::Result<Self> {
@@ -83,10 +93,10 @@ pub mod testing {
     use super::*;
 
     /// A directory in bpffs, removed on drop.
-    pub struct Pins(pub PathBuf);
+    pub struct PinsDirectory(pub PathBuf);
 
-    impl Pins {
-        /// Makes a directory of this name and of this process. Mounts the file system if nobody has done so yet.
+    impl PinsDirectory {
+        /// Makes a directory of this name and of this process. Mounts the file system unless it is mounted.
         pub fn new(name: &str) -> Self {
             // Tests are processes that run side by side: a second mount would hide what is pinned in the first one.
             let lock = File::open("/sys/fs").unwrap();
@@ -97,7 +107,7 @@ pub mod testing {
         }
     }
 
-    impl Drop for Pins {
+    impl Drop for PinsDirectory {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }

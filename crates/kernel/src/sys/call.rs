@@ -47,7 +47,7 @@ pub fn bpf_fd<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
         }
         result => result?,
     };
-    // SAFETY: the command returned a new descriptor that nobody else owns.
+    // SAFETY: the command returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 

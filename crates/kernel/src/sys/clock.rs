@@ -26,7 +26,7 @@ pub struct Moment {
 
 /// The time between two moments. The start is corrected if the wall clock was set back behind it: [`Moment::until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     pub start: Timestamp,
     pub end: Timestamp,
     /// The time that has really passed, in nanoseconds.
@@ -57,13 +57,13 @@ impl Moment {
 
     /// Returns the span from this moment to `end`. If the wall clock was set back behind the start, the start is the
     /// time that the clock, as it is set at `end`, would have shown then: no window ends before it begins.
-    pub fn until(self, end: Self) -> Span {
+    pub fn until(self, end: Self) -> TimeSpan {
         let wall = end.wall.as_nanosecond() - self.wall.as_nanosecond();
         let known = self.boot_ns != 0 && end.boot_ns >= self.boot_ns;
         let duration = if known { i128::from(end.boot_ns - self.boot_ns) } else { wall.max(0) };
         let step = wall - duration;
         let is_step = step.abs() > JITTER_NS + duration / SLEW;
-        Span {
+        TimeSpan {
             start: if wall < 0 { timestamp(end.wall.as_nanosecond() - duration) } else { self.wall },
             end: end.wall,
             duration_ns: u64::try_from(duration).unwrap_or(u64::MAX),
@@ -131,9 +131,9 @@ mod tests {
         Moment { wall: timestamp(wall.into()), boot_ns: boot_ns as u64 }
     }
 
-    fn span(start: i64, end: i64, duration: i64, step_ns: Option<i64>) -> Span {
+    fn span(start: i64, end: i64, duration: i64, step_ns: Option<i64>) -> TimeSpan {
         let [start, end] = [start, end].map(|at| timestamp(at.into()));
-        Span { start, end, duration_ns: duration as u64, step_ns }
+        TimeSpan { start, end, duration_ns: duration as u64, step_ns }
     }
 
     #[test]

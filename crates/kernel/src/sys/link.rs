@@ -17,7 +17,7 @@ pub struct LinkInfo {
     /// The id of the attached program.
     pub prog_id: u32,
     pad: u32,
-    /// The index of the interface, for XDP and TCX; 0 once the interface has gone.
+    /// The index of the interface, for XDP and TCX; 0 once the interface was removed.
     pub ifindex: u32,
     rest: [u32; 11],
 }

@@ -11,19 +11,19 @@ use memmap2::{MmapOptions, MmapRaw};
 pub struct Mapping(MmapRaw);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MappingAccess {
     Read,
     ReadWrite,
 }
 
 impl Mapping {
     /// Maps `len` bytes at `offset`, which is a multiple of the size of a page.
-    pub fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, access: Access) -> io::Result<Self> {
+    pub fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, access: MappingAccess) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset as u64).len(len);
         let memory = match access {
-            Access::Read => options.map_raw_read_only(&fd),
-            Access::ReadWrite => options.map_raw(&fd),
+            MappingAccess::Read => options.map_raw_read_only(&fd),
+            MappingAccess::ReadWrite => options.map_raw(&fd),
         };
         memory.map(Self)
     }
@@ -48,7 +48,7 @@ impl Mapping {
     /// Returns bytes of the mapping.
     ///
     /// # Safety
-    /// Nobody writes the bytes as long as the reference lives.
+    /// No code writes the bytes as long as the reference lives.
     pub unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the content.
         unsafe { std::slice::from_raw_parts(self.pointer(offset, len), len) }
@@ -57,7 +57,7 @@ impl Mapping {
     /// Returns bytes of the mapping to write to.
     ///
     /// # Safety
-    /// Nobody else reads or writes the bytes as long as the reference lives, neither through this mapping nor through
+    /// No other code reads or writes the bytes as long as the reference lives, neither through this mapping nor through
     /// another one.
     pub unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         // SAFETY: within the mapping, which lives as long as `self`; the caller vouches for the rest.

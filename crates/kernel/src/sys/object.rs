@@ -73,7 +73,7 @@ pub fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
     Ok(found(bpf(cmd, &mut attr))?.is_some() && attr.next_id == id)
 }
 
-/// Opens the object with this id, which a lookup in a map of maps returns; `None` if it is gone.
+/// Opens the object with this id, which a lookup in a map of maps returns; `None` if it was freed.
 pub fn fd_by_id(kind: ObjectKind, id: u32) -> io::Result<Option<OwnedFd>> {
     let cmd = match kind {
         ObjectKind::Program => bpf_cmd::BPF_PROG_GET_FD_BY_ID,

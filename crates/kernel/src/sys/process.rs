@@ -25,7 +25,7 @@ pub fn return_idle_memory() {
     unsafe { libc::malloc_trim(0) };
     let Ok(mappings) = fs::read_to_string("/proc/self/smaps") else { return };
     for pages in unwritten_code(&mappings) {
-        // SAFETY: the range is a private mapping of a file that nobody has written to, so that each page comes back as it
+        // SAFETY: the range is a private mapping of an unwritten file, so that each page comes back as it
         // was. A failure leaves the pages where they are.
         unsafe { libc::madvise(pages.start as *mut libc::c_void, pages.len(), libc::MADV_DONTNEED) };
     }

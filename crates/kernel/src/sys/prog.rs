@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
@@ -155,6 +156,19 @@ pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8;
     let shown = if info.xlated_prog_insns == 0 { 0 } else { info.xlated_prog_len as usize / 8 };
     instructions.truncate(shown);
     Ok(instructions)
+}
+
+/// Returns the addresses of the machine code of a program's functions; none if the kernel does not show them.
+pub fn prog_functions(prog: BorrowedFd<'_>) -> io::Result<Vec<Range<u64>>> {
+    let count = prog_info(prog, &mut [])?.nr_jited_ksyms as usize;
+    let (mut starts, mut lengths) = (vec![0_u64; count], vec![0_u32; count]);
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    (info.nr_jited_ksyms, info.jited_ksyms) = (count as u32, address_mut(&mut starts));
+    (info.nr_jited_func_lens, info.jited_func_lens) = (count as u32, address_mut(&mut lengths));
+    fill_info(prog, &mut info)?;
+    let functions = starts.into_iter().zip(lengths).filter(|(start, _)| *start != 0);
+    Ok(functions.map(|(start, length)| start..start + u64::from(length)).collect())
 }
 
 /// The runs of a program that the kernel has counted while somebody held [`enable_statistics`].

@@ -29,8 +29,8 @@ use crate::sys::batch::{BatchCursor, map_lookup_batch};
 use crate::sys::map;
 use crate::sys::prog::{self, LOG_STATISTICS};
 use crate::trial::prologue;
-use crate::trial::run::{Changed, Outcome, run};
-use crate::trial::statistics::Statistics;
+use crate::trial::run::{Changed, TrialOutcome, run};
+use crate::trial::statistics::ProgramStatistics;
 
 /// The memory that each map of a copy gets at most, and that they get together, in bytes: the sample frames fill few
 /// entries.
@@ -85,8 +85,8 @@ pub fn cost(
         // The dispatcher does not look at what such a program returns.
         let passes = observe && Verdicts::of(instructions).stand(attach.hook, attach.verdict);
         match run(copy.program.as_fd(), attach.hook, observe, passes, reset).map_err(not_tried)? {
-            Outcome::Cost(run) => cost.run = Some(run),
-            Outcome::Changed(Changed { frame, what }) => {
+            TrialOutcome::Cost(run) => cost.run = Some(run),
+            TrialOutcome::Changed(Changed { frame, what }) => {
                 return Err(refused(format!(
                     "in a trial the program changed the {what} of a packet ({frame})"
                 )));
@@ -96,13 +96,14 @@ pub fn cost(
     Ok(cost)
 }
 
-/// Returns the plan of a copy that is no twin, and that no metric reads. If `cpus` are given, large maps are made
+/// Returns the plan of a copy that is not a twin, and that no metric reads. If `cpus` are given, large maps are made
 /// smaller.
 fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
     let map = |map: &MapPlan| {
         let mut map = MapPlan { private: false, ..map.clone() };
         if let Some(cpus) = cpus {
             map.spec.shrink(MAP_BYTES.min(COPY_BYTES / plan.maps.len() as u64), cpus);
+            drop_surplus(&mut map);
         }
         map
     };
@@ -111,12 +112,24 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         code: plan.code.clone(),
         lines: Arc::clone(&plan.lines),
         entry: plan.entry.clone(),
+        others: Vec::new(),
         frags: plan.frags,
         maps: plan.maps.iter().map(map).collect(),
         counters: BTreeMap::new(),
         metrics: Vec::new(),
         sees: plan.sees,
+        calls: plan.calls.clone(),
     }
+}
+
+/// Drops the first entries for which a smaller map has no room.
+fn drop_surplus(map: &mut MapPlan) {
+    let room = map.spec.max_entries as usize;
+    if MapKind::from_bpf_type(map.spec.map_type).map(MapKind::family) == Some(MapFamily::Array) {
+        let index = |key: &[u8]| key.first_chunk().map(|key| u32::from_ne_bytes(*key) as usize);
+        map.fill.retain(|entry| index(&entry.key).is_some_and(|index| index < room));
+    }
+    map.fill.truncate(room);
 }
 
 /// A loaded copy of a program, with maps of its own.
@@ -124,7 +137,7 @@ struct Copy {
     program: OwnedFd,
     function: Function,
     maps: ProbeMaps,
-    statistics: Statistics,
+    statistics: ProgramStatistics,
 }
 
 impl Copy {
@@ -145,7 +158,7 @@ impl Copy {
         .map_err(|error| {
             failed(format!("the kernel does not load a copy of the program for a trial: {error}"))
         })?;
-        let statistics = Statistics::parse(&String::from_utf8_lossy(&log), &function);
+        let statistics = ProgramStatistics::parse(&String::from_utf8_lossy(&log), &function);
         Ok(Self { program, function, maps, statistics })
     }
 

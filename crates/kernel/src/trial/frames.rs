@@ -2,7 +2,7 @@
 
 /// A packet as an Ethernet link carries it.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct EthernetFrame {
     pub name: &'static str,
     pub bytes: Vec<u8>,
 }
@@ -21,8 +21,8 @@ const FULL: usize = 1460;
 
 /// Returns the sample frames of a flow: common protocols, the smallest and the largest size. Flows differ in the source's
 /// address and port.
-pub fn samples(flow: u8) -> Vec<Frame> {
-    let frame = |name, bytes| Frame { name, bytes };
+pub fn samples(flow: u8) -> Vec<EthernetFrame> {
+    let frame = |name, bytes| EthernetFrame { name, bytes };
     let dns = udp(
         flow,
         53,

@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::{MapFamily, MapKind};
 use crate::read::access::Operations;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map::{self, MapCreate};
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess};
 
 /// The number of entries that a trial asks for at once: more than the map has.
 const ROOM: usize = 8;
@@ -50,7 +50,7 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
 fn mmap() -> io::Result<()> {
     let array = MapCreate::array("tp_try", 8, 1);
     let map = map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })?;
-    Mapping::new(map.as_fd(), 0, 8, Access::ReadWrite).map(drop)
+    Mapping::new(map.as_fd(), 0, 8, MappingAccess::ReadWrite).map(drop)
 }
 
 /// A map with a few entries.

@@ -4,6 +4,7 @@
 pub mod cost;
 mod frames;
 pub mod maps;
+pub mod options;
 pub mod programs;
 mod prologue;
 pub mod replay;

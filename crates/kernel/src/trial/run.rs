@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
-use crate::trial::frames::{self, Frame};
+use crate::trial::frames::{self, EthernetFrame};
 
 /// The number of runs on each frame, and the least number for a program that takes [`LONG`] or more for fewer runs. A run
 /// takes some microseconds, nearly all of them outside of the program.
@@ -33,7 +33,7 @@ pub struct Changed {
 
 /// The outcome of the runs.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// No run has changed a frame, unless the caller did not ask.
     Cost(RunCost),
     Changed(Changed),
@@ -49,13 +49,13 @@ pub fn run(
     observe: bool,
     passes: bool,
     mut reset: impl FnMut() -> io::Result<()>,
-) -> io::Result<Outcome> {
+) -> io::Result<TrialOutcome> {
     let pass = asm::pass_program(hook.pass());
     let idle = prog::prog_load(&ProgLoad::new("tp_idle", hook.kind(), &pass), None)?;
     let mut dearest = RunCost::default();
     let begun = Instant::now();
-    let flows: Vec<Vec<Frame>> = (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
-    for (kind, Frame { name, .. }) in flows[0].iter().enumerate() {
+    let flows: Vec<Vec<EthernetFrame>> = (0..RUNS).map(|flow| frames::samples(flow as u8)).collect();
+    for (kind, EthernetFrame { name, .. }) in flows[0].iter().enumerate() {
         if kind > 0 && begun.elapsed() >= WHOLE {
             break;
         }
@@ -70,10 +70,10 @@ pub fn run(
             reset()?;
             let after = Run::of(program, hook, frame)?;
             if observe && let Some(what) = after.differs_from(&before) {
-                return Ok(Outcome::Changed(Changed { frame: name, what }));
+                return Ok(TrialOutcome::Changed(Changed { frame: name, what }));
             }
             if passes && after.verdict != hook.pass() {
-                return Ok(Outcome::Changed(Changed { frame: name, what: "way" }));
+                return Ok(TrialOutcome::Changed(Changed { frame: name, what: "way" }));
             }
             idle_times.push(before.nanoseconds);
             times.push(after.nanoseconds);
@@ -86,7 +86,7 @@ pub fn run(
             dearest = RunCost { ns_per_packet, noise_ns, frame };
         }
     }
-    Ok(Outcome::Cost(dearest))
+    Ok(TrialOutcome::Cost(dearest))
 }
 
 /// Returns the quartiles of at least one number.
@@ -106,7 +106,7 @@ struct Run {
 }
 
 impl Run {
-    fn of(program: BorrowedFd<'_>, hook: Hook, frame: &Frame) -> io::Result<Self> {
+    fn of(program: BorrowedFd<'_>, hook: Hook, frame: &EthernetFrame) -> io::Result<Self> {
         let mut after = vec![0; ROOM];
         let mut context = vec![0; if hook.kind() == ProgramKind::Tc { CONTEXT } else { 0 }];
         match prog::prog_test_run(program, &frame.bytes, &mut after, &mut context) {

@@ -13,14 +13,14 @@ const PSEUDO_FUNC: u8 = 4;
 
 /// The figures about one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct ProgramStatistics {
     /// The number of instructions that the verifier went through.
     pub verified: u64,
     /// The stack of the deepest chain of calls, in bytes.
     pub stack_bytes: u64,
 }
 
-impl Statistics {
+impl ProgramStatistics {
     /// Reads a log of [`LOG_STATISTICS`](crate::sys::prog::LOG_STATISTICS) about `function`.
     pub fn parse(log: &str, function: &Function) -> Self {
         let line = |name| log.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();

@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
-use crate::connection::progress::Progress;
+use crate::connection::progress::ConnectionProgress;
 
 /// The error of a body that takes longer than this time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub struct Rest(Arc<Mutex<Option<Incoming>>>);
 #[derive(Debug)]
 pub struct Answered {
     pub body: Body,
-    pub progress: Arc<Progress>,
+    pub progress: Arc<ConnectionProgress>,
 }
 
 impl Upload {
@@ -89,7 +89,7 @@ impl Drop for Upload {
 impl Rest {
     /// Reads and drops what is under way, within limits. Meanwhile the connection makes room for others: a client
     /// needs no credential to send a body slowly.
-    pub async fn drain(&self, progress: &Progress) {
+    pub async fn drain(&self, progress: &ConnectionProgress) {
         let Some(mut body) = self.0.lock().take() else { return };
         progress.rest();
         let read = async {

@@ -19,14 +19,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument as _;
-use twinprobe_client::Problem;
+use twinprobe_api::Problem;
 
 use crate::connection::body::{Answered, Rest, Upload};
 use crate::connection::connections::Full;
 use crate::connection::counts::Cut;
-use crate::connection::progress::{Phase, Progress};
+use crate::connection::progress::{ConnectionProgress, Phase};
 use crate::connection::request::{RequestId, X_REQUEST_ID};
-use crate::peer::Peer;
+use twinprobe_access::Peer;
 
 /// The largest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
@@ -40,24 +40,24 @@ const LINGER: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(2);
 
 /// A socket of either kind, encrypted or not.
-pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait ClientSocket: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ClientSocket for S {}
 
 /// Answers requests until the client leaves or takes too long, or until the daemon stops (`stopped` becomes true).
 /// Returns what took too long.
 pub async fn serve(
-    socket: Box<dyn Socket>,
+    socket: Box<dyn ClientSocket>,
     router: Router,
     peer: Peer,
-    progress: Arc<Progress>,
+    progress: Arc<ConnectionProgress>,
     mut stopped: watch::Receiver<bool>,
 ) -> Option<Cut> {
     let shared = Arc::clone(&progress);
     let service =
         service_fn(move |request| answer(router.clone(), peer.clone(), Arc::clone(&shared), request));
     let mut connection = http1::Builder::new()
-        // The deadlines are those of `Progress`.
+        // The deadlines are those of `ConnectionProgress`.
         .header_read_timeout(None)
         .max_header_size(HEAD)
         .max_buf_size(BUFFER)
@@ -101,7 +101,7 @@ pub async fn serve(
 async fn answer(
     router: Router,
     peer: Peer,
-    progress: Arc<Progress>,
+    progress: Arc<ConnectionProgress>,
     request: Request<Incoming>,
 ) -> Result<Response<Answered>, Infallible> {
     progress.begin();
@@ -125,7 +125,7 @@ async fn answer(
 }
 
 /// Answers a connection for which there is no room.
-pub async fn refuse(mut socket: Box<dyn Socket>, Full { option, limit }: Full) {
+pub async fn refuse(mut socket: Box<dyn ClientSocket>, Full { option, limit }: Full) {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let detail = format!("{limit} connections are open, which is the limit ({option}); try again later");
     let body = serde_json::to_string(&Problem::new(status, detail)).unwrap_or_default();
@@ -141,7 +141,7 @@ pub async fn refuse(mut socket: Box<dyn Socket>, Full { option, limit }: Full) {
 }
 
 /// Tells the client that nothing else comes, and reads what is under way.
-async fn linger(mut socket: Box<dyn Socket>) {
+async fn linger(mut socket: Box<dyn ClientSocket>) {
     let read = async {
         let _ = socket.shutdown().await;
         let mut buffer = vec![0; 4 << 10];

@@ -1,6 +1,6 @@
 //! The connections that are open, and who may open another. Where there is no room, a new connection takes the place of
-//! one that has not asked for anything, or that has been refused: half-open and idle connections keep nobody out, nor do
-//! bodies that nobody reads.
+//! one that has not asked for anything, or that has been refused: half-open and idle connections keep no client out, nor do
+//! unread bodies.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 
 use crate::connection::counts::{ConnectionCounts, Cut};
 use crate::connection::limits::ConnectionLimits;
-use crate::connection::progress::{Phase, Progress};
-use crate::peer::Origin;
+use crate::connection::progress::{ConnectionProgress, Phase};
+use twinprobe_access::PeerOrigin;
 
 /// One in this number of places is kept for users of this host: whatever comes over the network, they can act.
 const KEPT: u32 = 8;
@@ -33,15 +33,15 @@ struct Open {
 
 #[derive(Debug)]
 struct Entry {
-    client: Client,
-    progress: Arc<Progress>,
+    client: ClientKey,
+    progress: Arc<ConnectionProgress>,
     /// `None` until the task of the connection runs.
     task: Option<AbortHandle>,
 }
 
 /// A client, whose connections are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
+pub enum ClientKey {
     User(u32),
     /// An IPv4 address, or an IPv6 network of 64 bits: hosts have all addresses of theirs.
     Address(IpAddr),
@@ -49,9 +49,9 @@ pub enum Client {
 
 /// The place of one connection. Dropping the value gives the place up.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPlace {
     pub id: u64,
-    pub progress: Arc<Progress>,
+    pub progress: Arc<ConnectionProgress>,
     connections: Arc<Connections>,
 }
 
@@ -68,10 +68,10 @@ impl Connections {
     }
 
     /// Takes a place for a new connection, perhaps that of a connection that waits for a request.
-    pub fn admit(self: &Arc<Self>, client: Client) -> Result<Place, Full> {
+    pub fn admit(self: &Arc<Self>, client: ClientKey) -> Result<ConnectionPlace, Full> {
         let mut open = self.open.lock();
         let ConnectionLimits { mut max_connections, max_connections_per_client, .. } = self.limits;
-        if let Client::Address(_) = client {
+        if let ClientKey::Address(_) = client {
             max_connections -= max_connections / KEPT;
         }
         let of_client = open.places.values().filter(|entry| entry.client == client).count();
@@ -84,10 +84,10 @@ impl Connections {
         }
         let id = open.next;
         open.next += 1;
-        let progress = Arc::new(Progress::new(self.limits));
+        let progress = Arc::new(ConnectionProgress::new(self.limits));
         open.places.insert(id, Entry { client, progress: Arc::clone(&progress), task: None });
         self.counts.open.inc();
-        Ok(Place { id, progress, connections: Arc::clone(self) })
+        Ok(ConnectionPlace { id, progress, connections: Arc::clone(self) })
     }
 
     /// Notes the task of a connection, which ends when its place is taken away. The connection may have ended already.
@@ -106,7 +106,7 @@ impl Connections {
 impl Open {
     /// Ends the connection, of one client or of all, that has waited longest for the head of a request or the rest of a
     /// refused body, or if there is none, that has been idle longest.
-    fn evict(&mut self, client: Option<Client>, counts: &ConnectionCounts) -> Option<()> {
+    fn evict(&mut self, client: Option<ClientKey>, counts: &ConnectionCounts) -> Option<()> {
         let waiting = self.places.iter().filter(|(_, entry)| {
             // The task of a connection that was accepted this instant is not known yet.
             entry.task.is_some() && client.is_none_or(|client| client == entry.client)
@@ -122,18 +122,18 @@ impl Open {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.connections.open.lock().places.remove(&self.id);
         self.connections.counts.open.dec();
     }
 }
 
-impl From<&Origin> for Client {
-    fn from(origin: &Origin) -> Self {
+impl From<&PeerOrigin> for ClientKey {
+    fn from(origin: &PeerOrigin) -> Self {
         match origin {
-            Origin::Unix { uid, .. } => Self::User(*uid),
-            Origin::Tcp { client, .. } => Self::Address(match client.ip().to_canonical() {
+            PeerOrigin::Unix { uid, .. } => Self::User(*uid),
+            PeerOrigin::Tcp { client, .. } => Self::Address(match client.ip().to_canonical() {
                 IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
                 v4 => v4,
             }),
@@ -163,8 +163,11 @@ mod tests {
     }
 
     /// Opens a connection whose task holds its place for ever.
-    fn open(connections: &Arc<Connections>, user: u32) -> Result<(Arc<Progress>, JoinHandle<()>), Full> {
-        let place = connections.admit(Client::User(user))?;
+    fn open(
+        connections: &Arc<Connections>,
+        user: u32,
+    ) -> Result<(Arc<ConnectionProgress>, JoinHandle<()>), Full> {
+        let place = connections.admit(ClientKey::User(user))?;
         let (id, progress) = (place.id, Arc::clone(&place.progress));
         let task = tokio::spawn(async move {
             let _place = place;
@@ -223,17 +226,17 @@ mod tests {
     #[tokio::test]
     async fn the_network_leaves_room_for_users_of_this_host() {
         let connections = connections(16, 16);
-        let taken = |client| -> Result<Place, Full> {
+        let taken = |client| -> Result<ConnectionPlace, Full> {
             let place = connections.admit(client)?;
             place.progress.begin();
             Ok(place)
         };
-        let places: Vec<Place> =
-            (0..14).map(|host| taken(Client::Address([10, 0, 0, host].into())).unwrap()).collect();
+        let places: Vec<ConnectionPlace> =
+            (0..14).map(|host| taken(ClientKey::Address([10, 0, 0, host].into())).unwrap()).collect();
         let full = Full { option: "--max-connections", limit: 14 };
-        assert_eq!(taken(Client::Address([10, 0, 0, 99].into())).unwrap_err(), full);
-        let users = [taken(Client::User(0)).unwrap(), taken(Client::User(0)).unwrap()];
-        assert_eq!(taken(Client::User(0)).unwrap_err(), Full { option: "--max-connections", limit: 16 });
+        assert_eq!(taken(ClientKey::Address([10, 0, 0, 99].into())).unwrap_err(), full);
+        let users = [taken(ClientKey::User(0)).unwrap(), taken(ClientKey::User(0)).unwrap()];
+        assert_eq!(taken(ClientKey::User(0)).unwrap_err(), Full { option: "--max-connections", limit: 16 });
         drop((places, users));
     }
 
@@ -241,7 +244,7 @@ mod tests {
     fn addresses_of_one_host_are_one_client() {
         let client = |address: &str| {
             let local = ([0, 0, 0, 0], 0).into();
-            Client::from(&Origin::Tcp { client: address.parse().unwrap(), local, encrypted: false })
+            ClientKey::from(&PeerOrigin::Tcp { client: address.parse().unwrap(), local, encrypted: false })
         };
         assert_eq!(client("[2001:db8::1]:1"), client("[2001:db8::ffff:2]:2"));
         assert_ne!(client("[2001:db8:0:1::1]:1"), client("[2001:db8::1]:1"));

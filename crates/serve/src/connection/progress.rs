@@ -14,7 +14,7 @@ const SLOWEST: u32 = 2 << 10;
 
 /// The progress of one connection.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ConnectionProgress {
     pub limits: ConnectionLimits,
     state: Mutex<State>,
 }
@@ -40,11 +40,11 @@ pub enum Phase {
     Head,
     /// A request is being read or answered.
     Active,
-    /// A request has its answer, which waits for the rest of a body that nobody reads.
+    /// A request has its answer, which waits for the unread rest of a body.
     Rest,
 }
 
-impl Progress {
+impl ConnectionProgress {
     pub fn new(limits: ConnectionLimits) -> Self {
         let state = State {
             phase: Phase::Fresh,
@@ -135,13 +135,13 @@ mod tests {
         idle_timeout: Duration::from_secs(60),
     };
 
-    fn left(progress: &Progress) -> Option<(u64, Cut)> {
+    fn left(progress: &ConnectionProgress) -> Option<(u64, Cut)> {
         progress.deadline().map(|(at, why)| ((at - Instant::now()).as_secs(), why))
     }
 
     #[tokio::test(start_paused = true)]
     async fn heads_and_idle_times_are_bounded_and_requests_are_not() {
-        let progress = Progress::new(LIMITS);
+        let progress = ConnectionProgress::new(LIMITS);
         tokio::time::advance(Duration::from_secs(3)).await;
         progress.received();
         assert_eq!(left(&progress), Some((7, Cut::Head)), "bytes that trickle in win no time");
@@ -158,7 +158,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn clients_that_take_little_run_out_of_time() {
-        let progress = Progress::new(LIMITS);
+        let progress = ConnectionProgress::new(LIMITS);
         progress.begin();
         progress.blocked();
         assert_eq!(left(&progress), Some((30, Cut::Write)));

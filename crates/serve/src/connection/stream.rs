@@ -7,17 +7,17 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection::progress::Progress;
+use crate::connection::progress::ConnectionProgress;
 
-/// A socket that tells [`Progress`] what the client sends and takes.
+/// A socket that tells [`ConnectionProgress`] what the client sends and takes.
 #[derive(Debug)]
 pub struct Watched<S> {
     socket: S,
-    progress: Arc<Progress>,
+    progress: Arc<ConnectionProgress>,
 }
 
 impl<S> Watched<S> {
-    pub const fn new(socket: S, progress: Arc<Progress>) -> Self {
+    pub const fn new(socket: S, progress: Arc<ConnectionProgress>) -> Self {
         Self { socket, progress }
     }
 

@@ -16,16 +16,16 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, Un
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
-use twinprobe_kernel::private;
+use twinprobe_state_files::private;
 
-use crate::connection::connection::{Socket, refuse, serve};
-use crate::connection::connections::{Client, Connections};
+use crate::connection::connection::{ClientSocket, refuse, serve};
+use crate::connection::connections::{ClientKey, Connections};
 use crate::connection::counts::Cut;
-use crate::connection::progress::Progress;
+use crate::connection::progress::ConnectionProgress;
 use crate::connection::stream::Watched;
 use crate::listen::options::Address;
 use crate::listen::tls::{self, Tls};
-use crate::peer::{Origin, Peer};
+use twinprobe_access::{Peer, PeerOrigin};
 
 /// The time after which a silent peer is asked whether it is still there, and the time between two such questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -136,7 +136,7 @@ impl Listener {
                 }
             };
             let (tls, counts, limits) = (self.tls.clone(), connections.counts.clone(), connections.limits);
-            match connections.admit(Client::from(&origin)) {
+            match connections.admit(ClientKey::from(&origin)) {
                 Ok(place) => {
                     let id = place.id;
                     let (router, stopped) = (router.clone(), stopped.clone());
@@ -160,7 +160,7 @@ impl Listener {
                     let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() else { continue };
                     tasks.spawn(async move {
                         let _permit = permit;
-                        let progress = Arc::new(Progress::new(limits));
+                        let progress = Arc::new(ConnectionProgress::new(limits));
                         if let Ok((socket, _)) = open(socket, origin, tls, &progress).await {
                             refuse(socket, full).await;
                         }
@@ -168,30 +168,30 @@ impl Listener {
                 }
             }
         }
-        // Nobody connects from now on.
+        // No client connects from now on.
         drop(self);
         while tasks.join_next().await.is_some() {}
     }
 
-    async fn accept(&self) -> io::Result<(Accepted, Origin)> {
+    async fn accept(&self) -> io::Result<(Accepted, PeerOrigin)> {
         match &self.socket {
             Bound::Unix(listener, _) => {
                 let (socket, _) = listener.accept().await?;
                 let peer = socket.peer_cred()?;
-                let origin = Origin::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
+                let origin = PeerOrigin::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
                 Ok((Accepted::Unix(socket), origin))
             }
             Bound::Tcp(listener) => {
                 let (socket, client) = listener.accept().await?;
                 let local = socket.local_addr()?;
-                let origin = Origin::Tcp { client, local, encrypted: self.tls.is_some() };
+                let origin = PeerOrigin::Tcp { client, local, encrypted: self.tls.is_some() };
                 Ok((Accepted::Tcp(socket), origin))
             }
         }
     }
 }
 
-/// Tells whether the client has gone before it was accepted.
+/// Tells whether the client has hung up before it was accepted.
 fn is_of_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
     matches!(
@@ -203,10 +203,10 @@ fn is_of_client(error: &io::Error) -> bool {
 /// Sets what a socket needs, and does the TLS handshake where there is one, within the time for a request's head.
 async fn open(
     socket: Accepted,
-    origin: Origin,
+    origin: PeerOrigin,
     tls: Option<Arc<Tls>>,
-    progress: &Arc<Progress>,
-) -> io::Result<(Box<dyn Socket>, Peer)> {
+    progress: &Arc<ConnectionProgress>,
+) -> io::Result<(Box<dyn ClientSocket>, Peer)> {
     let peer = |names| Peer { origin, names };
     let (socket, tls) = match (socket, tls) {
         (Accepted::Unix(socket), _) => {
@@ -247,7 +247,7 @@ fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
         }
         std::fs::remove_file(path)?;
     }
-    // Nobody else may connect before the socket has its group and mode.
+    // No other user may connect before the socket has its group and mode.
     let before = umask(Mode::RWXG | Mode::RWXO);
     let bound = UnixSocket::new_stream().and_then(|socket| {
         socket.bind(path)?;

@@ -16,9 +16,9 @@ use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use crate::access::names::{Kind, canonical};
-use crate::file;
 use crate::listen::options::ListenOptions;
+use twinprobe_access::names::{NameKind, canonical};
+use twinprobe_state_files::trusted;
 
 /// The encryption of new connections.
 #[derive(Debug)]
@@ -60,7 +60,8 @@ impl Tls {
 impl Files {
     fn read(&self) -> anyhow::Result<Arc<ServerConfig>> {
         let chain = certificates(&self.certificate)?;
-        let key = file::read(&self.key).with_context(|| format!("{} can't be read", self.key.display()))?;
+        let key =
+            trusted::read(&self.key).with_context(|| format!("{} can't be read", self.key.display()))?;
         let key = PrivateKeyDer::from_pem_slice(&key)
             .with_context(|| format!("{} holds no private key", self.key.display()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -93,7 +94,7 @@ impl Files {
 
 /// Reads the certificates in a file; an error if there are none.
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let text = file::read(path).with_context(|| format!("{} can't be read", path.display()))?;
+    let text = trusted::read(path).with_context(|| format!("{} can't be read", path.display()))?;
     let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = read.with_context(|| format!("{} can't be read", path.display()))?;
     if certificates.is_empty() {
@@ -110,11 +111,11 @@ pub fn names(chain: Option<&[CertificateDer<'_>]>) -> Arc<[String]> {
     let names = names.iter().flat_map(|(_, names)| &names.0);
     names
         .filter_map(|name| match name {
-            GeneralName::DnsName(name) => Some(canonical(Kind::Dns, name.as_str())),
-            GeneralName::Rfc822Name(name) => Some(canonical(Kind::Email, name.as_str())),
-            GeneralName::UniformResourceIdentifier(name) => Some(canonical(Kind::Uri, name.as_str())),
+            GeneralName::DnsName(name) => Some(canonical(NameKind::Dns, name.as_str())),
+            GeneralName::Rfc822Name(name) => Some(canonical(NameKind::Email, name.as_str())),
+            GeneralName::UniformResourceIdentifier(name) => Some(canonical(NameKind::Uri, name.as_str())),
             GeneralName::IpAddress(address) => {
-                address_of(address.as_bytes()).map(|ip| canonical(Kind::Ip, &ip.to_string()))
+                address_of(address.as_bytes()).map(|ip| canonical(NameKind::Ip, &ip.to_string()))
             }
             _ => None,
         })

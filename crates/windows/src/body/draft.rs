@@ -8,6 +8,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::body::content::Content;
+
 /// The largest body that is in the store itself, in bytes: the store writes what it has twice.
 pub const LARGEST: usize = 64 * 1024;
 
@@ -20,17 +22,19 @@ pub struct Bodies {
 
 /// A body that is being written.
 #[derive(Debug)]
-pub struct Draft {
+pub struct BodyDraft {
     pub id: i64,
     path: PathBuf,
     content: Vec<u8>,
     /// The file of a body that is too large for the store. Dropping the draft removes it.
-    file: Option<Written>,
+    file: Option<UnnamedBody>,
+    /// The most bytes that are held in memory.
+    limit: usize,
 }
 
 /// The file of a body that no change of the store names yet. Dropping it removes the file.
 #[derive(Debug)]
-pub struct Written {
+pub struct UnnamedBody {
     file: File,
     path: PathBuf,
     is_named: bool,
@@ -43,7 +47,7 @@ pub struct Body {
     pub bytes: u64,
     /// The content; `None` if the body is a file.
     pub content: Option<Vec<u8>>,
-    file: Option<Written>,
+    file: Option<UnnamedBody>,
 }
 
 impl Bodies {
@@ -57,9 +61,14 @@ impl Bodies {
     }
 
     /// Begins a body with a number that no other has.
-    pub fn draft(&self) -> Draft {
+    pub fn draft(&self) -> BodyDraft {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        Draft { id, path: self.file(id), content: Vec::new(), file: None }
+        BodyDraft { id, path: self.file(id), content: Vec::new(), file: None, limit: LARGEST }
+    }
+
+    /// Begins a body that is for one reader only. It gets no file if nothing may be written.
+    pub fn copy(&self, may_write: bool) -> BodyDraft {
+        BodyDraft { limit: if may_write { LARGEST } else { usize::MAX }, ..self.draft() }
     }
 
     fn file(&self, id: i64) -> PathBuf {
@@ -109,7 +118,14 @@ impl Bodies {
     }
 }
 
-impl Draft {
+impl BodyDraft {
+    /// Returns the body to be read. Its file loses its name, so that it takes room only as long as somebody reads it.
+    pub fn into_content(mut self) -> io::Result<Content> {
+        let Some(mut written) = self.file.take() else { return Ok(Content::Bytes(self.content)) };
+        written.file.write_all(&self.content)?;
+        Ok(Content::File(written.file.try_clone()?))
+    }
+
     /// Makes the body last, or ready for the change that names it.
     pub fn finish(mut self) -> io::Result<Body> {
         let Some(file) = self.file.as_mut() else {
@@ -139,12 +155,12 @@ impl Draft {
     }
 }
 
-impl Write for Draft {
+impl Write for BodyDraft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.content.len() + bytes.len() > LARGEST {
+        if self.content.len().saturating_add(bytes.len()) > self.limit {
             self.spill()?;
         }
-        if bytes.len() > LARGEST
+        if bytes.len() > self.limit
             && let Some(written) = self.file.as_mut()
         {
             return written.file.write(bytes);
@@ -167,17 +183,17 @@ impl Body {
     }
 }
 
-impl Drop for Written {
+impl Drop for UnnamedBody {
     fn drop(&mut self) {
         if !self.is_named {
-            // What is left after a failure goes at the next start.
+            // The next start removes what a failure leaves.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn create(path: &Path) -> io::Result<Written> {
-    let open = || File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+fn create(path: &Path) -> io::Result<UnnamedBody> {
+    let open = || File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path);
     let file = open().or_else(|error| {
         let Some(parent) = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound) else {
             return Err(error);
@@ -186,7 +202,7 @@ fn create(path: &Path) -> io::Result<Written> {
         parent.parent().map_or(Ok(()), sync)?;
         open()
     })?;
-    Ok(Written { file, path: path.to_owned(), is_named: false })
+    Ok(UnnamedBody { file, path: path.to_owned(), is_named: false })
 }
 
 /// Syncs a directory, so that names in it last.

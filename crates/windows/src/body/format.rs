@@ -38,6 +38,11 @@ pub trait FileHead: Serialize + DeserializeOwned {
     /// The version of the files that are written; files of earlier versions are read.
     const VERSION: u8;
 
+    /// The version that a file with this head is written as.
+    fn version(&self) -> u8 {
+        Self::VERSION
+    }
+
     /// The number of tables that the rows can belong to.
     fn tables(&self) -> usize;
 }
@@ -88,9 +93,9 @@ impl<W: Write> Encoder<W> {
     /// Writes the head.
     pub fn new<H: FileHead>(out: W, head: &H) -> io::Result<Self> {
         let mut encoder = Self { out, digest: Sha256::new(), tables: head.tables(), chunks: 0, length: 0 };
-        let head = serde_json::to_vec(head)?;
+        let (version, head) = (head.version(), serde_json::to_vec(head)?);
         encoder.write(H::MAGIC)?;
-        encoder.write(format!("{:02}", H::VERSION).as_bytes())?;
+        encoder.write(format!("{version:02}").as_bytes())?;
         encoder.write(&(head.len() as u64).to_le_bytes())?;
         encoder.write(&head)?;
         Ok(encoder)

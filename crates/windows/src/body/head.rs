@@ -1,14 +1,9 @@
 //! The head of a window file, which comes before the rows.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::window::is_default;
-use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, EventKind, Format, Origin, SeriesRules, TableLayout,
-    Temporality, Window,
-};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, MetricHead, Window};
 
 use crate::body::format::FileHead;
 
@@ -18,7 +13,7 @@ pub struct WindowHead {
     pub probe: String,
     /// The origin of the numbers; `None` if a version that did not record it has stored the window.
     #[serde(default)]
-    pub origin: Option<Arc<Origin>>,
+    pub origin: Option<Arc<DocumentOrigin>>,
     pub interfaces: Vec<String>,
     /// The reasons why the numbers are not those of the wire; `None` if they are, or if an earlier version has stored the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,15 +27,27 @@ pub struct WindowHead {
     pub skipped_before: u64,
     pub closed_by: ClosedBy,
     /// The metrics, in the order of the document. Rows name a metric by its place in this list.
-    pub metrics: Vec<StoredMetric>,
+    pub metrics: Vec<MetricHead>,
     /// The sums that are not shown; their places are after those of `metrics`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hidden: Vec<StoredMetric>,
+    pub hidden: Vec<MetricHead>,
+    /// Says that the window holds what has changed in its sums; `None` if it holds whole sums.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<SumChanges>,
+}
+
+/// The sums of which a window holds only what has changed since another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SumChanges {
+    /// The number of the other window, which came right before.
+    pub since: u64,
+    /// The places of the metrics.
+    pub places: Vec<usize>,
 }
 
 impl WindowHead {
     /// Every metric that has rows, in the order of the places.
-    pub fn all(&self) -> impl Iterator<Item = &StoredMetric> {
+    pub fn all(&self) -> impl Iterator<Item = &MetricHead> {
         self.metrics.iter().chain(&self.hidden)
     }
 
@@ -48,16 +55,27 @@ impl WindowHead {
     pub const fn place_of_ages(&self, metric: usize) -> usize {
         self.metrics.len() + self.hidden.len() + metric
     }
+
+    /// The place of what has changed in a metric's sum.
+    pub const fn place_of_changes(&self, metric: usize) -> usize {
+        2 * (self.metrics.len() + self.hidden.len()) + metric
+    }
 }
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
     /// Version 1 had no hidden sums and no ages, version 2 no origin, no samples, and one metric for each map, version 3 no
-    /// times by the wall clock.
-    const VERSION: u8 = 4;
+    /// times by the wall clock, version 4 no sums of 128 bits, version 5 no changes of sums. A window with whole sums is still
+    /// written as version 5.
+    const VERSION: u8 = 6;
+
+    fn version(&self) -> u8 {
+        if self.changes.is_some() { Self::VERSION } else { 5 }
+    }
 
     fn tables(&self) -> usize {
-        self.place_of_ages(self.metrics.len() + self.hidden.len())
+        let all = self.metrics.len() + self.hidden.len();
+        if self.changes.is_some() { self.place_of_changes(all) } else { self.place_of_ages(all) }
     }
 }
 
@@ -71,7 +89,7 @@ pub enum ClosedBy {
     Request,
     /// The probe's interval is over.
     Schedule,
-    /// A page about all probes, for the sums in the window. Nobody else misses the window, so that it goes with the next
+    /// A page about all probes, for the sums in the window. No other reader misses the window, so that it is removed with the next
     /// one. On disk it is one of those that a client asked for.
     #[serde(skip_deserializing, rename(serialize = "request"))]
     Page,
@@ -88,30 +106,4 @@ impl ClosedBy {
             Self::Page => "page",
         }
     }
-}
-
-/// A metric as it was when the window was closed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoredMetric {
-    pub direction: Direction,
-    pub name: String,
-    pub map: String,
-    pub help: String,
-    pub agg: Option<Aggregation>,
-    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub sample: Option<NonZeroU32>,
-    pub layout: Arc<TableLayout>,
-    pub reading: Temporality,
-    /// The number of entries that the sum has dropped so far for lack of room.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub dropped: u64,
-    /// The kind of a map of events, whose metric has no rows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub events: Option<EventKind>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub completeness: Completeness,
-    /// The way in which OpenMetrics shows the metric. Windows of earlier versions lack it.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub series: SeriesRules,
 }

@@ -4,5 +4,7 @@ pub mod content;
 pub mod draft;
 pub mod format;
 pub mod head;
+pub mod opened;
 pub mod part;
+pub mod rebuilt;
 pub mod stored;

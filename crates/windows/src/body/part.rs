@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Direction, RawTable, TableLayout};
 /// The rows of one metric that are not in its map. The head of a baseline says all but the rows and what follows from
 /// the rows and the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct BaselinePart {
     pub direction: Direction,
     /// The map, as the metric names it.
     pub map: String,

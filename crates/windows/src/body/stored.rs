@@ -5,36 +5,46 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::field::wide::{convert_times, sums};
-use twinprobe_ebpf_common::window::{Entry, Window};
-use twinprobe_ebpf_common::{RawTable, Render, TableLayout, Temporality};
+use twinprobe_ebpf_common::field::wide::{SumWidth, convert_times, sums};
+use twinprobe_ebpf_common::window::{Window, WindowEntry};
+use twinprobe_ebpf_common::{MetricHead, RawTable, Render, TableChanges, TableLayout, Temporality};
 
 use crate::body::content::Content;
+use crate::body::draft::BodyDraft;
 use crate::body::format::{self, ChunkSpan, Unusable};
-use crate::body::head::{ClosedBy, StoredMetric, WindowHead};
-use crate::body::part::{Part, PartContent, ages_of};
+use crate::body::head::{ClosedBy, WindowHead};
+use crate::body::part::{BaselinePart, PartContent, ages_of};
 
-/// A window that was committed. It may have gone since.
+/// A window that was committed. It may have been removed since.
 #[derive(Debug)]
 pub struct StoredWindow {
     /// The window as lists show it.
-    pub entry: Entry,
+    pub entry: WindowEntry,
     pub closed_by: ClosedBy,
     /// The instance of the probe that closed the window; empty for windows of earlier versions.
     pub instance: String,
+    /// The number of the window with whole sums from which on each window holds what has changed in them, up to this one. It is
+    /// the window's own number if it has whole sums itself.
+    pub from: u64,
     /// The number of lost windows that the window reports.
     pub reports: u64,
     pub id: i64,
     /// True if the body is a file.
     pub is_file: bool,
     /// The windows of the probe, which set the window aside if it is damaged.
-    pub source: Weak<dyn Source>,
+    pub source: Weak<dyn BodySource>,
 }
 
 /// What windows are read from.
-pub trait Source: std::fmt::Debug + Send + Sync {
+pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Opens the body of a window.
     fn content(&self, window: &StoredWindow) -> io::Result<Content>;
+
+    /// The windows that this one builds on, oldest first: their sums, and what has changed in them since.
+    fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>>;
+
+    /// Begins a body that only its reader has.
+    fn copy(&self) -> BodyDraft;
 
     /// Sets a window aside that can't be used, and counts it as lost.
     fn set_aside(&self, window: &StoredWindow, reason: &str);
@@ -58,7 +68,7 @@ pub enum WindowError {
     Newer(String),
 }
 
-/// A window that is undamaged. It can be read to its end, even if it goes meanwhile, unless [`Self::close`] is called.
+/// A window that is undamaged. It can be read to its end, even if it is removed meanwhile, unless [`Self::close`] is called.
 #[derive(Debug)]
 pub struct WindowReader {
     content: Mutex<Option<Arc<Content>>>,
@@ -68,13 +78,14 @@ pub struct WindowReader {
 
 impl StoredWindow {
     /// The window with this head; what the store makes of its body is not known yet.
-    pub fn new(head: &WindowHead, source: Weak<dyn Source>) -> Self {
+    pub fn new(head: &WindowHead, source: Weak<dyn BodySource>) -> Self {
         let Window { seq, start, end, lost_windows, .. } = head.window.clone();
         let instance = head.origin.as_ref().map(|origin| origin.instance.clone()).unwrap_or_default();
         Self {
-            entry: Entry { seq, start, end, bytes: 0 },
+            entry: WindowEntry { seq, start, end, bytes: 0 },
             closed_by: head.closed_by,
             instance,
+            from: seq,
             reports: lost_windows,
             id: 0,
             is_file: false,
@@ -87,37 +98,22 @@ impl StoredWindow {
         self.entry.seq
     }
 
-    /// Does the same as [`Self::open`], and changes nothing.
-    pub fn examine(&self) -> io::Result<WindowReader> {
-        let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        open(source.content(self)?, self.seq()).map_err(|error| match error {
-            Unusable::Io(error) => error,
-            error => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
-        })
+    /// Examines what the window itself holds.
+    pub fn read_alone(&self, source: &dyn BodySource) -> Result<WindowReader, Unusable> {
+        source.content(self).map_err(Unusable::Io).and_then(|content| open(content, self.seq()))
     }
 
-    /// Reads the whole body once to check its digest. A damaged window is set aside.
-    pub fn open(&self) -> Result<WindowReader, WindowError> {
-        let source = self.source.upgrade().ok_or(WindowError::Gone)?;
-        let opened = source.content(self).map_err(Unusable::Io).and_then(|content| open(content, self.seq()));
-        source.note_readable(self, !matches!(opened, Err(Unusable::Newer(..))));
-        match opened {
-            Ok(reader) => Ok(reader),
-            Err(Unusable::Damaged(reason)) => {
-                source.set_aside(self, &reason);
-                Err(WindowError::Damaged(reason))
-            }
-            Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // Somebody else has removed the file, unless the window was acknowledged or dropped.
-                source.set_aside(self, "its body is no longer there");
-                Err(WindowError::Gone)
-            }
-            Err(Unusable::Io(error)) => {
-                source.note_readable(self, false);
-                Err(WindowError::Io(error))
-            }
-            Err(newer @ Unusable::Newer(..)) => Err(WindowError::Newer(newer.to_string())),
-        }
+    /// Examines the window as it is stored: with whole sums, or with what has changed in them. Nothing is set aside.
+    pub fn open_as_stored(&self) -> io::Result<WindowReader> {
+        let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        self.read_alone(&*source).map_err(unread)
+    }
+}
+
+pub fn unread(error: Unusable) -> io::Error {
+    match error {
+        Unusable::Io(error) => error,
+        error => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
     }
 }
 
@@ -135,6 +131,22 @@ impl WindowReader {
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));
         place.map(|&place| format::read_table(&*self.content()?, place)).transpose()
+    }
+
+    /// Reads what has changed in the sum of the metric at this place; `None` if the window holds the sum.
+    pub fn changes(&self, place: usize) -> io::Result<Option<TableChanges>> {
+        let Some(changes) = &self.head.changes else { return Ok(None) };
+        if !changes.places.contains(&place) {
+            return Ok(None);
+        }
+        let places = self.table(self.head.place_of_changes(place))?;
+        let changes = TableChanges::of_parts(self.table(place)?, &places);
+        changes.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its changes are cut off"))
+    }
+
+    /// Reads all rows of the table at this place.
+    pub fn table(&self, place: usize) -> io::Result<RawTable> {
+        format::read_all(&*self.content()?, self.chunks.get(place).map_or(&[], Vec::as_slice))
     }
 
     /// Returns the number of bytes that only this reader keeps on the disk: the size of a file that was removed.
@@ -159,13 +171,13 @@ impl WindowReader {
     }
 
     /// Returns the sums of all windows up to this one, with the hidden sums.
-    pub fn sums(&self) -> io::Result<Vec<Part>> {
+    pub fn sums(&self) -> io::Result<Vec<BaselinePart>> {
         let content = self.content()?;
-        let cumulative = |(_, metric): &(usize, &StoredMetric)| metric.reading == Temporality::Cumulative;
-        let part = |(place, metric): (usize, &StoredMetric)| {
+        let cumulative = |(_, metric): &(usize, &MetricHead)| metric.temporality == Temporality::Cumulative;
+        let part = |(place, metric): (usize, &MetricHead)| {
             let rows = format::read_all(&content, &self.chunks[place])?;
             let (layout, rows) = self.clocked(metric, rows);
-            Ok(Part {
+            Ok(BaselinePart {
                 direction: metric.direction,
                 map: metric.map.clone(),
                 metric: Some(metric.name.clone()),
@@ -181,10 +193,10 @@ impl WindowReader {
     }
 
     /// Sets the times of a sum that an earlier version has stored to the wall clock: the machine may have been booted since.
-    fn clocked(&self, metric: &StoredMetric, rows: RawTable) -> (Arc<TableLayout>, RawTable) {
+    fn clocked(&self, metric: &MetricHead, rows: RawTable) -> (Arc<TableLayout>, RawTable) {
         let layout = &metric.layout;
         if layout.value.renders(Render::Ktime) {
-            let sum = sums(layout, &metric.series.merge.clone().unwrap_or_default());
+            let sum = sums(layout, &metric.series.merge.clone().unwrap_or_default(), SumWidth::Usual);
             let tables = convert_times(&rows, layout, &sum, self.head.context.boot_time_ns);
             if let Some(rows) = tables.and_then(|mut tables| tables.pop()) {
                 return (Arc::new(sum), rows);

@@ -4,41 +4,48 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::window::{Listing, Statistics};
+use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
 
 use crate::body::head::ClosedBy;
 use crate::body::stored::StoredWindow;
-use crate::index::state::State;
-use crate::retention::{AckError, Limits, Missing};
+use crate::index::state::SeriesState;
+use crate::retention::{AckError, Missing, RetentionLimits};
 use crate::rows::{Baseline, Form};
+
+/// The most windows that build on one another: one with whole sums, and those that hold what has changed since.
+const WINDOWS_TOGETHER: usize = 64;
+/// The most that they take, as a multiple of the one with whole sums.
+const LONGEST_CHANGES: u64 = 8;
 
 /// The windows of one probe, as they are in the store.
 #[derive(Debug, Default)]
-pub struct Index {
-    pub state: State,
-    pub limits: Limits,
+pub struct WindowIndex {
+    pub state: SeriesState,
+    pub limits: RetentionLimits,
     /// The windows that could not be read when they were read last.
     pub unreadable: BTreeSet<u64>,
     /// The baselines, each by the number of the open window and the serial of the deployment.
     pub baselines: BTreeMap<(u64, u64), Baseline>,
-    pub retained: BTreeMap<u64, Retained>,
+    pub retained: BTreeMap<u64, RetainedEntry>,
     /// The size of the retained windows in bytes.
     pub bytes: u64,
     /// The windows that were set aside, oldest first.
     pub damaged: VecDeque<Arc<StoredWindow>>,
     /// The newest window, once it is acknowledged.
     pub acknowledged: Option<Arc<StoredWindow>>,
+    /// The windows that are in no list, and that later ones build on.
+    pub built_on: BTreeMap<u64, Arc<StoredWindow>>,
     /// True once the windows were removed together with their probe.
     pub removed: bool,
 }
 
 #[derive(Debug)]
-pub struct Retained {
+pub struct RetainedEntry {
     pub window: Arc<StoredWindow>,
     pub taken: bool,
 }
 
-impl Retained {
+impl RetainedEntry {
     pub fn is_page(&self) -> bool {
         self.window.closed_by == ClosedBy::Page
     }
@@ -50,9 +57,9 @@ pub type Ids = Vec<(i64, bool)>;
 /// A change of the store.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct Change {
+pub struct IndexChange {
     /// The state after the change.
-    pub state: State,
+    pub state: SeriesState,
     /// True if the state has to be written: the windows do not say the same.
     pub saves: bool,
     pub new: Option<Arc<StoredWindow>>,
@@ -63,7 +70,7 @@ pub struct Change {
     pub baselines_gone: Vec<(u64, u64)>,
 }
 
-impl Change {
+impl IndexChange {
     pub fn is_empty(&self) -> bool {
         let Self { state: _, saves, new, gone, forms, baseline, baselines_gone } = self;
         !saves
@@ -75,15 +82,16 @@ impl Change {
     }
 }
 
-impl Index {
+impl WindowIndex {
     /// Adds a window that a start has found.
     pub fn keep(&mut self, window: Arc<StoredWindow>, form: Form) {
         match form {
             Form::Acknowledged => self.acknowledged = Some(window),
             Form::Damaged => self.damaged.push_back(window),
+            Form::BuiltOn => drop(self.built_on.insert(window.seq(), window)),
             Form::Closed | Form::Taken => {
                 self.bytes += window.entry.bytes;
-                self.retained.insert(window.seq(), Retained { window, taken: form == Form::Taken });
+                self.retained.insert(window.seq(), RetainedEntry { window, taken: form == Form::Taken });
             }
         }
     }
@@ -91,7 +99,7 @@ impl Index {
     /// Counts the windows as damaged that the state knows and the store does not have. The store has the last window of all,
     /// or the state says what became of it.
     pub fn lose_vanished(&mut self, probe: &str) {
-        let State { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
+        let SeriesState { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
         let stored = self.retained.keys().next_back().copied().unwrap_or_default();
         let known = [stored, first.saturating_sub(1), *acknowledged, lost.newest(), outlived.newest()];
         for seq in known.into_iter().max().unwrap_or_default() + 1..=*last {
@@ -102,8 +110,8 @@ impl Index {
     }
 
     /// Makes a change that is on disk.
-    pub fn apply(&mut self, change: Change) {
-        let Change { state, saves: _, new, gone, forms, baseline, baselines_gone } = change;
+    pub fn apply(&mut self, change: IndexChange) {
+        let IndexChange { state, saves: _, new, gone, forms, baseline, baselines_gone } = change;
         self.state = state;
         for window in gone {
             self.take_out(&window);
@@ -128,6 +136,9 @@ impl Index {
             self.retained.remove(&seq);
             self.bytes -= window.entry.bytes;
         }
+        if self.built_on.get(&seq).is_some_and(is_it) {
+            self.built_on.remove(&seq);
+        }
         self.acknowledged.take_if(|window| is_it(window));
         self.damaged.retain(|window| !is_it(window));
         self.unreadable.remove(&seq);
@@ -151,7 +162,7 @@ impl Index {
 
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
-        let untaken = |kept: &&Retained| !kept.taken && kept.window.closed_by == ClosedBy::Read;
+        let untaken = |kept: &&RetainedEntry| !kept.taken && kept.window.closed_by == ClosedBy::Read;
         self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
     }
 
@@ -182,22 +193,65 @@ impl Index {
         self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
     }
 
+    /// The windows that this one builds on, oldest first.
+    pub fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
+        let range = window.from..window.seq();
+        let retained = self.retained.range(range.clone()).map(|(_, kept)| &kept.window);
+        let built_on = self.built_on.range(range.clone()).map(|(_, window)| window);
+        let acknowledged = self.acknowledged.iter().filter(|window| range.contains(&window.seq()));
+        let mut below: Vec<_> = retained.chain(built_on).chain(acknowledged).cloned().collect();
+        below.sort_by_key(|window| window.seq());
+        below
+    }
+
+    /// The window that the next one can build on; `None` if the next one is to have whole sums. The windows that build on one
+    /// another go together, so that they may not be many, nor take much of what the limits allow.
+    pub fn base(&self) -> Option<&Arc<StoredWindow>> {
+        let newest = self.newest()?;
+        let below = self.below(newest);
+        let bytes = newest.entry.bytes + below.iter().map(|window| window.entry.bytes).sum::<u64>();
+        let whole = below.first().unwrap_or(newest).entry.bytes;
+        let is_room = bytes <= self.limits.bytes / 2 && bytes <= whole.saturating_mul(LONGEST_CHANGES);
+        (below.len() + 1 < WINDOWS_TOGETHER && is_room).then_some(newest)
+    }
+
+    /// The windows that the newest one goes together with, and itself: their number, their size and the size of the largest.
+    pub fn together(&self) -> (usize, u64, u64) {
+        let below = self.newest().map(|newest| self.below(newest)).unwrap_or_default();
+        let sizes = || below.iter().chain(self.newest()).map(|window| window.entry.bytes);
+        (sizes().count(), sizes().sum(), sizes().max().unwrap_or_default())
+    }
+
     /// The windows that collectors see, oldest first: the window of a page may go at any time.
-    fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &Retained)> {
+    fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &RetainedEntry)> {
         self.retained.iter().filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
     }
 
-    /// The window that would be dropped next.
+    /// The number of windows that each named collector has not acknowledged.
+    pub fn lags(&self) -> Vec<(String, u64)> {
+        let behind = |name: &String| {
+            let cursor = self.state.cursor(name);
+            (name.clone(), self.listed().filter(|(seq, _)| *seq > cursor).count() as u64)
+        };
+        self.limits.collectors.iter().map(behind).collect()
+    }
+
+    /// The last one of the windows that would be dropped next to make room; `None` if the newest one is among them.
     pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
-        self.retained.values().next().filter(|_| self.retained.len() > 1).map(|kept| &kept.window)
+        let from = self.newest()?.from;
+        let mut retained = self.retained.values().map(|kept| &kept.window);
+        let first = retained.next()?;
+        let last = retained.take_while(|window| window.from <= first.seq()).last().unwrap_or(first);
+        (last.seq() < from).then_some(last)
     }
 
     pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
-        let form = |kept: &Retained| if kept.taken { Form::Taken } else { Form::Closed };
+        let form = |kept: &RetainedEntry| if kept.taken { Form::Taken } else { Form::Closed };
         let retained = self.retained.values().map(|kept| (Arc::clone(&kept.window), form(kept)));
         let acknowledged = self.acknowledged.iter().map(|window| (Arc::clone(window), Form::Acknowledged));
         let damaged = self.damaged.iter().map(|window| (Arc::clone(window), Form::Damaged));
-        let mut all: Vec<_> = retained.chain(acknowledged).chain(damaged).collect();
+        let built_on = self.built_on.values().map(|window| (Arc::clone(window), Form::BuiltOn));
+        let mut all: Vec<_> = retained.chain(acknowledged).chain(damaged).chain(built_on).collect();
         all.sort_by_key(|(window, _)| window.id);
         all
     }
@@ -210,7 +264,8 @@ impl Index {
 
     /// The size of everything that is kept, in bytes.
     pub fn bytes(&self) -> u64 {
-        let others = self.acknowledged.iter().chain(&self.damaged).map(|window| window.entry.bytes);
+        let others = self.acknowledged.iter().chain(&self.damaged).chain(self.built_on.values());
+        let others = others.map(|window| window.entry.bytes);
         let baselines = self.baselines.values().map(|baseline| baseline.bytes);
         self.bytes + others.chain(baselines).sum::<u64>()
     }
@@ -218,15 +273,15 @@ impl Index {
     /// Everything that the store has of the probe: the ids of windows and of baselines.
     pub fn all(&self) -> (Ids, Ids) {
         let retained = self.retained.values().map(|kept| &kept.window);
-        let windows = retained.chain(&self.acknowledged).chain(&self.damaged);
+        let windows = retained.chain(&self.acknowledged).chain(&self.damaged).chain(self.built_on.values());
         let baselines = self.baselines.values().map(|baseline| (baseline.id, baseline.is_file));
         (windows.map(|window| (window.id, window.is_file)).collect(), baselines.collect())
     }
 
-    pub fn statistics(&self) -> Statistics {
-        Statistics {
+    pub fn statistics(&self) -> WindowStatistics {
+        WindowStatistics {
             retained: self.listed().count(),
-            bytes: self.bytes,
+            bytes: self.bytes + self.built_on.values().map(|window| window.entry.bytes).sum::<u64>(),
             oldest: self.listed().next().map(|(seq, _)| seq),
             newest: self.listed().next_back().map(|(seq, _)| seq),
             lost: self.state.lost.total(),

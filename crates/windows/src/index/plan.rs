@@ -1,34 +1,52 @@
 //! The plans of changes: what a new window, an acknowledgement or a limit does to the windows of a probe.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::body::head::ClosedBy;
 use crate::body::stored::StoredWindow;
-use crate::index::index::{Change, Index, Retained};
+use crate::index::index::{IndexChange, RetainedEntry, WindowIndex};
 use crate::retention::{AckError, DAMAGED_WINDOWS};
 use crate::rows::{Baseline, Form};
 
-/// A plan in the making: the windows before `from` are gone, and the window of a page.
+/// A plan in the making: the windows before `from` are removed, and the window of a page.
 struct Draft<'a> {
-    index: &'a Index,
-    change: Change,
+    index: &'a WindowIndex,
+    change: IndexChange,
     from: u64,
     page: Option<u64>,
     /// The number and the size of the windows that are left, with the new one.
     count: usize,
     bytes: u64,
     damaged: usize,
+    /// The newest window, if it is acknowledged then.
+    acknowledged: Option<Arc<StoredWindow>>,
+    /// The window that is set aside.
+    aside: Option<i64>,
+    /// The windows that are in no list then. They stay as long as others build on them.
+    unlisted: BTreeMap<u64, Arc<StoredWindow>>,
 }
 
-impl Index {
+impl WindowIndex {
     fn draft(&self) -> Draft<'_> {
-        let change = Change { state: self.state.clone(), ..Change::default() };
+        let change = IndexChange { state: self.state.clone(), ..IndexChange::default() };
         let (count, bytes) = (self.retained.len(), self.bytes());
-        Draft { index: self, change, from: 0, page: None, count, bytes, damaged: 0 }
+        Draft {
+            index: self,
+            change,
+            from: 0,
+            page: None,
+            count,
+            bytes,
+            damaged: 0,
+            acknowledged: self.acknowledged.clone(),
+            aside: None,
+            unlisted: self.built_on.clone(),
+        }
     }
 
     /// Plans a window.
-    pub fn insert(&self, window: Arc<StoredWindow>) -> Change {
+    pub fn insert(&self, window: Arc<StoredWindow>) -> IndexChange {
         let (seq, is_page) = (window.seq(), window.closed_by == ClosedBy::Page);
         let mut draft = self.draft();
         draft.reclaim(seq);
@@ -37,12 +55,11 @@ impl Index {
             state.first = seq;
         }
         state.reported += reports;
-        draft.change.gone.extend(self.acknowledged.iter().cloned());
-        draft.bytes -= self.acknowledged.as_ref().map_or(0, |window| window.entry.bytes);
+        let acknowledged = draft.acknowledged.take();
+        acknowledged.into_iter().for_each(|window| draft.unlist(window));
         if let Some((page, kept)) = self.retained.last_key_value().filter(|(_, last)| last.is_page()) {
             (draft.page, draft.count) = (Some(*page), draft.count - 1);
-            draft.bytes -= kept.window.entry.bytes;
-            draft.change.gone.push(Arc::clone(&kept.window));
+            draft.unlist(Arc::clone(&kept.window));
         }
         draft.change.baselines_gone.extend(self.baselines.keys().filter(|(of, _)| *of <= seq));
         draft.count += 1;
@@ -50,16 +67,16 @@ impl Index {
         let page_bytes = if is_page { window.entry.bytes } else { 0 };
         draft.bytes += window.entry.bytes - page_bytes;
         draft.change.new = Some(window);
+        draft.let_go();
         draft.retire(usize::from(is_page));
         // The row of the window says that it is the last one.
-        let mut change = draft.change;
-        change.saves = change.state != self.state;
+        let mut change = draft.finish();
         (change.state.last, change.state.reported_through) = (seq, seq);
         change
     }
 
     /// Plans that the limits, which are set already, are kept. Collectors that are no longer named lose their cursors.
-    pub fn keep_limits(&self) -> Change {
+    pub fn keep_limits(&self) -> IndexChange {
         let mut draft = self.draft();
         draft.change.state.collectors.retain(|name, _| self.limits.collectors.contains(name));
         draft.release();
@@ -70,7 +87,7 @@ impl Index {
     }
 
     /// Plans that all windows up to `seq` are acknowledged, for one collector or for all.
-    pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<Change, AckError> {
+    pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<IndexChange, AckError> {
         let cursor = collector.map(|name| self.acknowledged(name)).transpose()?;
         if seq > self.state.last {
             return Err(AckError::Beyond { newest: self.state.last });
@@ -87,36 +104,40 @@ impl Index {
         Ok(draft.finish())
     }
 
-    /// Plans that the oldest window goes. `None` if it is the only one.
-    pub fn drop_oldest(&self) -> Option<Change> {
+    /// Plans to remove the oldest window and those that go with it. `None` if the newest one is among them.
+    pub fn drop_oldest(&self) -> Option<IndexChange> {
+        let last = self.oldest()?.seq();
         let mut draft = self.draft();
-        draft.drop_oldest().then(|| draft.finish())
+        while draft.oldest().is_some_and(|oldest| oldest.window.seq() <= last) && draft.drop_oldest() {}
+        Some(draft.finish())
     }
 
-    /// Plans that the oldest window goes that was set aside. `None` if there is none.
-    pub fn drop_damaged(&self) -> Option<Change> {
+    /// Plans to remove the oldest window that was set aside. `None` if there is none.
+    pub fn drop_damaged(&self) -> Option<IndexChange> {
         let mut draft = self.draft();
         draft.drop_damaged().then(|| draft.finish())
     }
 
     /// Plans that a window is set aside. `None` if the window is not in the index any more.
-    pub fn damage(&self, id: i64) -> Option<Change> {
+    pub fn damage(&self, id: i64) -> Option<IndexChange> {
         let mut draft = self.draft();
         let retained = self.retained.values().map(|kept| &kept.window).find(|window| window.id == id);
         if let Some(window) = retained {
             draft.change.state.damaged += 1;
             draft.lose(window.seq(), self.retained.keys().next().copied());
             draft.change.forms.push((Arc::clone(window), Form::Damaged));
+            draft.aside = Some(id);
         } else {
             let window = self.acknowledged.as_ref().filter(|window| window.id == id)?;
             draft.change.forms.push((Arc::clone(window), Form::Damaged));
+            draft.acknowledged = None;
         }
         while self.damaged.len() + 1 - draft.damaged > DAMAGED_WINDOWS && draft.drop_damaged() {}
         Some(draft.finish())
     }
 
     /// Plans that a window counts as damaged whose row was set aside by a start, because not even its number is of use.
-    pub fn count_damaged(&self, id: i64) -> Option<Change> {
+    pub fn count_damaged(&self, id: i64) -> Option<IndexChange> {
         let window = self.damaged.iter().find(|window| window.id == id)?;
         let mut draft = self.draft();
         draft.change.state.damaged += 1;
@@ -125,32 +146,38 @@ impl Index {
     }
 
     /// Plans that the state is written with the number of the last window, which a row alone says otherwise.
-    pub fn save(&self) -> Change {
-        Change { saves: true, ..self.draft().change }
+    pub fn save(&self) -> IndexChange {
+        IndexChange { saves: true, ..self.draft().change }
     }
 
-    /// Plans that a window is taken. `None` if it is already, or has gone.
-    pub fn take(&self, seq: u64) -> Option<Change> {
+    /// Plans that a window is taken. `None` if it is already, or was removed.
+    pub fn take(&self, seq: u64) -> Option<IndexChange> {
         let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;
         let forms = vec![(Arc::clone(&kept.window), Form::Taken)];
-        Some(Change { forms, ..self.draft().finish() })
+        Some(IndexChange { forms, ..self.draft().finish() })
     }
 
     /// Plans that baselines go.
-    pub fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) -> Change {
+    pub fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) -> IndexChange {
         let gone = self.baselines.keys().copied().filter(|&(seq, serial)| is_gone(seq, serial));
-        Change { baselines_gone: gone.collect(), ..self.draft().finish() }
+        IndexChange { baselines_gone: gone.collect(), ..self.draft().finish() }
     }
 
     /// Plans a baseline.
-    pub fn add_baseline(&self, key: (u64, u64), baseline: Baseline) -> Change {
+    pub fn add_baseline(&self, key: (u64, u64), baseline: Baseline) -> IndexChange {
         let baselines_gone = self.baselines.contains_key(&key).then_some(key).into_iter().collect();
-        Change { baseline: Some((key, baseline)), baselines_gone, ..self.draft().finish() }
+        IndexChange { baseline: Some((key, baseline)), baselines_gone, ..self.draft().finish() }
     }
 }
 
 impl Draft<'_> {
-    fn finish(mut self) -> Change {
+    fn finish(mut self) -> IndexChange {
+        self.let_go();
+        let known = |window: &StoredWindow| {
+            self.index.built_on.get(&window.seq()).is_some_and(|known| known.id == window.id)
+        };
+        let new = self.unlisted.values().filter(|window| !known(window)).cloned();
+        self.change.forms.extend(new.map(|window| (window, Form::BuiltOn)));
         self.change.saves = self.change.state != self.index.state;
         self.change
     }
@@ -163,7 +190,7 @@ impl Draft<'_> {
     }
 
     /// The oldest window that is left, unless it is the new one.
-    fn oldest(&self) -> Option<&Retained> {
+    fn oldest(&self) -> Option<&RetainedEntry> {
         let mut left = self.index.retained.range(self.from..);
         left.find(|(seq, _)| Some(**seq) != self.page).map(|(_, kept)| kept)
     }
@@ -174,8 +201,39 @@ impl Draft<'_> {
         let (window, taken) = (Arc::clone(&kept.window), kept.taken);
         self.from = window.seq() + 1;
         self.count -= 1;
-        self.bytes -= window.entry.bytes;
         Some((window, taken))
+    }
+
+    /// Takes a window out of all lists.
+    fn unlist(&mut self, window: Arc<StoredWindow>) {
+        self.unlisted.insert(window.seq(), window);
+    }
+
+    /// Removes the windows that are in no list and that none builds on.
+    fn let_go(&mut self) {
+        let needless = |seq: &u64| !self.is_built_on(*seq);
+        let gone: Vec<u64> = self.unlisted.keys().copied().filter(needless).collect();
+        for window in gone.iter().filter_map(|seq| self.unlisted.remove(seq)).collect::<Vec<_>>() {
+            self.bytes -= window.entry.bytes;
+            self.change.gone.push(window);
+        }
+    }
+
+    /// Tells whether a window that stays builds on window `seq`. If one does, the next one that stays is among them.
+    fn is_built_on(&self, seq: u64) -> bool {
+        let retained = self.index.retained.range((seq + 1).max(self.from)..).map(|(_, kept)| &kept.window);
+        let mut retained =
+            retained.filter(|window| Some(window.seq()) != self.page && Some(window.id) != self.aside);
+        let others = self.acknowledged.iter().chain(&self.change.new).filter(|window| window.seq() > seq);
+        retained.next().into_iter().chain(others).any(|window| window.from <= seq)
+    }
+
+    /// Tells whether the oldest window can be dropped to make room, together with those that go with it.
+    fn makes_room(&self) -> bool {
+        let last = self.index.retained.values().next_back().map(|kept| &kept.window);
+        let newest = self.change.new.as_ref().or(self.acknowledged.as_ref()).or(last);
+        let from = newest.map_or(0, |newest| newest.from);
+        self.oldest().is_some_and(|oldest| oldest.window.seq() < from)
     }
 
     fn lose(&mut self, seq: u64, oldest: Option<u64>) {
@@ -195,7 +253,8 @@ impl Draft<'_> {
                 false => self.lose(window.seq(), oldest),
             }
         }
-        self.change.gone.push(window);
+        self.unlist(window);
+        self.let_go();
         true
     }
 
@@ -224,20 +283,21 @@ impl Draft<'_> {
             let Some((window, _)) = self.pop() else { return };
             if self.count == 0 {
                 // The newest one stays, because it has the sums.
-                self.change.gone.extend(self.index.acknowledged.iter().cloned());
-                self.bytes += window.entry.bytes;
+                let before = self.acknowledged.replace(Arc::clone(&window));
+                before.into_iter().for_each(|window| self.unlist(window));
                 self.change.forms.push((window, Form::Acknowledged));
             } else {
-                self.change.gone.push(window);
+                self.unlist(window);
             }
         }
+        self.let_go();
     }
 
     /// Drops the oldest windows until the limits are met. `pages` windows are those of pages.
     fn retire(&mut self, pages: usize) {
         let limits = &self.index.limits;
         while self.count - pages > limits.retain && self.drop_oldest() {}
-        // A damaged window is of no use to a collector: it goes before any other.
-        while self.bytes > limits.bytes && (self.drop_damaged() || self.drop_oldest()) {}
+        // A damaged window is of no use to a collector: it is removed before any other.
+        while self.bytes > limits.bytes && (self.drop_damaged() || self.makes_room() && self.drop_oldest()) {}
     }
 }

@@ -5,26 +5,26 @@ use std::sync::{Arc, Weak};
 
 use twinprobe_store::Durable;
 
-use crate::body::stored::{Source, StoredWindow};
-use crate::index::index::Index;
-use crate::index::state::State;
-use crate::rows::{Form, Series};
+use crate::body::stored::{BodySource, StoredWindow};
+use crate::index::index::WindowIndex;
+use crate::index::state::SeriesState;
+use crate::rows::{Form, WindowSeries};
 use crate::windows::Windows;
 
 /// Builds the index. `files` are the bodies that are files. Returns also the windows that are damaged and not set aside yet.
 pub fn restore(
-    series: Series,
-    source: &Weak<dyn Source>,
+    series: WindowSeries,
+    source: &Weak<dyn BodySource>,
     files: &BTreeSet<i64>,
-) -> (Index, Vec<Arc<StoredWindow>>) {
-    let Series { name, state, windows, baselines, .. } = series;
-    let mut state = State::decode(&state).unwrap_or_else(|error| {
+) -> (WindowIndex, Vec<Arc<StoredWindow>>) {
+    let WindowSeries { name, state, windows, baselines, .. } = series;
+    let mut state = SeriesState::decode(&state).unwrap_or_else(|error| {
         tracing::error!(
             probe = name,
             ?error,
             "the state of windows is damaged; what windows say restores it"
         );
-        State::default()
+        SeriesState::default()
     });
     let mut damaged = Vec::new();
     let mut found = Vec::new();
@@ -57,9 +57,9 @@ pub fn restore(
             (state.reported, state.reported_through) = (state.reported + window.reports, seq);
         }
     }
-    // Windows of earlier versions reported what nobody misses, too.
+    // Windows of earlier versions reported windows without a named collector, too.
     state.reported = state.reported.min(state.lost.total());
-    let mut index = Index::default();
+    let mut index = WindowIndex::default();
     (index.state, index.baselines) = (state, baselines);
     found.into_iter().for_each(|(window, form)| index.keep(window, form));
     for window in &damaged {
@@ -77,7 +77,7 @@ pub fn restore(
 /// Sets windows aside that a start has found damaged; in memory only, if the store was opened to be read.
 pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
     // Those of which nothing is known come first: the oldest of too many go.
-    for plan in [Index::count_damaged, Index::damage] {
+    for plan in [WindowIndex::count_damaged, WindowIndex::damage] {
         for window in damaged {
             let turn = windows.turn();
             let change = plan(&windows.index.lock(), window.id);

@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 /// What the store has of a probe beside its windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct State {
+pub struct SeriesState {
     /// The number of the first window that was ever committed; 0 if there was none.
     pub first: u64,
     /// The number of the last window that was ever committed.
@@ -26,7 +26,7 @@ pub struct State {
     pub collectors: BTreeMap<String, u64>,
     /// The windows that went before the collectors which are named had acknowledged them, or that were damaged.
     pub lost: Lost,
-    /// The windows that went because more were not to be retained, while no collector was named: nobody misses them.
+    /// The windows that went because more were not to be retained, while no collector was named: they are not missed.
     #[serde(skip_serializing_if = "is_default")]
     pub outlived: Lost,
     /// The number of windows in `lost` that belong to `outlived`; earlier versions did not tell which.
@@ -39,7 +39,7 @@ pub struct State {
     pub damaged: u64,
 }
 
-impl State {
+impl SeriesState {
     /// The last window that a collector has acknowledged.
     pub fn cursor(&self, collector: &str) -> u64 {
         self.collectors.get(collector).map_or(0, |&seq| seq).max(self.acknowledged)
@@ -70,7 +70,7 @@ impl State {
         Ok(state)
     }
 
-    /// Takes the windows that nobody misses out of the lost ones. Collectors are mostly named later: they are the first.
+    /// Takes the windows without a named collector out of the lost ones. Collectors are mostly named later: they are the first.
     fn tell_apart(&mut self) {
         if self.unclaimed > 0 {
             self.outlived = self.lost.take_first(std::mem::take(&mut self.unclaimed));
@@ -91,7 +91,7 @@ pub enum Undecodable {
 struct Content<'a> {
     version: u32,
     #[serde(flatten)]
-    state: &'a State,
+    state: &'a SeriesState,
 }
 
 /// The field that every version of the file has, except the first one.
@@ -106,7 +106,7 @@ fn digest_line(bytes: &[u8]) -> String {
     format!("\n{{\"sha256\":\"{digest}\"}}\n")
 }
 
-/// Windows that are gone without having been acknowledged.
+/// Windows that were removed without an acknowledgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
@@ -206,17 +206,17 @@ mod tests {
 
     use super::*;
 
-    /// An earlier version knew how many of the lost windows nobody was to have.
+    /// An earlier version knew how many of the lost windows had no named collector.
     #[test]
     fn what_nobody_misses_is_told_apart() {
         let mut lost = Lost::default();
         [1, 2, 5, 6, 7].into_iter().for_each(|seq| lost.add(seq, u64::MAX));
-        let state = State { lost, unclaimed: 3, reported: 4, ..State::default() };
+        let state = SeriesState { lost, unclaimed: 3, reported: 4, ..SeriesState::default() };
         let mut bytes = serde_json::to_value(&state).unwrap();
         bytes["unclaimed"] = 3.into();
         let mut bytes = serde_json::to_vec(&bytes).unwrap();
         bytes.extend_from_slice(digest_line(&bytes.clone()).as_bytes());
-        let State { lost, outlived, unclaimed, reported, .. } = State::decode(&bytes).unwrap();
+        let SeriesState { lost, outlived, unclaimed, reported, .. } = SeriesState::decode(&bytes).unwrap();
         assert_eq!((lost.total(), outlived.total(), unclaimed, reported), (2, 3, 0, 2));
         assert!([1, 2, 5].iter().all(|seq| outlived.contains(*seq)) && !outlived.contains(6));
         assert!([6, 7].iter().all(|seq| lost.contains(*seq)) && !lost.contains(5));
@@ -260,19 +260,20 @@ mod tests {
 
     #[test]
     fn a_state_with_any_byte_wrong_or_missing_is_no_state() {
-        let mut state = State { first: 3, last: 12, acknowledged: 9, damaged: 1, ..State::default() };
+        let mut state =
+            SeriesState { first: 3, last: 12, acknowledged: 9, damaged: 1, ..SeriesState::default() };
         state.lost.add(5, 3);
         state.collectors.insert("a\n\"b\"".to_owned(), 7);
         let whole = state.encode();
-        assert_eq!(State::decode(&whole), Ok(state));
+        assert_eq!(SeriesState::decode(&whole), Ok(state));
         for index in 0..whole.len() {
             for bit in 0..8 {
                 let mut damaged = whole.clone();
                 damaged[index] ^= 1 << bit;
-                assert_eq!(State::decode(&damaged), Err(Undecodable::Damaged), "byte {index}");
+                assert_eq!(SeriesState::decode(&damaged), Err(Undecodable::Damaged), "byte {index}");
             }
-            assert_eq!(State::decode(&whole[..index]), Err(Undecodable::Damaged), "{index} bytes");
+            assert_eq!(SeriesState::decode(&whole[..index]), Err(Undecodable::Damaged), "{index} bytes");
         }
-        assert_eq!(State::decode(&[&whole[..], b"\n"].concat()), Err(Undecodable::Damaged));
+        assert_eq!(SeriesState::decode(&[&whole[..], b"\n"].concat()), Err(Undecodable::Damaged));
     }
 }

@@ -3,38 +3,39 @@
 use axum::http::{HeaderMap, StatusCode, header};
 use twinprobe_ebpf_common::Format;
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 
 /// Returns the formats that the request allows, the preferred one first; the probe's own is used if it is among them.
 /// Refuses an `Accept` without any known type with 406 and an unknown `?format=` with 400.
-pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, Problem> {
-    let allowed = accepted(headers, &Format::ALL)?;
+pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, ProblemAnswer> {
+    let allowed = accepted(headers, &Format::ALL.map(|format| (format.media_type(), format)))?;
     let (Some(name), 2..) = (query, allowed.len()) else { return Ok(allowed) };
     let Some(asked) = Format::from_name(name) else {
         let known = Format::ALL.map(Format::name).join(", ");
         let detail = format!("format {name} is not known; possible are {known}");
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
     };
     Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
 }
 
-/// Returns those of `formats` that the request's `Accept` prefers, all of the same quality; all if it has none. Refuses one
-/// without any of them with 406.
-pub fn accepted(headers: &HeaderMap, formats: &[Format]) -> Result<Vec<Format>, Problem> {
-    let accepted = accept(headers).map_or_else(|| formats.to_vec(), |accept| by_accept(&accept, formats));
+/// Returns those of `formats`, which stand with their media types, that the request's `Accept` prefers, all of the same
+/// quality; all if it has none. Refuses one without any of them with 406.
+pub fn accepted<T: Copy>(headers: &HeaderMap, formats: &[(&str, T)]) -> Result<Vec<T>, ProblemAnswer> {
+    let all = || formats.iter().map(|(_, format)| *format).collect();
+    let accepted = accept(headers).map_or_else(all, |accept| by_accept(&accept, formats));
     if accepted.is_empty() {
-        return Err(not_acceptable(&formats.iter().map(|format| format.media_type()).collect::<Vec<_>>()));
+        return Err(not_acceptable(&formats.iter().map(|(media_type, _)| *media_type).collect::<Vec<_>>()));
     }
     Ok(accepted)
 }
 
 /// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality. Returns the formats of
 /// the highest quality, none if no range matches.
-fn by_accept(accept: &str, formats: &[Format]) -> Vec<Format> {
+fn by_accept<T: Copy>(accept: &str, formats: &[(&str, T)]) -> Vec<T> {
     let ranges = parse(accept);
-    let quality = |format: &Format| quality(&ranges, format.media_type());
-    let best = formats.iter().map(quality).fold(0.0, f32::max);
-    formats.iter().filter(|format| best > 0.0 && quality(format) >= best).copied().collect()
+    let qualities = formats.iter().map(|(media_type, format)| (quality(&ranges, media_type), *format));
+    let best = qualities.clone().map(|(quality, _)| quality).fold(0.0, f32::max);
+    qualities.filter(|(quality, _)| best > 0.0 && *quality >= best).map(|(_, format)| format).collect()
 }
 
 /// Returns the request's `Accept`, of which several fields make one list; `None` if it has none or an empty one.
@@ -44,42 +45,45 @@ pub fn accept(headers: &HeaderMap) -> Option<String> {
     list.contains(|c: char| c != ',' && !c.is_whitespace()).then_some(list)
 }
 
-pub fn not_acceptable(available: &[&str]) -> Problem {
+pub fn not_acceptable(available: &[&str]) -> ProblemAnswer {
     let detail = format!("no type in Accept is available; available are {}", available.join(", "));
-    Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
+    ProblemAnswer::new(StatusCode::NOT_ACCEPTABLE, detail)
 }
+
+/// The parameters by which types of metrics differ. Others, as `charset` and `escaping`, are not told apart.
+const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 
 /// A range of media types in `Accept`.
 #[derive(Debug)]
 pub struct Range {
     /// In lower case: `text/plain`, `text/*` or `*/*`.
     media_type: String,
-    /// The parameter `version`, by which types of metrics differ; other parameters are not told apart.
-    version: Option<String>,
+    /// The values of [`PARAMETERS`] that it has.
+    parameters: [Option<String>; PARAMETERS.len()],
     quality: f32,
 }
 
 impl Range {
     /// Returns how specific the range is, if it has this media type.
-    fn matches(&self, essence: &str, version: Option<&str>) -> Option<u8> {
-        let group = essence.split_once('/').map_or("", |(group, _)| group);
+    fn matches(&self, offered: &Self) -> Option<u8> {
+        let group = offered.media_type.split_once('/').map_or("", |(group, _)| group);
         let is_group = self.media_type.strip_suffix("/*") == Some(group);
-        match (&self.version, &*self.media_type) {
-            (None, "*/*") => Some(0),
-            (None, _) if is_group => Some(1),
-            (None, own) if own == essence => Some(2),
-            (Some(asked), own) if own == essence && version == Some(asked) => Some(3),
-            _ => None,
+        let is_bare = self.parameters.iter().all(Option::is_none);
+        let mut pairs = self.parameters.iter().zip(&offered.parameters);
+        match &*self.media_type {
+            "*/*" if is_bare => Some(0),
+            _ if is_bare && is_group => Some(1),
+            own if own != offered.media_type => None,
+            _ if is_bare => Some(2),
+            _ => pairs.all(|(asked, offered)| asked.is_none() || asked == offered).then_some(3),
         }
     }
 }
 
 /// Returns the quality that the most specific of the ranges gives to a media type, 0 if none has it.
 pub fn quality(ranges: &[Range], media_type: &str) -> f32 {
-    let Some(Range { media_type, version, .. }) = parse_range(media_type) else { return 0.0 };
-    let matching = ranges
-        .iter()
-        .filter_map(|range| Some((range.matches(&media_type, version.as_deref())?, range.quality)));
+    let Some(offered) = parse_range(media_type) else { return 0.0 };
+    let matching = ranges.iter().filter_map(|range| Some((range.matches(&offered)?, range.quality)));
     // Of equal ranges the first one counts.
     matching
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
@@ -103,12 +107,14 @@ fn parse_range(range: &str) -> Option<Range> {
     };
     let quality = parameter("q").and_then(|value| value.parse().ok());
     let quality = quality.filter(|quality| (0.0..=1.0).contains(quality)).unwrap_or(1.0);
-    Some(Range { media_type, version: parameter("version").map(str::to_owned), quality })
+    let parameters = PARAMETERS.map(|name| parameter(name).map(str::to_owned));
+    Some(Range { media_type, parameters, quality })
 }
 
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use twinprobe_exporter::PageFormat;
 
     use super::*;
 
@@ -145,8 +151,40 @@ mod tests {
             ("application/json;q=0", vec![]),
             ("application/json;q=0, application/json", vec![]),
         ];
+        let formats = Format::ALL.map(|format| (format.media_type(), format));
         for (accept, expected) in cases {
-            assert_eq!(by_accept(accept, &Format::ALL), expected, "{accept}");
+            assert_eq!(by_accept(accept, &formats), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn scrapers_get_the_page_that_they_prefer() {
+        use PageFormat::{NewerText, OpenMetrics, Protobuf, Text};
+        const PROTOBUF: &str =
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        let formats = PageFormat::ALL.map(|format| (format.media_type(), format));
+        let with = |rest: &str| format!("{PROTOBUF}{rest}");
+        for (accept, expected) in [
+            // Prometheus 2.42 and 3, without and with native histograms.
+            ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+              text/plain;version=0.0.4;q=0.5,*/*;q=0.1".to_owned(), vec![OpenMetrics]),
+            (with(",application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"),
+             vec![Protobuf]),
+            (with(";escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+              text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"),
+             vec![Protobuf]),
+            ("text/plain;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.5".to_owned(),
+             vec![NewerText]),
+            (with(";q=0.2,text/plain;version=0.0.4;q=0.3"), vec![Text]),
+            ("text/plain".to_owned(), vec![Text, NewerText]),
+            ("application/vnd.google.protobuf".to_owned(), vec![Protobuf]),
+            ("*/*".to_owned(), PageFormat::ALL.to_vec()),
+            (PROTOBUF.replace("delimited", "text"), vec![]),
+            (PROTOBUF.replace("MetricFamily", "Metric"), vec![]),
+            ("text/plain;version=2.0.0".to_owned(), vec![]),
+            (with(";q=0"), vec![]),
+        ] {
+            assert_eq!(by_accept(&accept, &formats), expected, "{accept}");
         }
     }
 

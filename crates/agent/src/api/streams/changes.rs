@@ -10,12 +10,12 @@ use axum::response::{IntoResponse, Response};
 use futures_util::Stream as _;
 use serde::Deserialize;
 
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::extract::Query;
 use crate::api::state::Api;
 use crate::api::streams::body::{SILENCE, StreamBody};
 use crate::engine::error::EngineError;
-use twinprobe_serve::Principal;
+use twinprobe_access::Principal;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,11 +28,11 @@ pub async fn changes(
     State(api): State<Api>,
     Query(query): Query<ChangesQuery>,
     Extension(principal): Extension<Principal>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemAnswer> {
     if let Some(name) = &query.probe {
-        api.engine.get(name)?;
+        api.engine.registry.get(name)?;
     }
-    let place = api.engine.streams.take(&principal.who).map_err(EngineError::from)?;
+    let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
     let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe));
     let next = move |context: &mut Context<'_>| {
         let _held = &place;

@@ -10,13 +10,13 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use crate::api::documents::negotiate;
-use crate::api::error::Problem;
+use crate::api::error::ProblemAnswer;
 use crate::api::extract::{Path, Query};
 use crate::api::state::Api;
 use crate::api::streams::body::{SILENCE, StreamBody};
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
-use twinprobe_serve::Principal;
+use twinprobe_access::Principal;
 
 const NDJSON: &str = "application/x-ndjson";
 const SSE: &str = "text/event-stream";
@@ -32,9 +32,9 @@ pub async fn events(
     Query(query): Query<EventsQuery>,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemAnswer> {
     let framing = framing(&headers)?;
-    let place = api.engine.streams.take(&principal.who).map_err(EngineError::from)?;
+    let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
     let stream = api.engine.stream(&name, query.metric.as_deref(), framing).await?;
     let media_type = match framing {
         Framing::Ndjson => NDJSON,
@@ -51,7 +51,7 @@ pub async fn events(
     Ok((headers, Body::new(body)).into_response())
 }
 
-fn framing(headers: &HeaderMap) -> Result<Framing, Problem> {
+fn framing(headers: &HeaderMap) -> Result<Framing, ProblemAnswer> {
     let accept = negotiate::accept(headers).unwrap_or_default();
     by_accept(&accept).ok_or_else(|| negotiate::not_acceptable(&[NDJSON, SSE]))
 }

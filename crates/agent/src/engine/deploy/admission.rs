@@ -7,7 +7,8 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::{DirectionCost, ProbeCost};
 use twinprobe_kernel::{Kernel, LoadedDirection, ProbeObject};
 
-use crate::engine::deploy::trials::{Key, Trials};
+use crate::engine::deploy::cause::Occasion;
+use crate::engine::deploy::trials::{TrialKey, Trials};
 use twinprobe_config::ProbeConfig;
 
 /// The number of trials before a program is refused for its cost: other work on the machine only adds to what a trial
@@ -20,7 +21,7 @@ const TRIALS: usize = 3;
 pub fn admit(
     (kernel, trials, anew): (&Kernel, &Trials, bool),
     config: &ProbeConfig,
-    requested: bool,
+    occasion: Occasion,
     loaded: &[LoadedDirection],
     (objects, elfs): (&[ProbeObject], &BTreeMap<&'static str, Vec<u8>>),
     warnings: &mut Vec<Finding>,
@@ -28,7 +29,7 @@ pub fn admit(
     let (mut cost, mut refused) = (ProbeCost::default(), Vec::new());
     for ((direction, config), (loaded, object)) in config.directions().zip(loaded.iter().zip(objects)) {
         let limit = config.max_ns_per_packet;
-        let key = Key::new(&loaded.plan, &elfs[direction.name()]);
+        let key = TrialKey::new(&loaded.plan, &config.variables, &elfs[direction.name()]);
         let known = if anew { None } else { trials.get(key) };
         let mut of = match known.map_or_else(|| kernel.cost(&loaded.plan, object), Ok) {
             Ok(cost) => cost,
@@ -49,7 +50,10 @@ pub fn admit(
         }
         if let Some(message) = limit.and_then(|limit| excess(&of, limit)) {
             let finding = Finding::new(Stage::Admission, format!("{direction}.max_ns_per_packet"), message);
-            if requested { refused.push(finding.into()) } else { warnings.push(finding) }
+            match occasion {
+                Occasion::New => refused.push(finding.into()),
+                Occasion::Restored => warnings.push(finding),
+            }
         }
         trials.keep(key, of.clone());
         cost.directions.insert(direction, of);

@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::TableLayout;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_faults::crash;
 use twinprobe_kernel::clock::Moment;
-use twinprobe_kernel::{Deployable, Identity, Loss, Replaced, crash};
+use twinprobe_kernel::{Deployable, Identity, Loss, ReplacedDeployment};
 
-use crate::engine::deploy::history::History;
+use crate::engine::deploy::lineage::Lineage;
 use crate::engine::deploy::load::prepare;
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
-use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::placement::{WantedInterfaces, refused, wanted};
 use crate::engine::probe::exactness::fitting;
 use crate::engine::probe::lease::Lease;
-use crate::engine::probe::probe::{Probe, State};
+use crate::engine::probe::probe::{Probe, ProbeState, RunningParts};
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
 use crate::engine::window::base::begin;
@@ -35,11 +36,11 @@ impl Probe {
         document: ConfigDocument,
         mut loaded: LoadedProbe,
         old: Option<&Self>,
-        history: History,
+        lineage: Lineage,
     ) -> Result<Self, EngineError> {
         // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
         // done.
-        let Wanted { interfaces, mut pending, unlisted } = wanted(&config, loaded.first)?;
+        let WantedInterfaces { interfaces, mut pending, unlisted } = wanted(&config, loaded.occasion)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;
         pending.extend(left);
         let codes =
@@ -49,38 +50,42 @@ impl Probe {
             |(direction, message): &Loss| Finding::new(Stage::Load, codes[direction].clone(), message);
         let mut old_state = old.map(|old| old.state.lock());
         let mut warnings = Vec::new();
-        if let Some(State::Running(running)) = old_state.as_deref_mut() {
+        if let Some(ProbeState::Running(running)) = old_state.as_deref_mut() {
             running.finish()?;
             warnings = running.close_before(&loaded.metrics, &loaded.directions)?;
         }
         let (running, replaces) = match old_state.as_deref() {
-            Some(State::Running(running)) => (Some(&**running), Replaced::Attached(&running.attached)),
-            Some(State::Failed { held: Some(held), .. }) => (None, Replaced::Held(held)),
-            _ => (None, Replaced::Nothing),
+            Some(ProbeState::Running(running)) => {
+                (Some(&**running), ReplacedDeployment::Attached(&running.attached))
+            }
+            Some(ProbeState::Failed { held: Some(held), .. }) => (None, ReplacedDeployment::Held(held)),
+            _ => (None, ReplacedDeployment::Nothing),
         };
         if let Some(old) = running {
-            loaded.follow(&engine.kernel, old)?;
+            loaded.follow(&engine.deployer.kernel, old)?;
         }
         let mut readers = std::mem::take(&mut loaded.metrics);
-        let events = ProbeEvents::open(&config, &loaded.directions, &engine.events)?;
+        let events = ProbeEvents::open(&config, &loaded.directions, &engine.streaming.event_loop)?;
         let name = config.name.clone();
-        let windows = engine.windows.of(&name);
+        let windows = engine.readings.windows.of(&name);
         let (first, order) = (windows.last_seq() + 1, old.and_then(|old| old.order));
         let identity = Identity { probe: &name, netns: config.netns() };
         let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
             Some(old) => old.with_more(direction, map, layout, rows),
             None => rows,
         };
-        let (kernel, directions, attached) = (&engine.kernel, loaded.directions, replaces.attached());
+        let (kernel, directions, attached) =
+            (&engine.deployer.kernel, loaded.directions, replaces.attached());
         let deployable =
             Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
         warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
-        let begun = begin(&mut readers, &deployable, running, history.before, history.replaces, &windows);
+        let begun = begin(&mut readers, &deployable, running, lineage.before, lineage.replaces, &windows);
         let prepared = begun.map_err(EngineError::from).and_then(|awaited| {
             crash::point("saved");
             let (objects, cost) = (&loaded.objects, loaded.cost);
-            let prepared = prepare(&engine.store, &name, history, document, objects, cost, &deployable);
+            let prepared =
+                prepare(&engine.deployer.store, &name, lineage, document, objects, cost, &deployable);
             Ok((awaited, prepared?))
         });
         let (awaited, (stored, commit)) = match prepared {
@@ -113,11 +118,11 @@ impl Probe {
         let counters = engine.telemetry.probe(&name);
         let mut running =
             Running::new(config, stored.origin(&engine.node), attached, readers, awaited, windows, counters);
-        match old_state.as_deref_mut().map(|state| std::mem::replace(state, State::Gone)) {
-            Some(State::Running(old)) => warnings.extend(running.succeed(*old).iter().map(&warning)),
+        match old_state.as_deref_mut().map(|state| std::mem::replace(state, ProbeState::Gone)) {
+            Some(ProbeState::Running(old)) => warnings.extend(running.succeed(*old).iter().map(&warning)),
             state => {
                 running.resume();
-                if let Some(State::Failed { held: Some(held), .. }) = state {
+                if let Some(ProbeState::Failed { held: Some(held), .. }) = state {
                     held.retire(&running.attached);
                 }
             }
@@ -126,14 +131,14 @@ impl Probe {
             old.close_events();
         }
         running.set_pending(pending, unlisted);
-        let lease = Lease::recorded(&stored, &engine.kernel.host.boot_id);
+        let lease = Lease::recorded(&stored, &engine.deployer.kernel.host.boot_id);
         warnings.splice(0..0, loaded.warnings);
         Ok(Self::running(stored, lease, warnings, events, running, loaded.share))
     }
 
     /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
     pub fn resume(&self) {
-        if let State::Running(running) = &mut *self.state.lock() {
+        if let ProbeState::Running(running) = &mut *self.state.lock() {
             running.resume();
             // The reason for a failure has been logged; the next reading tries again.
             let _ = running.finish_window();
@@ -149,7 +154,8 @@ impl Probe {
         running: Running,
         share: Share,
     ) -> Self {
-        running.refresh_exactness();
+        let namespace = running.config.netns.clone();
+        running.refresh_exactness_after_a_change();
         Self {
             name: running.config.name.clone(),
             order: stored.running.as_ref().map(|running| running.deployment.order),
@@ -157,16 +163,14 @@ impl Probe {
             origin: Arc::clone(&running.origin),
             lease: Mutex::new(lease),
             warnings,
-            namespace: Some(running.config.netns.clone()),
-            events: Some(events),
+            running: Some(RunningParts { namespace, events, share }),
             windows: Arc::clone(&running.windows),
-            share: Some(share),
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),
             sums: Arc::clone(&running.sums),
             live: Mutex::default(),
             shown: Mutex::new(Shown::of(&running)),
-            state: Mutex::new(State::Running(Box::new(running))),
+            state: Mutex::new(ProbeState::Running(Box::new(running))),
         }
     }
 }

@@ -1,8 +1,29 @@
 //! The causes of deployments and their effects.
 
-use twinprobe_serve::Who;
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use twinprobe_access::Principal;
 
 use crate::store::record::StoredProbe;
+
+/// The occasion on which a probe is deployed or placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// Somebody asks for it: everything about the probe is checked.
+    New,
+    /// It is there already, and goes on after a start or a change of interfaces, whatever the rules and limits are today.
+    Restored,
+}
+
+impl Occasion {
+    pub const fn is_new(self) -> bool {
+        match self {
+            Self::New => true,
+            Self::Restored => false,
+        }
+    }
+}
 
 /// The effect of a PUT on the list of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +34,39 @@ pub enum Deployed {
     Unchanged,
 }
 
+/// The author of a change: who makes it, from where, and why.
+#[derive(Clone, Debug)]
+pub struct ChangeAuthor {
+    pub principal: Principal,
+    /// The other end of the connection, or the file, as the audit log shows it.
+    pub from: Value,
+    pub message: Option<String>,
+}
+
+impl ChangeAuthor {
+    /// Returns the author with this reason, unless there is one already.
+    pub fn explained(self, message: impl FnOnce() -> String) -> Self {
+        Self { message: self.message.or_else(|| Some(message())), ..self }
+    }
+}
+
 /// The cause of a deployment.
 #[derive(Debug)]
-pub enum Cause {
-    /// The request of this sender, who may have said why.
-    Request(Who, Option<String>),
+pub enum DeployCause {
+    Request {
+        author: ChangeAuthor,
+        /// The maps that have exactly the entries of `fill` afterwards.
+        anew: BTreeSet<String>,
+    },
     /// A start. The stored probe does not run, and goes on with the same revision.
     Start(Box<StoredProbe>),
+}
+
+impl DeployCause {
+    pub const fn occasion(&self) -> Occasion {
+        match self {
+            Self::Request { .. } => Occasion::New,
+            Self::Start(_) => Occasion::Restored,
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The examination of an object that was compiled elsewhere. Nobody knows who has made it, and the parser can abort on
+//! The examination of an object that was compiled elsewhere. Its author is unknown, and the parser can abort on
 //! an object that is damaged on purpose: a process of its own goes through the object first, with little memory and time.
 
 use std::io::{self, Read as _};
@@ -25,6 +25,8 @@ pub struct Examine {
     /// Hook of the object's program
     #[arg(value_parser = |name: &str| Hook::from_name(name).ok_or("no hook"))]
     hook: Hook,
+    /// Name of the program
+    entry: Option<String>,
 }
 
 impl Examine {
@@ -35,18 +37,19 @@ impl Examine {
         }
         let mut elf = Vec::new();
         io::stdin().read_to_end(&mut elf)?;
-        let examine = move || twinprobe_kernel::examine(&elf, self.hook);
+        let examine = move || twinprobe_kernel::examine(&elf, self.hook, self.entry.as_deref());
         let examined = std::thread::Builder::new().stack_size(STACK).spawn(examine)?.join();
         examined.map_err(|_| io::Error::other("the examination panicked"))
     }
 }
 
-/// Lets a process of its own go through `elf`, whose program is for `hook`. The error is the message for an object that
+/// Lets a process of its own go through `elf`, whose program `entry`, if the configuration names one, is for `hook`. The error is the message for an object that
 /// the process has not survived.
-pub async fn examine(hook: Hook, elf: &[u8]) -> Result<(), String> {
+pub async fn examine(hook: Hook, entry: Option<&str>, elf: &[u8]) -> Result<(), String> {
     let failed = |error: io::Error| format!("the object could not be examined: {error}");
     let mut child = Command::new("/proc/self/exe")
         .args(["examine", hook.name()])
+        .args(entry)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -5,16 +5,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
-use twinprobe_client::ProbeStatus;
-use twinprobe_kernel::crash;
+use twinprobe_api::ProbeStatus;
+use twinprobe_faults::crash;
 
+use crate::engine::deploy::lineage::removal;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
-use crate::engine::probe::retained::Retained;
+use crate::engine::probe::retained::RetainedWindows;
 use crate::engine::probe::running::limits;
-use crate::store::files::StoreError;
+use crate::store::error::StoreError;
 use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
@@ -28,10 +29,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Returns the windows of a probe, or of one whose lease has ended.
-    pub fn retained(&self, name: &str) -> Result<Retained, EngineError> {
-        match self.get(name) {
+    pub fn retained(&self, name: &str) -> Result<RetainedWindows, EngineError> {
+        match self.registry.get(name) {
             Ok(probe) => Ok(probe.retained()),
-            Err(error) => self.expired.get(name).map(|(retained, _)| retained).ok_or(error),
+            Err(error) => self.registry.expired.get(name).map(|(retained, _)| retained).ok_or(error),
         }
     }
 
@@ -48,22 +49,22 @@ impl Engine {
             let renewed = self.change(move |engine| {
                 let _turn = turn;
                 let lease = Lease::begin(duration);
-                let record = Some(lease.stored(&engine.kernel.host.boot_id));
+                let record = Some(lease.stored(&engine.deployer.kernel.host.boot_id));
                 let stored = StoredProbe { lease: record, ..renewed.stored.clone() };
-                engine.store.prepare(&renewed.name, &stored, None)?.commit()?;
+                engine.deployer.store.prepare(&renewed.name, &stored, None)?.commit()?;
                 renewed.set_lease(lease);
                 Ok::<(), EngineError>(())
             });
             renewed.await??;
         }
-        // A client that sends the same again may have seen that an attachment is gone.
+        // A client that sends the same again may have seen that an attachment has ended.
         self.attach_again(probe).await
     }
 
     /// Starts the task that removes the probe at the end of its lease, if it has one.
     pub fn watch_lease(self: &Arc<Self>, probe: Weak<Probe>) {
         let engine = Arc::downgrade(self);
-        self.clock.spawn(async move {
+        self.readings.clock.spawn(async move {
             while let Some(left) = probe.upgrade().and_then(|probe| Some(probe.lease()?.left())) {
                 let pause = match left {
                     Duration::ZERO if expire(&engine, &probe).await => return,
@@ -77,8 +78,8 @@ impl Engine {
 
     /// Removes a probe whose lease has ended. Returns false if that has to be tried again.
     async fn expire(self: &Arc<Self>, probe: Arc<Probe>) -> Result<bool, EngineError> {
-        let turn = self.turns.take(&probe.name).await;
-        if !self.get(&probe.name).is_ok_and(|present| Arc::ptr_eq(&present, &probe)) {
+        let turn = self.registry.turns.take(&probe.name).await;
+        if !self.registry.get(&probe.name).is_ok_and(|present| Arc::ptr_eq(&present, &probe)) {
             return Ok(true);
         }
         if probe.lease().is_none_or(|lease| !lease.left().is_zero()) {
@@ -90,7 +91,7 @@ impl Engine {
         let (last, engine) = (Arc::clone(&probe), Arc::clone(self));
         let closed = tokio::task::spawn_blocking(move || {
             let closed = last.close_at_end();
-            engine.windows.enforce();
+            engine.readings.windows.enforce();
             closed
         });
         // A window that can't be stored stays in the kernel until it can.
@@ -102,12 +103,14 @@ impl Engine {
             let _turn = turn;
             let kept = probe.retained();
             let is_kept = kept.is_needed();
+            let entry = removal(&probe.name, &probe.stored, None);
             match probe.lease().filter(|_| is_kept) {
-                Some(_) => engine.store.expire(&probe.name)?,
+                Some(_) => engine.deployer.store.expire(entry)?,
                 None => {
                     engine
+                        .readings
                         .windows
-                        .remove(&probe.name, |windows| engine.store.remove(&probe.name, windows))?;
+                        .remove(&probe.name, |windows| engine.deployer.store.remove(entry, windows))?;
                 }
             }
             crash::point("expired");
@@ -123,7 +126,7 @@ impl Engine {
 
     /// Goes on with the windows of probes whose leases have ended under an earlier daemon.
     pub fn restore_expired(self: &Arc<Self>) -> Result<(), StoreError> {
-        for (name, stored) in self.store.load_expired()? {
+        for (name, stored) in self.deployer.store.load_expired()? {
             match stored {
                 Ok(stored) => self.go_on_with_expired(&name, &stored),
                 Err(Unread(reason)) => {
@@ -139,21 +142,24 @@ impl Engine {
     }
 
     fn go_on_with_expired(self: &Arc<Self>, name: &str, stored: &StoredProbe) {
-        let lease = Lease::recorded(stored, &self.kernel.host.boot_id);
-        let windows = self.windows.of(name);
+        let lease = Lease::recorded(stored, &self.deployer.kernel.host.boot_id);
+        let windows = self.readings.windows.of(name);
         if let Ok(config) = ProbeConfig::validate(name, &stored.config) {
             windows.set_limits(limits(&config));
         }
-        let retained = Retained { windows, origin: stored.origin(&self.node), skipped: Arc::default() };
+        let retained =
+            RetainedWindows { windows, origin: stored.origin(&self.node), skipped: Arc::default() };
         self.watch_expired(name, retained, lease.unwrap_or_else(|| Lease::begin(Duration::ZERO)));
     }
 
-    fn watch_expired(self: &Arc<Self>, name: &str, retained: Retained, ended: Lease) {
+    fn watch_expired(self: &Arc<Self>, name: &str, retained: RetainedWindows, ended: Lease) {
         let lease = ended.extended(KEPT);
-        self.expired.insert(name, retained, lease);
+        self.registry.expired.insert(name, retained, lease);
         let (engine, name) = (Arc::downgrade(self), name.to_owned());
-        self.clock.spawn(async move {
-            while let Some(engine) = engine.upgrade().filter(|engine| engine.expired.is(&name, lease)) {
+        self.readings.clock.spawn(async move {
+            while let Some(engine) =
+                engine.upgrade().filter(|engine| engine.registry.expired.is(&name, lease))
+            {
                 let left = lease.left();
                 if left.is_zero() {
                     let of = name.clone();
@@ -169,17 +175,19 @@ impl Engine {
     /// Removes the windows of an expired probe, if they are still those with this lease. To be called while nothing else
     /// changes.
     fn forget_expired(&self, name: &str, lease: Lease) -> Result<(), StoreError> {
-        if self.expired.is(name, lease) {
-            self.windows.remove(name, |windows| self.store.forget_expired(name, windows))?;
-            self.expired.remove(name);
-            self.disturbed.send_modify(|_| {});
+        if self.registry.expired.is(name, lease) {
+            self.readings
+                .windows
+                .remove(name, |windows| self.deployer.store.forget_expired(name, windows))?;
+            self.registry.expired.remove(name);
+            self.registry.disturbed.send_modify(|_| {});
         }
         Ok(())
     }
 
     /// Removes the windows of an expired probe if all of them are acknowledged.
     pub async fn forget_acknowledged(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
-        if let Some((retained, lease)) = self.expired.get(name)
+        if let Some((retained, lease)) = self.registry.expired.get(name)
             && !retained.is_needed()
         {
             let name = name.to_owned();
@@ -191,7 +199,7 @@ impl Engine {
     /// Hands the windows of an expired probe on to the probe of the same name that has been created: the commit of its
     /// record has done so on disk.
     pub fn hand_on_expired(&self, name: &str) {
-        self.expired.remove(name);
+        self.registry.expired.remove(name);
     }
 }
 
@@ -211,9 +219,9 @@ impl Probe {
         self.set_ended(true);
     }
 
-    fn retained(&self) -> Retained {
+    fn retained(&self) -> RetainedWindows {
         let (windows, origin) = (Arc::clone(&self.windows), Arc::clone(&self.origin));
-        Retained { windows, origin, skipped: Arc::clone(&self.skipped) }
+        RetainedWindows { windows, origin, skipped: Arc::clone(&self.skipped) }
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_client::ProbeStatus;
-use twinprobe_kernel::watch::{Changes, NamespaceChange, PlaceWatch};
+use twinprobe_api::ProbeStatus;
+use twinprobe_kernel::watch::{LinkChanges, NamespaceChange, PlaceWatch};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
@@ -21,11 +21,11 @@ impl Engine {
     /// Starts to wait for the interfaces of every probe's namespace, and stops where no probe is left.
     pub fn watch(self: &Arc<Self>) {
         let mut used: Vec<Namespace> =
-            self.list().iter().filter_map(|probe| probe.namespace.clone()).collect();
+            self.registry.list().iter().filter_map(|probe| probe.namespace().cloned()).collect();
         used.sort();
         used.dedup();
-        self.looks.get_or_init(|| self.look_after());
-        let mut watches = self.watches.lock();
+        self.registry.looks.get_or_init(|| self.look_after());
+        let mut watches = self.registry.watches.lock();
         watches.retain(|namespace, task| {
             let keep = used.contains(namespace);
             if !keep {
@@ -45,10 +45,10 @@ impl Engine {
                         let Some(engine) = engine.upgrade() else { return };
                         let changes = match event {
                             Some(NamespaceChange::Links(changes)) => changes,
-                            Some(NamespaceChange::Namespace) => Changes::unknown(),
-                            None => Changes::default(),
+                            Some(NamespaceChange::Namespace) => LinkChanges::unknown(),
+                            None => LinkChanges::default(),
                         };
-                        if changes.links || engine.is_waiting(&namespace) {
+                        if changes.links || engine.registry.is_waiting(&namespace) {
                             engine.follow(namespace.clone(), changes).await;
                         } else if changes.filters {
                             engine.look().await;
@@ -63,17 +63,10 @@ impl Engine {
         }
     }
 
-    /// Tells whether a probe of the namespace waits to be attached to an interface.
-    fn is_waiting(&self, namespace: &Namespace) -> bool {
-        let waits =
-            |probe: &Probe| probe.namespace.as_ref() == Some(namespace) && probe.shown.lock().is_waiting();
-        self.list().iter().any(|probe| waits(probe))
-    }
-
     /// Attaches and detaches the probes of a namespace according to its present interfaces.
-    async fn follow(self: &Arc<Self>, namespace: Namespace, changes: Changes) {
+    async fn follow(self: &Arc<Self>, namespace: Namespace, changes: LinkChanges) {
         let followed = self.change(move |engine| {
-            for probe in engine.list().iter().filter(|probe| probe.namespace.as_ref() == Some(&namespace)) {
+            for probe in engine.registry.list().iter().filter(|probe| probe.namespace() == Some(&namespace)) {
                 probe.follow(&changes);
             }
             engine.settle_again();
@@ -96,15 +89,14 @@ impl Engine {
     }
 
     async fn look(self: &Arc<Self>) {
-        let kernel = Arc::clone(&self.kernel);
-        let probes = self.list();
+        let kernel = Arc::clone(&self.deployer.kernel);
+        let probes = self.registry.list();
         let looked = tokio::task::spawn_blocking(move || {
             kernel.look();
-            // Offloads may have been switched.
-            for probe in &probes {
-                let shown = probe.shown.lock().clone();
-                shown.refresh();
-            }
+            // Offloads may have been switched. The kernel is asked once about each interface, for all probes.
+            let shown: Vec<_> = probes.iter().map(|probe| probe.shown.lock().clone()).collect();
+            kernel.host.offloads.look(shown.iter().flat_map(|shown| shown.attached()));
+            shown.iter().for_each(|shown| shown.refresh());
         });
         if let Err(error) = looked.await {
             tracing::error!(%error, "attachments could not be checked; the daemon checks again in 2 s");
@@ -114,19 +106,19 @@ impl Engine {
     /// Has the probes look again for the interfaces that they could not list when they were adopted; then the kernel
     /// can remove attachments that no probe claims. Must be called while nothing else changes.
     pub fn settle_again(&self) {
-        if self.kernel.is_unsettled() {
-            self.list().iter().for_each(|probe| probe.follow(&Changes::default()));
-            let is_unsure = self.list().iter().any(|probe| probe.shown.lock().is_unsure());
-            self.kernel.settle_again(is_unsure);
+        if self.deployer.kernel.is_unsettled() {
+            self.registry.list().iter().for_each(|probe| probe.follow(&LinkChanges::default()));
+            let is_unsure = self.registry.list().iter().any(|probe| probe.shown.lock().is_unsure());
+            self.deployer.kernel.settle_again(is_unsure);
         }
     }
 
     /// Attaches a running probe wherever it should be and is not, as far as that is possible now.
     pub async fn attach_again(self: &Arc<Self>, probe: Arc<Probe>) -> Result<ProbeStatus, EngineError> {
         let attached = self.change(move |engine| {
-            engine.kernel.look();
+            engine.deployer.kernel.look();
             if probe.shown.lock().is_waiting() {
-                probe.follow(&Changes::default());
+                probe.follow(&LinkChanges::default());
             }
             probe.status()
         });

@@ -6,22 +6,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
-use twinprobe_client::{ConfigDocument, hint};
+use twinprobe_api::{ConfigDocument, hint};
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
-use twinprobe_ebpf_common::hook::{Direction, Hook};
+use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_faults::crash;
 use twinprobe_kernel::{
     Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection, ProbePlan,
-    ReplayClock, crash,
+    ReplayClock,
 };
 
 use crate::engine::deploy::admission::admit;
+use crate::engine::deploy::cause::Occasion;
 use crate::engine::deploy::examination;
-use crate::engine::deploy::history::History;
+use crate::engine::deploy::lineage::{self, Lineage};
 use crate::engine::deploy::loaded::{LoadedProbe, requests};
 use crate::engine::deploy::tags;
 use crate::engine::deploy::trials::Trials;
-use crate::engine::engine::Engine;
+use crate::engine::deployer::Deployer;
 use crate::engine::error::EngineError;
 use crate::engine::placement::wanted;
 use crate::engine::probe::clashes::clashes;
@@ -30,37 +32,38 @@ use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::limits::ledger::Ledger;
 use crate::store::Store;
-use crate::store::files::StoreError;
-use crate::store::pending::Pending;
+use crate::store::error::StoreError;
+use crate::store::pending::PendingRecord;
 use crate::store::record::{StoredDeployment, StoredProbe};
 use twinprobe_compiler::CompiledObject;
-use twinprobe_config::{Code, ProbeConfig};
+use twinprobe_config::{Code, DirectionConfig, ProbeConfig};
 use twinprobe_ebpf_common::unit::Unit;
 
 /// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
 /// never ends: a verifier that fails in the kernel takes the calling thread with it.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
-impl Engine {
-    /// Compiles and loads the programs of a probe that is to replace `old`. A probe that is not deployed for the
-    /// `first` time may have to wait for its interfaces.
+impl Deployer {
+    /// Compiles and loads the programs of a probe that is to replace `old`. A probe that is restored may
+    /// have to wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
     pub async fn load(
         &self,
         config: &ProbeConfig,
-        first: bool,
+        occasion: Occasion,
         old: Option<Arc<Probe>>,
+        anew: BTreeSet<String>,
     ) -> Result<LoadedProbe, EngineError> {
         // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
         // the probe is attached.
         let asked = config.clone();
-        tokio::task::spawn_blocking(move || wanted(&asked, first)).await??;
-        self.load_as(config, Purpose::Deployment { first, old }).await
+        tokio::task::spawn_blocking(move || wanted(&asked, occasion)).await??;
+        self.load_as(config, Purpose::Deployment { occasion, old, anew }).await
     }
 
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
     pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
         let asked = config.clone();
-        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, true)).await??;
+        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New)).await??;
         let mut loaded = self.load_as(config, Purpose::Validation).await?;
         let (host, name) = (Arc::clone(&self.kernel.host), config.name.clone());
         let (interfaces, _) = fitting(wanted.interfaces, &loaded.directions)?;
@@ -137,9 +140,9 @@ impl Engine {
         let frags = self.kernel.capabilities().kernel.xdp_frags;
         let object = match &config.code {
             Code::Source(source) => {
-                self.compile(&whole.unit((direction, &config.attach), source, &field, frags)).await
+                self.compile(&whole.unit((direction, config), source, &field, frags)).await
             }
-            Code::Object(elf) => self.examine(&field, config.attach.hook, elf).await,
+            Code::Object(elf) => self.examine(&field, config, elf).await,
         };
         Some(object.map(|object| (direction, object)))
     }
@@ -159,9 +162,14 @@ impl Engine {
     }
 
     /// Lets a process of its own go through an object that was compiled elsewhere: a damaged one may end the process.
-    async fn examine(&self, field: &str, hook: Hook, elf: &[u8]) -> Result<CompiledObject, EngineError> {
+    async fn examine(
+        &self,
+        field: &str,
+        config: &DirectionConfig,
+        elf: &[u8],
+    ) -> Result<CompiledObject, EngineError> {
         let _place = self.compilations.take().await?;
-        let examined = examination::examine(hook, elf).await;
+        let examined = examination::examine(config.attach.hook, config.entry.as_deref(), elf).await;
         examined.map_err(|message| Rejection::from(Finding::new(Stage::Load, field, message)))?;
         Ok(CompiledObject { elf: elf.to_owned(), warnings: Vec::new(), shared: Vec::new(), reused: false })
     }
@@ -182,7 +190,7 @@ fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
 
 /// The purpose for which programs are loaded.
 enum Purpose {
-    Deployment { first: bool, old: Option<Arc<Probe>> },
+    Deployment { occasion: Occasion, old: Option<Arc<Probe>>, anew: BTreeSet<String> },
     Validation,
     Replay { _place: Arc<OwnedSemaphorePermit> },
 }
@@ -194,11 +202,12 @@ fn load_all(
     config: &ProbeConfig,
     compiled: Vec<(Direction, CompiledObject)>,
 ) -> Result<LoadedProbe, EngineError> {
-    let (first, old) = match purpose {
-        Purpose::Deployment { first, old } => (*first, old.as_deref()),
-        Purpose::Validation | Purpose::Replay { .. } => (true, None),
+    let none = BTreeSet::new();
+    let (occasion, old, anew) = match purpose {
+        Purpose::Deployment { occasion, old, anew } => (*occasion, old.as_deref(), anew),
+        Purpose::Validation | Purpose::Replay { .. } => (Occasion::New, None, &none),
     };
-    let wanted = requests(config).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
+    let wanted = requests(config, anew).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
     // A source in the dialect of BCC names some by itself.
     let named = compiled.iter().flat_map(|(_, object)| &object.shared);
     let named = named.filter(|name| !config.shared_maps.contains(name));
@@ -207,7 +216,9 @@ fn load_all(
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
         // A probe that ran before kernels were asked for such packets goes on.
-        Purpose::Deployment { first: false, .. } => KernelFacts { xdp_frags: true, ..kernel.facts() },
+        Purpose::Deployment { occasion: Occasion::Restored, .. } => {
+            KernelFacts { xdp_frags: true, ..kernel.facts() }
+        }
         Purpose::Deployment { .. } | Purpose::Validation => kernel.facts(),
         // The clock of a replay counts from the Unix epoch.
         Purpose::Replay { .. } => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
@@ -242,9 +253,11 @@ fn load_all(
     }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts());
     // Probes that have run go on, whatever the limits are at this start.
-    let taken = match first {
-        true => ledger.take(&footprint, old.and_then(|old| old.share.as_ref())),
-        false => Ok(ledger.take_stored(&footprint)),
+    let taken = match occasion {
+        Occasion::New => {
+            ledger.take(&footprint, old.and_then(|old| old.running.as_ref().map(|running| &running.share)))
+        }
+        Occasion::Restored => Ok(ledger.take_stored(&footprint)),
     };
     let share = match taken {
         Ok(share) => share,
@@ -255,7 +268,7 @@ fn load_all(
     };
     let limit = Duration::from_millis(ledger.limits.max_verification_ms);
     let begun = Instant::now();
-    let deadline = first.then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
+    let deadline = occasion.is_new().then(|| Deadline::start(limit)).transpose().map_err(no_deadline)?;
     let (mut directions, mut clocks) = (Vec::<LoadedDirection>::new(), Vec::new());
     let old = old.and_then(Probe::predecessor);
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
@@ -272,7 +285,7 @@ fn load_all(
             }
         };
         match loaded {
-            Err(_) if first && begun.elapsed() >= limit => {
+            Err(_) if occasion.is_new() && begun.elapsed() >= limit => {
                 let message = format!(
                     "the kernel has not verified the programs within {} ms, as --max-verification-ms allows; simplify them",
                     limit.as_millis()
@@ -291,7 +304,7 @@ fn load_all(
     let mut cost = ProbeCost::default();
     if refused.is_empty() {
         let tries = (kernel, trials, matches!(purpose, Purpose::Validation));
-        match admit(tries, config, first, &directions, (&parsed, &objects), &mut warnings) {
+        match admit(tries, config, occasion, &directions, (&parsed, &objects), &mut warnings) {
             Ok(found) => cost = ProbeCost { map_bytes: footprint.map_bytes, ..found },
             Err(rejections) => refused = rejections,
         }
@@ -303,10 +316,10 @@ fn load_all(
     let metrics = readers(config, &directions)?;
     let clashes = clashes(config, &metrics);
     // What an earlier version has accepted goes on.
-    if first && !clashes.is_empty() {
+    if occasion.is_new() && !clashes.is_empty() {
         return Err(Rejection::from(clashes).into());
     }
-    Ok(LoadedProbe { first, directions, clocks, metrics, parsed, objects, warnings, cost, share })
+    Ok(LoadedProbe { occasion, directions, clocks, metrics, parsed, objects, warnings, cost, share })
 }
 
 fn no_clock(error: io::Error) -> EngineError {
@@ -330,22 +343,23 @@ fn merge(rejections: Vec<Rejection>) -> Rejection {
 pub fn prepare<'a>(
     store: &'a Store,
     name: &str,
-    history: History,
+    lineage: Lineage,
     config: ConfigDocument,
     objects: &BTreeMap<&'static str, Vec<u8>>,
     cost: ProbeCost,
     deployable: &Deployable,
-) -> Result<(StoredProbe, Pending<'a>), StoreError> {
+) -> Result<(StoredProbe, PendingRecord<'a>), StoreError> {
     let keep =
         |(direction, elf): (&&'static str, &Vec<u8>)| Ok((String::from(*direction), store.keep_object(elf)?));
     let objects = objects.iter().map(keep).collect::<Result<_, StoreError>>()?;
+    let change = lineage::deployment(name, &lineage, &cost);
     let (deployment, cost) = (deployable.record().clone(), Some(cost));
     let running = Some(StoredDeployment { deployment, objects, cost });
-    let History { revision, created, instance, lease, pushed_by, message, dropped, .. } = history;
+    let Lineage { revision, created, instance, lease, pushed_by, author, dropped, .. } = lineage;
     let lease = lease.map(|lease| lease.stored(&deployable.record().boot_id));
     let stored =
         StoredProbe { revision, created, instance: Some(instance), pushed_by, config, lease, running };
-    let mut pending = store.prepare(name, &stored, message)?;
-    pending.dropped = dropped;
+    let mut pending = store.prepare(name, &stored, author.and_then(|author| author.message))?;
+    (pending.dropped, pending.change) = (dropped, change);
     Ok((stored, pending))
 }

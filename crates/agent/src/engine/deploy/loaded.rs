@@ -1,12 +1,13 @@
 //! A probe whose directions are loaded and attached to nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject, ReplayClock};
 
+use crate::engine::deploy::cause::Occasion;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::limits::ledger::Share;
@@ -16,8 +17,8 @@ use twinprobe_config::{Code, ProbeConfig};
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    /// True if every named interface has to exist.
-    pub first: bool,
+    /// The occasion: every named interface of a new probe has to exist.
+    pub occasion: Occasion,
     /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
     /// The clock of each direction that is to see the packets of a capture.
@@ -52,9 +53,14 @@ impl LoadedProbe {
 }
 
 /// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
-pub fn requests(config: &ProbeConfig) -> impl Iterator<Item = DirectionRequest> {
+/// `anew` names the maps that have exactly the entries of `fill`, also if this is a replacement.
+pub fn requests(config: &ProbeConfig, anew: &BTreeSet<String>) -> impl Iterator<Item = DirectionRequest> {
     config.directions().map(|(name, direction)| DirectionRequest {
         attach: direction.attach,
+        entry: direction.entry.clone(),
+        variables: direction.variables.clone(),
+        fill: Arc::clone(&config.fill),
+        anew: anew.clone(),
         code: format!("{name}.{}", direction.code.field()),
         on_replace: config.on_replace,
         metrics: direction.metrics.iter().map(|metric| metric.request.clone()).collect(),

@@ -6,7 +6,7 @@ pub mod cause;
 pub mod examination;
 pub mod expire;
 pub mod follow;
-pub mod history;
+pub mod lineage;
 pub mod load;
 pub mod loaded;
 pub mod restore;

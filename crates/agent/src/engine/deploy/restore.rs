@@ -1,28 +1,29 @@
 //! Restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the stored
 //! probes that do not run any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Rejection, with_causes};
-use twinprobe_kernel::{Attached, Footprint, Held, Identity, KernelFacts, ProbePlan, crash};
+use twinprobe_faults::crash;
+use twinprobe_kernel::{Attached, Footprint, HeldDeployment, Identity, KernelFacts, ProbePlan};
 
-use crate::engine::deploy::cause::Cause;
-use crate::engine::deploy::history::Before;
+use crate::engine::deploy::cause::{DeployCause, Occasion};
+use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::deploy::loaded::requests;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
-use crate::engine::placement::{Wanted, refused, wanted};
+use crate::engine::placement::{WantedInterfaces, refused, wanted};
 use crate::engine::probe::exactness::fitting;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::running::Running;
 use crate::store::Store;
-use crate::store::files::StoreError;
+use crate::store::error::StoreError;
 use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
@@ -49,7 +50,7 @@ impl Engine {
             if let Err(error) = self.deploy_stored(&name, stored).await {
                 let reason = describe(&error);
                 tracing::error!(probe = name, reason, "a stored probe can't be deployed: it becomes failed");
-                if let Ok(probe) = self.get(&name) {
+                if let Ok(probe) = self.registry.get(&name) {
                     probe.set_reason(reason);
                 }
             }
@@ -60,21 +61,21 @@ impl Engine {
     async fn deploy_stored(self: &Arc<Self>, name: &str, stored: StoredProbe) -> Result<(), EngineError> {
         let document = stored.config.clone();
         let config = ProbeConfig::validate(name, &document)?;
-        let turn = self.turns.take(name).await;
+        let turn = self.registry.turns.take(name).await;
         // The task that ends the lease removes the probe.
-        if self.get(name)?.lease().is_some_and(|lease| lease.left().is_zero()) {
+        if self.registry.get(name)?.lease().is_some_and(|lease| lease.left().is_zero()) {
             return Ok(());
         }
-        self.deploy(config, document, Cause::Start(Box::new(stored)), turn).await.map(drop)
+        self.deploy(config, document, DeployCause::Start(Box::new(stored)), turn).await.map(drop)
     }
 
     /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
     /// Removes nothing of a stored probe.
     pub fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
-        let stored = self.store.load()?;
+        let stored = self.deployer.store.load()?;
         for (_, stored) in &stored {
             if let Ok(StoredProbe { running: Some(running), .. }) = stored {
-                self.kernel.host.skip_serials(running.deployment.serial);
+                self.deployer.kernel.host.skip_serials(running.deployment.serial);
             }
         }
         let mut serials = Vec::new();
@@ -101,7 +102,7 @@ impl Engine {
             // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
             // attached or not.
             let attached = matches!(why, NotAdopted::Anew(_));
-            let held = Held::find(&self.kernel.host, &name, serial, attached);
+            let held = HeldDeployment::find(&self.deployer.kernel.host, &name, serial, attached);
             serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match why {
                 NotAdopted::Anew(reason) => {
@@ -123,12 +124,12 @@ impl Engine {
                 lease: None,
                 running: None,
             });
-            let lease = Lease::recorded(&stored, &self.kernel.host.boot_id);
-            let windows = self.windows.of(&name);
+            let lease = Lease::recorded(&stored, &self.deployer.kernel.host.boot_id);
+            let windows = self.readings.windows.of(&name);
             self.insert(Arc::new(Probe::failed(&name, &self.node, stored, lease, reason, held, windows)));
         }
         crash::pause("claimed");
-        self.kernel.settle(&serials, adopted.iter().any(|probe| probe.shown.lock().is_unsure()));
+        self.deployer.kernel.settle(&serials, adopted.iter().any(|probe| probe.shown.lock().is_unsure()));
         // Probes resume after the kernel has settled: a dispatcher that was half switched may have called programs that
         // follow other twins.
         for probe in adopted {
@@ -136,9 +137,9 @@ impl Engine {
             self.insert(probe);
         }
         self.restore_expired()?;
-        self.store.sweep_objects();
+        self.deployer.store.sweep_objects();
         self.watch();
-        self.listed.store(true, Ordering::Release);
+        self.registry.listed.store(true, Ordering::Release);
         Ok(anew)
     }
 
@@ -148,46 +149,48 @@ impl Engine {
         let running = stored.running.as_ref().ok_or_else(|| "it was not running".to_owned())?;
         let config = ProbeConfig::validate(name, &stored.config).map_err(|error| describe(&error.into()))?;
         let failed = |error: EngineError| describe(&error);
-        let elfs =
-            config.directions().map(|(direction, _)| object(&self.store, &running.objects, direction.name()));
+        let elfs = config
+            .directions()
+            .map(|(direction, _)| object(&self.deployer.store, &running.objects, direction.name()));
         let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
-        let wanted_directions = requests(&config).zip(elfs.iter().map(|elf| &elf[..]));
+        let none = BTreeSet::new();
+        let wanted_directions = requests(&config, &none).zip(elfs.iter().map(|elf| &elf[..]));
         let common = running.deployment.common_maps();
         // What is loaded was accepted; its record says for which packets it was loaded.
-        let facts = KernelFacts { xdp_frags: true, ..self.kernel.facts() };
+        let facts = KernelFacts { xdp_frags: true, ..self.deployer.kernel.facts() };
         let (plan, parsed, findings) = ProbePlan::build(wanted_directions, &common, facts);
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }
-        let footprint = Footprint::of(&plan, &parsed, self.kernel.facts());
-        let open = |(plan, object)| self.kernel.open_direction(plan, object, &running.deployment);
+        let footprint = Footprint::of(&plan, &parsed, self.deployer.kernel.facts());
+        let open = |(plan, object)| self.deployer.kernel.open_direction(plan, object, &running.deployment);
         let directions = plan.directions.into_iter().zip(&parsed).map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
-        let Wanted { interfaces, mut pending, unlisted } =
-            wanted(&config, false).map_err(|rejection| failed(rejection.into()))?;
+        let WantedInterfaces { interfaces, mut pending, unlisted } =
+            wanted(&config, Occasion::Restored).map_err(|rejection| failed(rejection.into()))?;
         let (interfaces, left) =
             fitting(interfaces, &directions).map_err(|rejection| failed(rejection.into()))?;
         pending.extend(left);
         // Every step that can fail comes before the first slot is claimed: a claimed slot is called from then on.
         let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
-        let events =
-            ProbeEvents::open(&config, &directions, &self.events).map_err(|error| failed(error.into()))?;
+        let events = ProbeEvents::open(&config, &directions, &self.streaming.event_loop)
+            .map_err(|error| failed(error.into()))?;
         let identity = Identity { probe: name, netns: config.netns() };
         let (attached, failed) = Attached::adopt(
-            &self.kernel.host,
+            &self.deployer.kernel.host,
             identity,
             running.deployment.clone(),
             directions,
             &interfaces,
         )?;
         pending.extend(refused(failed));
-        let awaited = Some(Before(Some(attached.record.serial)));
-        let (windows, counters) = (self.windows.of(name), self.telemetry.probe(name));
+        let awaited = Some(EarlierSerial(Some(attached.record.serial)));
+        let (windows, counters) = (self.readings.windows.of(name), self.telemetry.probe(name));
         let mut running =
             Running::new(config, stored.origin(&self.node), attached, readers, awaited, windows, counters);
         running.set_pending(pending, unlisted);
-        let share = self.ledger.take_stored(&footprint);
-        let lease = Lease::recorded(stored, &self.kernel.host.boot_id);
+        let share = self.deployer.ledger.take_stored(&footprint);
+        let lease = Lease::recorded(stored, &self.deployer.kernel.host.boot_id);
         Ok(Probe::running(stored.clone(), lease, warnings, events, running, share))
     }
 }

@@ -1,17 +1,21 @@
 //! The configurations that a probe has had, and the way back to one of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use twinprobe_client::{ConfigDocument, ProbeStatus, Revision};
+use twinprobe_api::{ConfigDocument, HistoryEntry, ProbeStatus, Revision};
 
 use crate::engine::conditions::Conditions;
-use crate::engine::deploy::cause::{Cause, Deployed};
+use crate::engine::deploy::cause::{ChangeAuthor, DeployCause, Deployed};
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
-use crate::store::room::{Dropped, Wanted};
+use crate::store::room::{Dropped, WantedRoom};
 use twinprobe_ebpf_common::finding::Finding;
-use twinprobe_serve::Principal;
+use twinprobe_ebpf_common::request::Fills;
+
+/// The number of changes that an answer has at most.
+const SHOWN_CHANGES: usize = 1000;
 
 impl Engine {
     /// Finds room on the disk for a configuration that is about to be deployed. Warns of revisions that go for it.
@@ -24,8 +28,8 @@ impl Engine {
     ) -> Result<Dropped, EngineError> {
         let config = serde_json::to_vec(document).map_or(0, |text| text.len() as u64);
         let objects = loaded.objects.values().map(Vec::as_slice).collect();
-        let wanted = Wanted { name, revision, config, objects };
-        let dropped = self.store.find_room(&wanted, &self.ledger.limits)?;
+        let wanted = WantedRoom { name, revision, config, objects };
+        let dropped = self.deployer.store.find_room(&wanted, &self.deployer.ledger.limits)?;
         for (probe, last) in &dropped.0 {
             tracing::warn!(probe, last, "revisions are dropped for lack of room");
             let message = format!(
@@ -39,8 +43,21 @@ impl Engine {
     /// Returns the configurations of a probe so far, oldest first.
     pub async fn revisions(self: &Arc<Self>, name: &str) -> Result<Vec<Revision>, EngineError> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
-        let current = self.get(&name)?.stored.revision;
-        Ok(tokio::task::spawn_blocking(move || engine.store.revisions(&name, current)).await??)
+        let current = self.registry.get(&name)?.stored.revision;
+        Ok(tokio::task::spawn_blocking(move || engine.deployer.store.revisions(&name, current)).await??)
+    }
+
+    /// Returns the newest changes of the probe with this name, or of all, oldest first, also of probes that are there no more.
+    pub async fn history(self: &Arc<Self>, name: Option<String>) -> Result<Vec<HistoryEntry>, EngineError> {
+        let engine = Arc::clone(self);
+        let of = name.clone();
+        let read = move || engine.deployer.store.history(of.as_deref(), SHOWN_CHANGES);
+        let history = tokio::task::spawn_blocking(read).await??;
+        match name {
+            // A probe of an earlier version may have no change yet.
+            Some(name) if history.is_empty() => self.registry.get(&name).map(|_| history),
+            _ => Ok(history),
+        }
     }
 
     /// Deploys an earlier configuration again, as a new revision: the one before the present one, or `to`. Hands the
@@ -49,8 +66,7 @@ impl Engine {
         self: &Arc<Self>,
         name: &str,
         to: Option<u64>,
-        by: &Principal,
-        message: Option<String>,
+        author: ChangeAuthor,
         when: &Conditions,
         seen: impl FnOnce(&ConfigDocument),
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
@@ -63,11 +79,13 @@ impl Engine {
         match (wanted, to) {
             (Some(Revision { config: document, revision, .. }), _) => {
                 seen(&document);
-                let config = permitted(name, &document, by)?;
-                let turn = self.turns.request(name).await?;
-                when.check(Some(&self.get(name)?.stored))?;
-                let message = message.unwrap_or_else(|| format!("back to revision {revision}"));
-                self.deploy(config, document, Cause::Request(by.who.clone(), Some(message)), turn).await
+                let config = permitted(name, &document, &author.principal)?;
+                let turn = self.registry.turns.request(name).await?;
+                when.check(Some(&self.registry.get(name)?.stored))?;
+                let author = author.explained(|| format!("back to revision {revision}"));
+                // What another revision has put into the maps is not part of this one.
+                let anew = changed_fills(&self.registry.get(name)?.stored.config, &document);
+                self.deploy(config, document, DeployCause::Request { author, anew }, turn).await
             }
             (None, Some(to)) => Err(EngineError::Missing(format!(
                 "probe {name} has no revision {to}; it has {}",
@@ -78,4 +96,12 @@ impl Engine {
             ))),
         }
     }
+}
+
+/// Returns the maps that two configurations fill in different ways.
+fn changed_fills(before: &ConfigDocument, after: &ConfigDocument) -> BTreeSet<String> {
+    let none = Fills::new();
+    let [before, after] = [before, after].map(|config| config.fill.as_ref().unwrap_or(&none));
+    let names = before.keys().chain(after.keys());
+    names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
 }

@@ -1,9 +1,10 @@
 //! The trials of programs that were tried before. What a trial finds follows from the object, the function in it, its hook
 //! and its verdict alone, so that a known source is not tried again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::DirectionCost;
 use twinprobe_kernel::DirectionPlan;
@@ -13,18 +14,21 @@ const TRIALS: usize = 64;
 
 /// Everything that a trial follows from, as a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key([u8; 32]);
+pub struct TrialKey([u8; 32]);
 
 /// The costs that trials have found, the last one last. Refusals are not among them.
 #[derive(Debug, Default)]
-pub struct Trials(Mutex<VecDeque<(Key, DirectionCost)>>);
+pub struct Trials(Mutex<VecDeque<(TrialKey, DirectionCost)>>);
 
-impl Key {
-    /// The plan says which function of the object `elf` runs, and where. The object defines the maps.
-    pub fn new(plan: &DirectionPlan, elf: &[u8]) -> Self {
-        let planned = format!("{:?}", (&plan.attach, &plan.entry));
+impl TrialKey {
+    /// The plan says which function of the object `elf` runs, where, and with which first entries of maps. The object defines the maps. The
+    /// verifier knows the values of constants.
+    pub fn new(plan: &DirectionPlan, variables: &BTreeMap<String, Value>, elf: &[u8]) -> Self {
+        let planned = format!("{:?}", (&plan.attach, &plan.entry, variables));
         let mut digest = Sha256::new();
-        for part in [planned.as_bytes(), elf] {
+        let filled = plan.maps.iter().flat_map(|map| map.fill.iter().map(move |entry| (map, entry)));
+        let filled = filled.flat_map(|(map, entry)| [map.name.as_bytes(), &entry.key, &entry.value]);
+        for part in [planned.as_bytes(), elf].into_iter().chain(filled) {
             digest.update(part.len().to_ne_bytes());
             digest.update(part);
         }
@@ -33,11 +37,11 @@ impl Key {
 }
 
 impl Trials {
-    pub fn get(&self, key: Key) -> Option<DirectionCost> {
+    pub fn get(&self, key: TrialKey) -> Option<DirectionCost> {
         self.0.lock().iter().find(|(known, _)| *known == key).map(|(_, cost)| cost.clone())
     }
 
-    pub fn keep(&self, key: Key, cost: DirectionCost) {
+    pub fn keep(&self, key: TrialKey, cost: DirectionCost) {
         let mut known = self.0.lock();
         known.retain(|(other, _)| *other != key);
         known.push_back((key, cost));
@@ -54,7 +58,7 @@ mod tests {
     #[test]
     fn the_last_trials_are_remembered() {
         let trials = Trials::default();
-        let key = |number: usize| Key([number as u8; 32]);
+        let key = |number: usize| TrialKey([number as u8; 32]);
         let cost = |instructions| DirectionCost { instructions, ..DirectionCost::default() };
         for number in 0..=TRIALS {
             trials.keep(key(number), cost(number as u64));

@@ -10,7 +10,7 @@ use twinprobe_exporter::{Decoder, EventEncoder};
 use twinprobe_kernel::EventRecord;
 use twinprobe_kernel::clock::rfc3339;
 
-use crate::engine::events::client::Client;
+use crate::engine::events::client::StreamWriter;
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::{Framing, lost_line};
 
@@ -43,7 +43,7 @@ struct Piece {
 impl EventBatch {
     /// Sets the framings to render from now on: those of clients that have room. Events of other framings are only
     /// counted.
-    pub fn write_for(&mut self, source: &EventMetric, clients: &[Arc<Client>]) {
+    pub fn write_for(&mut self, source: &EventMetric, clients: &[Arc<StreamWriter>]) {
         let wanted = Framing::ALL
             .map(|framing| clients.iter().any(|client| client.framing == framing && client.has_room()));
         if self.pieces.iter().zip(wanted).any(|(piece, wanted)| piece.wanted != wanted) {
@@ -97,7 +97,7 @@ impl EventBatch {
     }
 
     /// Hands the gathered events to all clients.
-    pub fn send(&mut self, source: &EventMetric, clients: &[Arc<Client>]) {
+    pub fn send(&mut self, source: &EventMetric, clients: &[Arc<StreamWriter>]) {
         if self.is_empty() {
             return;
         }

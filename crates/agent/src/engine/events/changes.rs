@@ -2,9 +2,9 @@
 
 use hyper::body::Bytes;
 use serde::Serialize;
-use twinprobe_client::ProbeStatus;
-use twinprobe_ebpf_common::window::{Entry, Statistics};
-use twinprobe_serve::Principal;
+use twinprobe_access::Principal;
+use twinprobe_api::ProbeStatus;
+use twinprobe_ebpf_common::window::{WindowEntry, WindowStatistics};
 use twinprobe_windows::Closed;
 
 /// The first message.
@@ -24,10 +24,10 @@ struct Removed<'a> {
 #[derive(Serialize)]
 struct Window<'a> {
     probe: &'a str,
-    window: &'a Entry,
-    /// `None` if the probe is gone, as after the last window of a lease.
+    window: &'a WindowEntry,
+    /// `None` if the probe was removed, as after the last window of a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
-    windows: Option<Statistics>,
+    windows: Option<WindowStatistics>,
 }
 
 #[derive(Serialize)]
@@ -37,13 +37,13 @@ struct Missed {
 
 /// The status of a probe as clients were told it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct ToldStatus {
     /// The status without the figures about windows, which come with each window.
     status: String,
-    pub windows: Statistics,
+    pub windows: WindowStatistics,
 }
 
-impl Known {
+impl ToldStatus {
     pub fn of(status: &ProbeStatus) -> Self {
         let mut rest = status.clone();
         let windows = std::mem::take(&mut rest.windows.statistics);
@@ -74,7 +74,7 @@ pub fn removed(probe: &str) -> Bytes {
     message("removed", &Removed { probe })
 }
 
-pub fn window(closed: &Closed, windows: Option<Statistics>) -> Bytes {
+pub fn window(closed: &Closed, windows: Option<WindowStatistics>) -> Bytes {
     message("window", &Window { probe: &closed.probe, window: &closed.window, windows })
 }
 

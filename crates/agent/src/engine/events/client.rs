@@ -22,9 +22,9 @@ const BATCH: usize = 256 << 10;
 
 /// The writing end of a stream.
 #[derive(Debug)]
-pub struct Client {
+pub struct StreamWriter {
     pub framing: Framing,
-    pub state: Mutex<State>,
+    pub state: Mutex<QueueState>,
     /// The number of bytes that wait for all clients. Changes with the number in `state`, under its lock.
     all: Backlog,
 }
@@ -34,19 +34,19 @@ pub struct Client {
 pub struct Backlog(Arc<AtomicUsize>);
 
 #[derive(Debug, Default)]
-pub struct State {
-    pub parts: VecDeque<Part>,
+pub struct QueueState {
+    pub parts: VecDeque<StreamPart>,
     /// The number of bytes in `parts`.
     pub bytes: usize,
     pub waker: Option<Waker>,
-    /// The number of sources that may still write; each needs one [`Client::end_source`].
+    /// The number of sources that may still write; each needs one [`StreamWriter::end_source`].
     pub sources: usize,
     /// True once the client has left.
     pub gone: bool,
 }
 
 #[derive(Debug)]
-pub enum Part {
+pub enum StreamPart {
     Events(Bytes),
     /// The number of events that did not fit, by the source with these labels.
     Lost {
@@ -55,7 +55,7 @@ pub enum Part {
     },
 }
 
-impl Client {
+impl StreamWriter {
     /// Makes a client without sources.
     pub fn new(framing: Framing, all: Backlog) -> Arc<Self> {
         Arc::new(Self { framing, state: Mutex::default(), all })
@@ -87,7 +87,7 @@ impl Client {
             Some(bytes) => {
                 state.bytes += bytes.len();
                 self.all.0.fetch_add(bytes.len(), Ordering::Relaxed);
-                state.parts.push_back(Part::Events(bytes.clone()));
+                state.parts.push_back(StreamPart::Events(bytes.clone()));
             }
             None => state.lose(count, labels),
         }
@@ -98,9 +98,9 @@ impl Client {
     }
 
     /// Takes the next part from the queue.
-    pub fn pop(&self, state: &mut State) -> Option<Part> {
+    pub fn pop(&self, state: &mut QueueState) -> Option<StreamPart> {
         let part = state.parts.pop_front();
-        if let Some(Part::Events(bytes)) = &part {
+        if let Some(StreamPart::Events(bytes)) = &part {
             state.bytes -= bytes.len();
             self.all.0.fetch_sub(bytes.len(), Ordering::Relaxed);
         }
@@ -115,20 +115,20 @@ impl Client {
     }
 }
 
-impl State {
+impl QueueState {
     /// Adds lost events to the note at the end of the queue. Each source has one note, however long the client does not
     /// read, so that notes do not fill the memory.
     fn lose(&mut self, lost: u64, by: &Arc<str>) {
         for part in self.parts.iter_mut().rev() {
             match part {
-                Part::Lost { labels, count } if Arc::ptr_eq(labels, by) => {
+                StreamPart::Lost { labels, count } if Arc::ptr_eq(labels, by) => {
                     *count += lost;
                     return;
                 }
-                Part::Lost { .. } => {}
-                Part::Events(_) => break,
+                StreamPart::Lost { .. } => {}
+                StreamPart::Events(_) => break,
             }
         }
-        self.parts.push_back(Part::Lost { labels: Arc::clone(by), count: lost });
+        self.parts.push_back(StreamPart::Lost { labels: Arc::clone(by), count: lost });
     }
 }

@@ -36,6 +36,7 @@ struct Counted {
 struct Amount {
     packets: u64,
     bytes: u64,
+    dropped: u64,
 }
 
 impl Engine {
@@ -52,8 +53,8 @@ impl Engine {
         if all {
             wanted.insert(None, BTreeSet::new());
         }
-        for probe in self.list() {
-            let Some(namespace) = &probe.namespace else { continue };
+        for probe in self.registry.list() {
+            let Some(namespace) = probe.namespace() else { continue };
             let attached = probe.shown.lock().indices().collect();
             wanted.entry(namespace.clone()).or_default().append(&mut { attached });
         }
@@ -66,8 +67,12 @@ impl Engine {
                 netns: netns.clone(),
                 interface: one.name,
                 ifindex: one.index,
-                received: Amount { packets: one.received_packets, bytes: one.received_bytes },
-                sent: Amount { packets: one.sent_packets, bytes: one.sent_bytes },
+                received: Amount {
+                    packets: one.received_packets,
+                    bytes: one.received_bytes,
+                    dropped: one.received_dropped,
+                },
+                sent: Amount { packets: one.sent_packets, bytes: one.sent_bytes, dropped: one.sent_dropped },
             };
             let mut others = if all && netns.is_none() { OTHERS } else { 0 };
             let mut is_told = |one: &Traffic| {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
-use twinprobe_client::EventStatus;
+use twinprobe_api::EventStatus;
 use twinprobe_ebpf_common::Render;
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_exporter::EventEncoder;
-use twinprobe_kernel::{EventMap, EventReader, EventRecord, KernelError, Progress};
+use twinprobe_kernel::{EventMap, EventReader, EventRecord, KernelError, ReadingEnd};
 
-use crate::engine::events::client::Client;
+use crate::engine::events::client::StreamWriter;
 use crate::engine::events::records::Budget;
 use crate::engine::placement::Namespace;
 
@@ -48,7 +48,7 @@ pub struct EventMetric {
 /// The clients that listen, and the state of the task that reads for them.
 #[derive(Debug, Default)]
 pub struct Audience {
-    pub clients: Vec<Arc<Client>>,
+    pub clients: Vec<Arc<StreamWriter>>,
     /// The number of clients at the end of `clients` that came since the last slice.
     pub fresh: usize,
     /// True while a task reads the map, which it does as long as there are clients.
@@ -67,7 +67,7 @@ impl EventMetric {
     ) -> Result<Arc<Self>, KernelError> {
         let speaks = map.layout.as_ref().is_some_and(|layout| layout.renders(Render::Ifindex));
         let mut reader = map.open()?;
-        // Nobody listens yet.
+        // No client listens yet.
         reader.unmap();
         Ok(Arc::new(Self {
             direction,
@@ -94,9 +94,9 @@ impl EventMetric {
     }
 
     /// Hands on up to about `limit` bytes of each ring, and counts the events.
-    pub fn read(&self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
+    pub fn read(&self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         let mut reader = self.reader.lock();
-        let Some(reader) = reader.as_mut() else { return Progress::Drained };
+        let Some(reader) = reader.as_mut() else { return ReadingEnd::Drained };
         let mut events = 0;
         let progress = reader.read(limit, |event| {
             events += u64::from(matches!(event, EventRecord::Sample { .. }));
@@ -108,7 +108,7 @@ impl EventMetric {
 
     /// Gives `client` every event from now on, first those that wait in the map. `None` if the source is closed, else
     /// whether the reading task has to be started.
-    pub fn join(&self, client: &Arc<Client>) -> Option<bool> {
+    pub fn join(&self, client: &Arc<StreamWriter>) -> Option<bool> {
         let mut audience = self.audience.lock();
         if audience.closed {
             return None;

@@ -11,12 +11,12 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use twinprobe_serve::{Principal, Role};
+use twinprobe_access::{Principal, Role};
 use twinprobe_windows::Closed;
 
 use crate::engine::engine::Engine;
 use crate::engine::events::changes;
-use crate::engine::events::told::{About, Follower, Told};
+use crate::engine::events::told::{About, ChangeFollower, ChangeTeller};
 
 /// The time between two looks at the states of probes: most of what a status shows changes without anybody telling.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,13 +31,13 @@ impl Engine {
         only: Option<String>,
     ) -> impl Stream<Item = Bytes> + Send + use<> {
         // A window that is closed from now on is told.
-        let closed = self.windows.closed.subscribe();
-        let mut state = self.herald.0.lock();
+        let closed = self.readings.windows.closed.subscribe();
+        let mut state = self.streaming.herald.0.lock();
         let is_first = state.is_none();
-        let told = state.get_or_insert_with(Told::new);
+        let told = state.get_or_insert_with(ChangeTeller::new);
         let audience = usize::from(by.need(Role::Operator).is_ok());
         let mut first = VecDeque::from([changes::hello(&self.node, by)]);
-        first.extend(told.look(&self.list(), Some(only.as_deref())));
+        first.extend(told.look(&self.registry.list(), Some(only.as_deref())));
         first.push_back(changes::listed());
         first.extend(told.counts[audience].clone());
         let (changes, token) = (told.out.subscribe(), Arc::clone(&told.audiences[audience]));
@@ -45,14 +45,14 @@ impl Engine {
         if is_first {
             tokio::spawn(tell(Arc::clone(self), closed));
         }
-        let follower = Follower { first, changes, only, audience, _token: token, has_ended: false };
+        let follower = ChangeFollower { first, changes, only, audience, _token: token, has_ended: false };
         stream::unfold(follower, async |mut follower| Some((follower.next().await?, follower)))
     }
 }
 
 /// Tells of changes as long as somebody follows them.
 async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>) {
-    let mut disturbed = engine.disturbed.subscribe();
+    let mut disturbed = engine.registry.disturbed.subscribe();
     let mut next_count = Instant::now();
     let mut counting: Option<JoinHandle<()>> = None;
     loop {
@@ -67,10 +67,10 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
         if !is_stopping && !windows(&engine, &mut closed, &mut disturbed, Instant::now() + LOOK).await {
             return;
         }
-        let mut state = engine.herald.0.lock();
+        let mut state = engine.streaming.herald.0.lock();
         match &mut *state {
             Some(told) if !is_stopping && told.out.receiver_count() > 0 => {
-                drop(told.look(&engine.list(), None));
+                drop(told.look(&engine.registry.list(), None));
             }
             // The streams end with the sender.
             _ => {
@@ -81,7 +81,7 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
     }
 }
 
-/// Tells of windows until it is time to look at the probes. Returns false if nobody is told any more.
+/// Tells of windows until it is time to look at the probes. Returns false if no client listens any more.
 async fn windows(
     engine: &Engine,
     closed: &mut broadcast::Receiver<Arc<Closed>>,
@@ -97,11 +97,11 @@ async fn windows(
             }
         });
         let Ok(Some(news)) = event.await else { return true };
-        let mut state = engine.herald.0.lock();
+        let mut state = engine.streaming.herald.0.lock();
         let Some(told) = &mut *state else { return false };
         match news {
             Ok(closed) => {
-                let probe = engine.get(&closed.probe).ok();
+                let probe = engine.registry.get(&closed.probe).ok();
                 told.window(&closed, probe.map(|probe| probe.windows.statistics()));
             }
             Err(error) => {
@@ -118,15 +118,15 @@ async fn windows(
 fn count(engine: &Engine) {
     for audience in [0, 1] {
         let has_audience = || {
-            let state = engine.herald.0.lock();
+            let state = engine.streaming.herald.0.lock();
             state.as_ref().is_some_and(|told| Arc::strong_count(&told.audiences[audience]) > 1)
         };
         if !has_audience() {
             continue;
         }
-        // A namespace's path may keep its thread waiting: nobody waits for it with a lock.
+        // A namespace's path may keep its thread waiting: no task waits for it with a lock.
         let bytes = engine.counts(audience == 1);
-        if let Some(told) = &mut *engine.herald.0.lock() {
+        if let Some(told) = &mut *engine.streaming.herald.0.lock() {
             told.counts[audience] = Some(bytes.clone());
             told.tell(About::Counts(audience), bytes);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use twinprobe_ebpf_common::Context;
 use twinprobe_exporter::Decoder;
-use twinprobe_kernel::{EventRecord, Progress, clock};
+use twinprobe_kernel::{EventRecord, ReadingEnd, clock};
 
 use crate::engine::events::batch::EventBatch;
 use crate::engine::events::event_metric::EventMetric;
@@ -29,8 +29,8 @@ const LONGEST: Duration = Duration::from_millis(20);
 
 /// The result of a turn of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    Read(Progress),
+pub enum IntakeTurn {
+    Read(ReadingEnd),
     /// The ring is empty, but was filled so fast that the next records have to be copied before any is rendered.
     Surge,
     /// No client has room for more, but the ring still has room.
@@ -62,10 +62,10 @@ impl Intake {
 
     /// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each
     /// client gets all events from its first slice on.
-    pub fn turn(&mut self, source: &EventMetric, context: &Context) -> Turn {
+    pub fn turn(&mut self, source: &EventMetric, context: &Context) -> IntakeTurn {
         let mut audience = source.audience.lock();
         if audience.closed {
-            return Turn::Closed;
+            return IntakeTurn::Closed;
         }
         let fresh = std::mem::take(&mut audience.fresh);
         if fresh > 0 {
@@ -79,24 +79,24 @@ impl Intake {
             if let Some(reader) = source.reader.lock().as_mut() {
                 reader.unmap();
             }
-            return Turn::Alone;
+            return IntakeTurn::Alone;
         }
         let has_room = audience.clients.iter().any(|client| client.has_room());
         let fill = source.fill();
         // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is
         // nearly full, so that they are counted as lost for each client: the kernel would not count them.
         if !has_room && fill < source.room / 4 * 3 {
-            return Turn::Later;
+            return IntakeTurn::Later;
         }
         if has_room && (presses(fill, source.room) || !self.records.is_empty()) && self.keep_up(source) {
-            return Turn::Surge;
+            return IntakeTurn::Surge;
         }
         self.output.write_for(source, &audience.clients);
         if self.records.is_empty() {
-            return Turn::Read(self.slice(source, context));
+            return IntakeTurn::Read(self.slice(source, context));
         }
         self.render(source, context, PIECE);
-        Turn::Read(Progress::More)
+        IntakeTurn::Read(ReadingEnd::More)
     }
 
     /// Copies records out of the ring until it is empty or no memory is left. Returns true if rendering can wait.
@@ -118,7 +118,7 @@ impl Intake {
                 }
                 records.push(event, time);
             });
-            if progress == Progress::Drained {
+            if progress == ReadingEnd::Drained {
                 return self.surge.goes_on(bytes as u64, source.room, Instant::now());
             }
         }
@@ -126,7 +126,7 @@ impl Intake {
     }
 
     /// Renders a slice of the ring.
-    fn slice(&mut self, source: &EventMetric, context: &Context) -> Progress {
+    fn slice(&mut self, source: &EventMetric, context: &Context) -> ReadingEnd {
         let output = &mut self.output;
         let (mut decoder, time) = (Decoder::new(context), clock::now());
         let mut has_read = false;
@@ -154,7 +154,7 @@ impl Intake {
         }
         // Events in the ring still belong to the clients. The limit of slices ends this even while events come.
         let mut slices = 0;
-        while slices < 1024 && self.slice(source, context) == Progress::More {
+        while slices < 1024 && self.slice(source, context) == ReadingEnd::More {
             send(&mut self.output);
             slices += 1;
         }

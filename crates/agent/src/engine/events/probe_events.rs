@@ -7,15 +7,15 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
-use twinprobe_client::EventStatus;
+use twinprobe_api::EventStatus;
 use twinprobe_kernel::{KernelError, LoadedDirection, TwinMap};
 
-use crate::engine::events::client::{Backlog, Client};
+use crate::engine::events::client::{Backlog, StreamWriter};
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::pump;
 use crate::engine::events::records::Budget;
-use crate::engine::events::stream::EventStream;
+use crate::engine::events::stream::StreamReader;
 use twinprobe_config::ProbeConfig;
 
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
@@ -80,15 +80,19 @@ impl ProbeEvents {
 
     /// Starts a stream of the events of `metric`, or of all event metrics; `None` if the probe is removed or replaced.
     /// The error holds the names of the event metrics, if none is called `metric`.
-    pub fn stream(&self, metric: Option<&str>, framing: Framing) -> Result<Option<EventStream>, Vec<String>> {
+    pub fn stream(
+        &self,
+        metric: Option<&str>,
+        framing: Framing,
+    ) -> Result<Option<StreamReader>, Vec<String>> {
         let wanted = |source: &&Arc<EventMetric>| metric.is_none_or(|metric| metric == source.metric);
         let sources: Vec<Arc<EventMetric>> = self.sources.iter().filter(wanted).cloned().collect();
         let Some(runtime) = self.runtime.as_ref().filter(|_| !sources.is_empty()) else {
             return Err(self.sources.iter().map(|source| source.metric.clone()).collect());
         };
-        let client = Client::new(framing, self.backlog.clone());
+        let client = StreamWriter::new(framing, self.backlog.clone());
         // The stream is made before its client joins: dropping it tells every source that the client has left.
-        let stream = EventStream { client: Arc::clone(&client), sources: sources.clone() };
+        let stream = StreamReader { client: Arc::clone(&client), sources: sources.clone() };
         let mut joined = false;
         for source in sources {
             let Some(starts) = source.join(&client) else { continue };

@@ -11,10 +11,10 @@ use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use twinprobe_ebpf_common::Context;
-use twinprobe_kernel::{Affinity, EventReader, Progress, Waiter, clock};
+use twinprobe_kernel::{Affinity, EventReader, ReadingEnd, Waiter, clock};
 
 use crate::engine::events::event_metric::EventMetric;
-use crate::engine::events::intake::{Intake, SLICE, Turn};
+use crate::engine::events::intake::{Intake, IntakeTurn, SLICE};
 use crate::engine::placement::{self, Namespace};
 
 /// The number of rendered bytes that are sent without waiting for more.
@@ -72,25 +72,25 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
             look = Instant::now() + CPUS_AGE;
         }
         match intake.turn(source, context.fresh()) {
-            Turn::Alone => return false,
-            Turn::Closed => {
+            IntakeTurn::Alone => return false,
+            IntakeTurn::Closed => {
                 intake.close(source, context.fresh());
                 return true;
             }
-            Turn::Later => {
+            IntakeTurn::Later => {
                 intake.output.send(source, &source.audience.lock().clients);
                 tokio::select! {
                     () = source.changed.notified() => {}
                     () = tokio::time::sleep(PATIENCE) => {}
                 }
             }
-            Turn::Surge => {
+            IntakeTurn::Surge => {
                 // A timer of the runtime takes too long. A wait for the next record would cost a wake-up for each few of
                 // them, each of which might take this task to the CPU that the packets come on.
                 std::thread::sleep(nap);
                 tokio::task::yield_now().await;
             }
-            Turn::Read(Progress::More) => {
+            IntakeTurn::Read(ReadingEnd::More) => {
                 slices += 1;
                 if intake.output.len() >= FULL {
                     intake.output.send(source, &source.audience.lock().clients);
@@ -98,7 +98,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 }
                 tokio::task::yield_now().await;
             }
-            Turn::Read(Progress::Drained) => {
+            IntakeTurn::Read(ReadingEnd::Drained) => {
                 let now = Instant::now();
                 let fast = pace.is_fast(source.delivered.load(Ordering::Relaxed), now);
                 let due = sent + GATHER;

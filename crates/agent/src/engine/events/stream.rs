@@ -5,24 +5,24 @@ use std::task::{Context, Poll};
 
 use hyper::body::Bytes;
 
-use crate::engine::events::client::{Client, Part};
+use crate::engine::events::client::{StreamPart, StreamWriter};
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::lost_line;
 
 /// The reading end of a stream. Dropping the value leaves the stream.
 #[derive(Debug)]
-pub struct EventStream {
-    pub client: Arc<Client>,
+pub struct StreamReader {
+    pub client: Arc<StreamWriter>,
     pub sources: Vec<Arc<EventMetric>>,
 }
 
-impl EventStream {
+impl StreamReader {
     /// Returns the next bytes to send, `None` at the end.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.client.state.lock();
         match self.client.pop(&mut state) {
-            Some(Part::Events(bytes)) => Poll::Ready(Some(bytes)),
-            Some(Part::Lost { labels, count }) => {
+            Some(StreamPart::Events(bytes)) => Poll::Ready(Some(bytes)),
+            Some(StreamPart::Lost { labels, count }) => {
                 let mut line = Vec::new();
                 lost_line(self.client.framing, count, &labels, &mut line);
                 Poll::Ready(Some(line.into()))
@@ -36,7 +36,7 @@ impl EventStream {
     }
 }
 
-impl Drop for EventStream {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         let mut state = self.client.state.lock();
         state.gone = true;
@@ -54,7 +54,7 @@ mod tests {
     use crate::engine::events::client::{Backlog, LIMIT, LIMIT_OF_ALL};
     use crate::engine::events::framing::Framing;
 
-    fn drain(stream: &EventStream) -> Vec<Vec<u8>> {
+    fn drain(stream: &StreamReader) -> Vec<Vec<u8>> {
         let mut context = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match stream.poll_next(&mut context) {
             Poll::Ready(part) => part.map(|bytes| bytes.to_vec()),
@@ -68,11 +68,11 @@ mod tests {
         let all = Backlog::default();
         let labels: Arc<str> = "".into();
         let batch = Bytes::from(vec![b'x'; 1 << 20]);
-        let slow: Vec<EventStream> = (0..8)
+        let slow: Vec<StreamReader> = (0..8)
             .map(|_| {
-                let client = Client::new(Framing::Ndjson, all.clone());
+                let client = StreamWriter::new(Framing::Ndjson, all.clone());
                 client.state.lock().sources += 1;
-                EventStream { client, sources: Vec::new() }
+                StreamReader { client, sources: Vec::new() }
             })
             .collect();
         for _ in 0..32 {
@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(waiting(), LIMIT_OF_ALL);
         assert!(slow.iter().all(|stream| !stream.client.has_room()));
         // A client that takes each batch before the next one comes loses nothing.
-        let client = Client::new(Framing::Ndjson, all);
+        let client = StreamWriter::new(Framing::Ndjson, all);
         client.state.lock().sources += 1;
-        let fast = EventStream { client: Arc::clone(&client), sources: Vec::new() };
+        let fast = StreamReader { client: Arc::clone(&client), sources: Vec::new() };
         for _ in 0..8 {
             assert!(client.has_room());
             assert_eq!(client.push(Some(&batch), 1, &labels), 0);
@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted_where_it_is_missing() {
         let (a, b): (Arc<str>, Arc<str>) = ("\"metric\":\"a\"".into(), "\"metric\":\"b\"".into());
-        let client = Client::new(Framing::Ndjson, Backlog::default());
+        let client = StreamWriter::new(Framing::Ndjson, Backlog::default());
         client.state.lock().sources += 1;
-        let stream = EventStream { client: Arc::clone(&client), sources: Vec::new() };
+        let stream = StreamReader { client: Arc::clone(&client), sources: Vec::new() };
         let most = Bytes::from(vec![b'x'; LIMIT]);
         client.push(Some(&most), 7, &a);
         assert!(!client.has_room());

@@ -7,10 +7,10 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use twinprobe_ebpf_common::window::Statistics;
+use twinprobe_ebpf_common::window::WindowStatistics;
 use twinprobe_windows::Closed;
 
-use crate::engine::events::changes::{self, Known};
+use crate::engine::events::changes::{self, ToldStatus};
 use crate::engine::probe::probe::Probe;
 
 /// The number of changes that a client may be behind before it misses some.
@@ -18,12 +18,12 @@ const BEHIND: usize = 1024;
 
 /// The messages that clients have got; `None` while no client follows changes.
 #[derive(Debug, Default)]
-pub struct Herald(pub Mutex<Option<Told>>);
+pub struct Herald(pub Mutex<Option<ChangeTeller>>);
 
 #[derive(Debug)]
-pub struct Told {
-    pub out: broadcast::Sender<Change>,
-    pub known: BTreeMap<Arc<str>, Known>,
+pub struct ChangeTeller {
+    pub out: broadcast::Sender<ToldChange>,
+    pub known: BTreeMap<Arc<str>, ToldStatus>,
     /// The counts that were told last: to all, and to those who may choose interfaces.
     pub counts: [Option<Bytes>; 2],
     /// A token for each of these two; each client has a copy of its own.
@@ -31,7 +31,7 @@ pub struct Told {
 }
 
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ToldChange {
     pub about: About,
     pub bytes: Bytes,
 }
@@ -45,17 +45,17 @@ pub enum About {
 }
 
 /// A client that follows changes.
-pub struct Follower {
+pub struct ChangeFollower {
     /// The messages that come before all others.
     pub first: VecDeque<Bytes>,
-    pub changes: broadcast::Receiver<Change>,
+    pub changes: broadcast::Receiver<ToldChange>,
     pub only: Option<String>,
     pub audience: usize,
     pub _token: Arc<()>,
     pub has_ended: bool,
 }
 
-impl Follower {
+impl ChangeFollower {
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(bytes) = self.first.pop_front() {
@@ -65,7 +65,7 @@ impl Follower {
                 return None;
             }
             match self.changes.recv().await {
-                Ok(Change { about, bytes }) if self.is_told(&about) => return Some(bytes),
+                Ok(ToldChange { about, bytes }) if self.is_told(&about) => return Some(bytes),
                 Ok(_) => {}
                 Err(RecvError::Lagged(count)) => {
                     self.has_ended = true;
@@ -85,7 +85,7 @@ impl Follower {
     }
 }
 
-impl Told {
+impl ChangeTeller {
     pub fn new() -> Self {
         let out = broadcast::Sender::new(BEHIND);
         Self {
@@ -98,11 +98,11 @@ impl Told {
 
     pub fn tell(&self, about: About, bytes: Bytes) {
         // An error says that the last client has hung up meanwhile.
-        let _ = self.out.send(Change { about, bytes });
+        let _ = self.out.send(ToldChange { about, bytes });
     }
 
     /// Tells of a window. `windows` is `None` if its probe is not there any more.
-    pub fn window(&mut self, closed: &Closed, windows: Option<Statistics>) {
+    pub fn window(&mut self, closed: &Closed, windows: Option<WindowStatistics>) {
         if let (Some(known), Some(windows)) = (self.known.get_mut(&*closed.probe), windows) {
             known.windows = windows;
         }
@@ -123,7 +123,7 @@ impl Told {
         let mut listed = Vec::new();
         for probe in probes {
             let status = probe.status().without_secrets();
-            let known = Known::of(&status);
+            let known = ToldStatus::of(&status);
             let is_listed = listing.is_some_and(|only| only.is_none_or(|only| only == probe.name));
             let is_new = self.known.get(&*probe.name) != Some(&known);
             if !is_listed && !is_new {

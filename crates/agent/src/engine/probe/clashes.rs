@@ -9,7 +9,7 @@ use crate::engine::probe::metric::MetricState;
 /// Returns what is wrong with the names of a probe's metrics.
 pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
     let shown: Vec<&MetricState> = metrics.iter().filter(|metric| metric.is_shown()).collect();
-    let described: Vec<_> = shown.iter().map(|state| (state.direction, &state.metric)).collect();
+    let described: Vec<_> = shown.iter().map(|state| &state.metric).collect();
     let finding = |Collision { name, of }: Collision| {
         let [(one, one_field), (other, other_field)] = of;
         let (one, state) = (number(shown[one], &one_field), shown[other]);

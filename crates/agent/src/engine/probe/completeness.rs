@@ -1,12 +1,13 @@
 //! The completeness of a metric's map: its bound, its entries, and what found no room in it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{Completeness, Losses, RawTable, Temporality};
+use twinprobe_ebpf_common::{Completeness, Losses, MetricHead, RawTable, Temporality};
 use twinprobe_exporter::Metric;
-use twinprobe_kernel::{KernelError, MetricMap, Quiesced, TwinMap};
-use twinprobe_windows::{StoredMetric, WindowHead};
+use twinprobe_kernel::{KernelError, MetricMap, Quiesced, TwinMap, exactness, is_unsure};
+use twinprobe_windows::WindowHead;
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::metric::MetricState;
@@ -37,6 +38,30 @@ pub fn at_close(
     Ok(completeness)
 }
 
+/// Returns why the window that has ended is approximate by the packets that were in it, once all metrics have been gathered. What
+/// cumulative metrics show is about all packets so far.
+pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<String>, CloseError> {
+    let mut reasons = BTreeSet::new();
+    for counter in all.iter().filter(|counter| is_unsure(&counter.request.map)) {
+        let is_cumulative = |metric: &MetricState| {
+            metric.is_shown()
+                && metric.metric.direction == counter.metric.direction
+                && metric.metric.temporality == Temporality::Cumulative
+        };
+        let so_far = counter.sum.as_ref().filter(|_| all.iter().any(is_cumulative));
+        let packets = match so_far {
+            Some(sum) => number(sum.rows.table()),
+            None => quiesced.map(counter.position).map_or(Ok(0), count)?,
+        };
+        reasons.extend((packets > 0).then(|| unsure_in(counter)));
+    }
+    Ok(reasons)
+}
+
+fn unsure_in(counter: &MetricState) -> String {
+    format!("{}: {}", counter.metric.direction, exactness::unknown_headers())
+}
+
 impl MetricState {
     fn counters<'a>(&self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
         all.iter().filter(|reader| self.losses.contains(&reader.position))
@@ -58,8 +83,7 @@ impl MetricState {
         let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
         let total = totals.into_iter().sum();
         let losses = Some(Losses { shown: total, total });
-        let completeness = Completeness { losses, ..metric.completeness };
-        Arc::new(Metric { completeness, ..Metric::clone(metric) })
+        Arc::new(Metric::clone(metric).with(|head| head.completeness.losses = losses))
     }
 
     /// Only what is reset with each window is about that window alone.
@@ -74,11 +98,25 @@ impl MetricState {
 impl Running {
     /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
-        reader.with_losses(&self.readers, |(direction, index)| match self.attached.map(direction, index) {
+        reader.with_losses(&self.readers, |position| self.map_now(position))
+    }
+
+    fn map_now(&self, (direction, index): (usize, usize)) -> Option<&MetricMap> {
+        match self.attached.map(direction, index) {
             TwinMap::Shared(map) => Some(map),
             TwinMap::Private(maps) => Some(&maps[(self.attached.epoch.current() & 1) as usize]),
             TwinMap::Events(_) | TwinMap::Unread => None,
-        })
+        }
+    }
+
+    /// Notes whether the numbers that belong to no window are approximate, by the packets so far.
+    pub fn note_unsure(&self) {
+        let live =
+            self.readers.iter().filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
+        let is_counted = |counter: &&MetricState| {
+            self.map_now(counter.position).and_then(|map| count(map).ok()).is_some_and(|packets| packets > 0)
+        };
+        self.exactness.note_packets(live.filter(is_counted).map(unsure_in).collect());
     }
 
     /// Learns from the newest window what had been lost when it ended, unless this is known.
@@ -93,8 +131,9 @@ impl Running {
 /// Keeps what had been lost when the window with this head ended.
 pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
     for reader in readers {
-        let is_its =
-            |stored: &&StoredMetric| stored.direction == reader.direction && stored.map == reader.metric.map;
+        let is_its = |stored: &&MetricHead| {
+            stored.direction == reader.metric.direction && stored.map == reader.metric.map
+        };
         let stored = head.and_then(|head| head.metrics.iter().find(is_its));
         let losses = stored.and_then(|stored| stored.completeness.losses);
         reader.lost_before = Some(losses.map_or(0, |losses| losses.total));

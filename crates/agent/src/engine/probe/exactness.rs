@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::Direction;
@@ -10,31 +10,36 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::XdpMode;
 use twinprobe_kernel::netns::Netns;
 use twinprobe_kernel::offloads::{Offloads, offloads};
-use twinprobe_kernel::{AttachedAt, Interface, LoadedDirection, Sees, exactness};
+use twinprobe_kernel::{AttachInterface, AttachedAt, LoadedDirection, OffloadKeeper, Sees, exactness};
 
-use crate::engine::placement::Pending;
+use crate::engine::placement::PendingPlace;
 
-/// The time for which what was read of the interfaces is taken for what is so: windows may follow each other fast.
-const FRESH: Duration = Duration::from_secs(1);
 /// The most reasons that a document names.
 const MOST: usize = 8;
 
-/// The knowledge about the interfaces of one deployment. Features change while a probe runs, so the daemon asks the kernel again.
+/// The knowledge about the interfaces of one deployment.
 #[derive(Debug, Default)]
-pub struct Exactness(Mutex<Known>);
+pub struct Exactness {
+    /// Features change while a probe runs: the keeper tells what is so now.
+    keeper: Arc<OffloadKeeper>,
+    known: Mutex<Known>,
+}
 
 /// A place: namespace, index and mode of XDP.
 type Asked = (u64, u32, Option<&'static str>);
 
 #[derive(Debug, Default)]
 struct Known {
-    read: Option<Instant>,
     /// The places that were asked about.
     places: Vec<Asked>,
+    /// The interface of each place when it was asked about; `None` if it was not there.
+    interfaces: Vec<Option<Arc<Offloads>>>,
     /// The findings about each place.
     found: Vec<Found>,
     /// The reasons since the open window began, each with its direction.
     since: BTreeSet<String>,
+    /// The reasons that the packets of the last window give, and those that were counted outside of windows.
+    packets: BTreeSet<String>,
 }
 
 /// The findings about a place.
@@ -54,50 +59,65 @@ impl Found {
 }
 
 impl Exactness {
-    /// Asks the kernel, unless this was done a moment ago. This may have to wait for the kernel's lock of all links. `sees` are what the
-    /// programs of the directions look at.
+    pub fn new(keeper: &Arc<OffloadKeeper>) -> Self {
+        Self { keeper: Arc::clone(keeper), known: Mutex::default() }
+    }
+
+    /// Finds out what is so now. This waits for the kernel only if the kernel has told that an interface changed, or has not
+    /// been asked about it. `sees` are what the programs of the directions look at.
     pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
         let asked = asked(places);
-        if self.0.lock().is_fresh(&asked) {
+        let interfaces = self.keeper.get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
+        let mut known = self.known.lock();
+        if known.is_still(&asked, &interfaces) {
             return;
         }
-        // Statuses do not wait for this.
-        let interfaces = read(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
-        let found = places.iter().zip(&asked).map(|(at, (netns, index, mode))| {
+        let found = places.iter().zip(&asked).zip(&interfaces).map(|((at, (_, _, mode)), offloads)| {
             let sees = sees.get(at.direction).copied().unwrap_or_default();
             // The kernel knows nothing of an interface that was removed.
-            let Some(offloads) = interfaces.get(&(*netns, *index)) else { return Found::default() };
+            let Some(offloads) = offloads else { return Found::default() };
             Found {
                 approximate: exactness::reasons(offloads, at.place.hook, *mode, sees),
                 warning: exactness::warning(offloads, sees),
             }
         });
-        let found = found.collect();
-        let mut known = self.0.lock();
-        known.found = found;
-        (known.read, known.places) = (Some(Instant::now()), asked);
+        known.found = found.collect();
+        (known.interfaces, known.places) = (interfaces, asked);
         let lines = known.lines(places);
         known.since.extend(lines);
     }
 
     /// Returns what is known of each place, without waiting; nothing if the places are others by now.
     pub fn known(&self, places: &[AttachedAt]) -> Vec<Found> {
-        let known = self.0.lock();
+        let known = self.known.lock();
         if known.is_of(places) { known.found.clone() } else { Vec::new() }
     }
 
     /// Returns the text for a document about what is counted at these places, by what is known; `None` if all is exact.
     pub fn text(&self, places: &[AttachedAt]) -> Option<String> {
-        let known = self.0.lock();
-        known.is_of(places).then(|| text(known.lines(places))).flatten()
+        let known = self.known.lock();
+        let of_places = if known.is_of(places) { known.lines(places) } else { BTreeSet::new() };
+        text(&of_places | &known.packets)
     }
 
-    /// Returns the text for the window that ends now: what was so while it was open counts, too.
-    pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> Option<String> {
+    /// Returns the reasons for the window that ends now: what was so while it was open counts, too.
+    pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> BTreeSet<String> {
         self.refresh(places, sees);
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         let now = known.lines(places);
-        text(std::mem::replace(&mut known.since, now))
+        std::mem::replace(&mut known.since, now)
+    }
+
+    /// Returns the text for a window with these reasons and those of its packets, which are kept until the next one ends.
+    pub fn of_packets(&self, reasons: &BTreeSet<String>, packets: BTreeSet<String>) -> Option<String> {
+        let text = text(reasons | &packets);
+        self.known.lock().packets = packets;
+        text
+    }
+
+    /// Notes reasons of packets that were counted outside of windows.
+    pub fn note_packets(&self, reasons: BTreeSet<String>) {
+        self.known.lock().packets.extend(reasons);
     }
 }
 
@@ -107,8 +127,13 @@ fn asked(places: &[AttachedAt]) -> Vec<Asked> {
 }
 
 impl Known {
-    fn is_fresh(&self, asked: &[Asked]) -> bool {
-        self.read.is_some_and(|read| read.elapsed() < FRESH) && self.places == asked
+    /// Tells whether nothing has changed. The keeper gives another object for an interface that has.
+    fn is_still(&self, asked: &[Asked], interfaces: &[Option<Arc<Offloads>>]) -> bool {
+        let is_same = |(a, b): (&Option<Arc<Offloads>>, &Option<Arc<Offloads>>)| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        self.places == asked && self.interfaces.iter().zip(interfaces).all(is_same)
     }
 
     fn is_of(&self, places: &[AttachedAt]) -> bool {
@@ -158,9 +183,9 @@ fn note(error: &io::Error) {
 /// Leaves out the interfaces that a program can't be attached to because it would take one header for another, and returns them
 /// with the reason. Refuses the probe if one of them is named.
 pub fn fitting(
-    interfaces: Vec<Interface>,
+    interfaces: Vec<AttachInterface>,
     directions: &[LoadedDirection],
-) -> Result<(Vec<Interface>, Vec<Pending>), Rejection> {
+) -> Result<(Vec<AttachInterface>, Vec<PendingPlace>), Rejection> {
     if !directions.iter().any(|loaded| loaded.plan.sees.ethernet) {
         return Ok((interfaces, Vec::new()));
     }
@@ -176,14 +201,14 @@ pub fn fitting(
             Some(reason) if interface.required => {
                 refused.push(Finding::new(Stage::Attach, "interface", reason));
             }
-            Some(reason) => left.push(Pending { interface: interface.name, reason }),
+            Some(reason) => left.push(PendingPlace { interface: interface.name, reason }),
         }
     }
     if refused.is_empty() { Ok((fitting, left)) } else { Err(refused.into()) }
 }
 
 /// Returns the warnings about a probe that is attached nowhere, if it were attached to these interfaces.
-pub fn warnings(interfaces: &[Interface], directions: &[LoadedDirection]) -> Vec<Finding> {
+pub fn warnings(interfaces: &[AttachInterface], directions: &[LoadedDirection]) -> Vec<Finding> {
     let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
     let mut found = BTreeSet::new();
     for (offloads, loaded) in known.values().flat_map(|known| directions.iter().map(move |of| (known, of))) {

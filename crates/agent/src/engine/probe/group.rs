@@ -6,13 +6,15 @@ use std::ops::ControlFlow;
 
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced, crash};
+use twinprobe_exporter::Accumulator;
+use twinprobe_faults::crash;
+use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced};
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::metric::MetricState;
 
 /// The receiver of a window's rows: it takes the place of a metric, and rows.
-pub type Out<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
+pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
 
 /// Returns the index of the first metric of each map.
 pub fn groups(metrics: &[MetricState]) -> Vec<usize> {
@@ -34,6 +36,9 @@ pub fn gather(
     boot_time_ns: i128,
 ) -> Result<(), CloseError> {
     let position = metrics[group].position;
+    // The head of the window tells the layout before all rows are added.
+    let carried = metrics.iter_mut().filter(|metric| metric.group == group && metric.sum.is_none());
+    carried.filter_map(|metric| metric.carried.as_mut()).for_each(Accumulator::widen);
     let Some(map) = quiesced.map(position) else { return Ok(()) };
     if members(metrics, group).any(MetricState::is_drained) {
         map.drain_into(&quiesced.journal(position))?;
@@ -56,7 +61,7 @@ pub fn window(
     first: &MetricState,
     quiesced: &Quiesced<'_>,
     boot_time_ns: i128,
-    out: &mut Out<'_>,
+    out: &mut RowSink<'_>,
 ) -> Result<(), CloseError> {
     let Some(map) = quiesced.map(first.position) else { return Ok(()) };
     let mut read = Vec::new();
@@ -127,7 +132,12 @@ pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> 
 /// The approximate size in bytes of the pieces in which the rows of a window are stored.
 const PIECE: usize = 256 << 10;
 
-fn pieces(place: usize, table: &RawTable, layout: &TableLayout, out: &mut Out<'_>) -> Result<(), CloseError> {
+fn pieces(
+    place: usize,
+    table: &RawTable,
+    layout: &TableLayout,
+    out: &mut RowSink<'_>,
+) -> Result<(), CloseError> {
     let rows = (PIECE / (layout.key.size + layout.value_stride()).max(1)).max(1);
     for from in (0..table.len(layout)).step_by(rows) {
         out(place, &table.slice(from, from + rows, layout))?;

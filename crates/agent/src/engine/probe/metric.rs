@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::finding::Rejection;
-use twinprobe_ebpf_common::hook::Direction;
-use twinprobe_ebpf_common::metric::Visibility;
+use twinprobe_ebpf_common::metric::{Counting, Visibility};
 use twinprobe_ebpf_common::request::MetricRequest;
 use twinprobe_ebpf_common::{
-    Completeness, EventKind, Layout, MapFamily, MapKind, SeriesRules, Shape, TableLayout, Temporality,
+    Completeness, EventKind, Layout, MapFamily, MapKind, MetricHead, SeriesRules, Shape, TableLayout,
+    Temporality,
 };
-use twinprobe_exporter::{Accumulator, Cache, Metric};
+use twinprobe_exporter::{Accumulator, Metric};
 use twinprobe_kernel::{Extraction, LoadedDirection, MapPlan, MetricSource};
 
 use crate::engine::probe::sum::{self, Sum};
@@ -19,7 +19,6 @@ use twinprobe_config::{MetricConfig, ProbeConfig};
 /// The state of one metric, and the location of its content.
 #[derive(Debug)]
 pub struct MetricState {
-    pub direction: Direction,
     /// The index of the direction among the attached directions, and the index of the metric in that direction.
     pub position: (usize, usize),
     /// The index of the first metric that reads the same map, among all metrics of the probe that have a layout. One
@@ -66,6 +65,7 @@ const fn no_rows(kind: MapKind) -> TableLayout {
 pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
+    let subsystem = &config.subsystem;
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
             // Behind the metrics of the configuration are the counters of losses, and maps that no metric shows.
@@ -88,10 +88,11 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let without_rows = || Some(Arc::new(no_rows(events.map(|_| MapKind::Global).or(kind)?)));
             let Some(layout) = &planned.layout().cloned().or_else(without_rows) else { continue };
             let extraction = planned.extraction;
-            let temporality = match metric.request.merge {
-                Some(_) => Temporality::Cumulative,
-                None if extraction.resets() => Temporality::Window,
-                None => Temporality::Live,
+            let temporality = match metric.request.counting {
+                Counting::Sum(_) => Temporality::Cumulative,
+                // Reading a queue takes its values out, whatever the configuration asks for.
+                Counting::Window(_) | Counting::Live if extraction.resets() => Temporality::Window,
+                Counting::Window(_) | Counting::Live => Temporality::Live,
             };
             let entries = spec.max_entries;
             let bounded = extraction != Extraction::Stream && layout.kind.family() != MapFamily::Global;
@@ -106,37 +107,34 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 let both_read = ![extraction, other.extraction].contains(&Extraction::Stream);
                 both_read
                     && other.metric.map == metric.request.map
-                    && (other.direction == direction || common)
+                    && (other.metric.direction == direction || common)
             };
             let group = readers.iter().position(reads_it).unwrap_or(readers.len());
+            let head = MetricHead {
+                help: metric.help.clone().unwrap_or_default(),
+                agg: metric.request.aggregation,
+                sample: config.attach.sample,
+                temporality,
+                events,
+                completeness: Completeness {
+                    max_entries: bounded.then_some(entries),
+                    ..Completeness::default()
+                },
+                series: SeriesRules {
+                    merge: metric.request.rules().cloned(),
+                    key_label: metric.key_label.clone(),
+                    max_series: metric.max_series,
+                    series_by: metric.series_by.clone(),
+                    subsystem: subsystem.clone(),
+                },
+                ..MetricHead::new(direction, &metric.request.name, &metric.request.map, Arc::clone(layout))
+            };
             readers.push(MetricState {
-                direction,
                 position: (at, index),
                 group,
                 common,
                 request: metric.request.clone(),
-                metric: Arc::new(Metric {
-                    name: metric.request.name.clone(),
-                    map: metric.request.map.clone(),
-                    help: metric.help.clone().unwrap_or_default(),
-                    agg: metric.request.aggregation,
-                    sample: config.attach.sample,
-                    layout: Arc::clone(layout),
-                    temporality,
-                    dropped: 0,
-                    events,
-                    completeness: Completeness {
-                        max_entries: bounded.then_some(entries),
-                        ..Completeness::default()
-                    },
-                    series: SeriesRules {
-                        merge: metric.request.merge.clone(),
-                        key_label: metric.key_label.clone(),
-                        max_series: metric.max_series,
-                        series_by: metric.series_by.clone(),
-                    },
-                    cache: Cache::default(),
-                }),
+                metric: Arc::new(head.into()),
                 sum,
                 carried: None,
                 extraction,

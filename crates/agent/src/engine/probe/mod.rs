@@ -2,6 +2,7 @@
 
 pub mod clashes;
 pub mod completeness;
+pub mod entries;
 pub mod exactness;
 pub mod group;
 pub mod lease;

@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use twinprobe_client::{JoinStatus, SumStatus};
+use twinprobe_api::{JoinStatus, SumStatus};
 use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::{MapFamily, MergeRule, RawTable, Shape, TableLayout};
 use twinprobe_exporter::Accumulator;
 use twinprobe_kernel::clock::monotonic_zero_ns;
 use twinprobe_kernel::{Extraction, Remains};
-use twinprobe_windows::{Part, PartContent};
+use twinprobe_windows::{BaselinePart, PartContent};
 
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::sum::Sum;
@@ -33,7 +33,7 @@ impl MetricState {
     pub fn sum_status(&self) -> Option<SumStatus> {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
-            direction: self.direction,
+            direction: self.metric.direction,
             metric: self.metric.name.clone(),
             entries: rows.ages().len(),
             max_entries: (*max_entries)?,
@@ -44,26 +44,26 @@ impl MetricState {
     /// The fields that are not added where two values become one; `None` if all are, or if the metric is not shown.
     pub fn join_status(&self) -> Option<JoinStatus> {
         let layout = self.metric.layout.inner.as_ref().unwrap_or(&self.metric.layout);
-        let rules = self.request.merge.clone().unwrap_or_default();
+        let rules = self.request.rules().cloned().unwrap_or_default();
         let mut fields = BTreeMap::new();
         Leaves::new(&layout.value, &mut |path, meaning| {
             let rule = rules.join(path, meaning).rule;
             (rule != MergeRule::Sum).then(|| fields.insert(path.to_owned(), rule)).map(drop)
         });
-        let (direction, metric) = (self.direction, self.metric.name.clone());
+        let (direction, metric) = (self.metric.direction, self.metric.name.clone());
         (self.is_shown() && !fields.is_empty()).then_some(JoinStatus { direction, metric, fields })
     }
 
     /// Returns the rows kept beside the map, together with `open`, which belongs to the open window as well.
-    pub fn parts(&self, open: &[Remains]) -> Vec<Part> {
+    pub fn parts(&self, open: &[Remains]) -> Vec<BaselinePart> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
             self.carry(&mut carried, &rows, &self.metric.layout);
         }
         let sum = self.sum.as_ref().map(|sum| (PartContent::Sum, &sum.rows, sum.dropped));
         let carried = carried.as_ref().map(|rows| (PartContent::Open, rows, 0));
-        let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| Part {
-            direction: self.direction,
+        let part = |(content, rows, dropped): (PartContent, &Accumulator, u64)| BaselinePart {
+            direction: self.metric.direction,
             map: self.metric.map.clone(),
             metric: Some(self.metric.name.clone()),
             content,
@@ -78,7 +78,7 @@ impl MetricState {
 
     /// Replaces the rows kept beside the map by `parts`, the base after window `through`. Returns false if some parts
     /// do not fit the layout.
-    pub fn go_on(&mut self, through: u64, parts: &[Part]) -> bool {
+    pub fn go_on(&mut self, through: u64, parts: &[BaselinePart]) -> bool {
         self.carried = None;
         if let Some(sum) = &mut self.sum {
             sum.rows.take();
@@ -93,20 +93,20 @@ impl MetricState {
     }
 
     /// Returns the part that the metric goes on with: that of its name, else the first one of its map.
-    fn own_of<'a>(&self, parts: &'a [Part], content: PartContent) -> Option<&'a Part> {
-        let is_own = |part: &&Part| {
+    fn own_of<'a>(&self, parts: &'a [BaselinePart], content: PartContent) -> Option<&'a BaselinePart> {
+        let is_own = |part: &&BaselinePart| {
             let is_of_map = part.map == self.metric.map && part.content == content;
-            is_of_map && (part.direction == self.direction || self.common)
+            is_of_map && (part.direction == self.metric.direction || self.common)
         };
-        let is_other = |part: &&Part| {
+        let is_other = |part: &&BaselinePart| {
             let named = part.metric.as_ref().is_none_or(|name| *name == self.metric.name);
-            (!named, part.direction != self.direction)
+            (!named, part.direction != self.metric.direction)
         };
         parts.iter().filter(is_own).min_by_key(is_other)
     }
 
-    fn go_on_with(&mut self, part: &Part) -> bool {
-        let Part { rows, layout, through, .. } = part;
+    fn go_on_with(&mut self, part: &BaselinePart) -> bool {
+        let BaselinePart { rows, layout, through, .. } = part;
         if part.content == PartContent::Open {
             return self.add_open(rows, layout);
         }
@@ -161,7 +161,7 @@ impl MetricState {
     }
 
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
-        let is_own = remains.direction == self.direction.name() || self.common;
+        let is_own = remains.direction == self.metric.direction.name() || self.common;
         is_own.then(|| remains_for(&self.metric.map, remains, &self.metric.layout)).flatten()
     }
 
@@ -179,7 +179,7 @@ impl MetricState {
         if self.extraction != Extraction::Clear && !(self.extraction == Extraction::Drain && popped) {
             return true;
         }
-        let rules = self.request.merge.clone().unwrap_or_default();
+        let rules = self.request.rules().cloned().unwrap_or_default();
         let none = || Accumulator::new(Arc::clone(&self.metric.layout), &rules).ok();
         *carried = carried.take().or_else(none);
         carried.as_mut().is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))

@@ -1,21 +1,21 @@
 //! One probe: its configuration, its twins, and the reading of its windows.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use twinprobe_client::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
+use twinprobe_api::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
-use twinprobe_ebpf_common::{Origin, ProbeCost};
+use twinprobe_ebpf_common::{DocumentOrigin, ProbeCost};
 use twinprobe_kernel::clock::Moment;
-use twinprobe_kernel::watch::Changes;
-use twinprobe_kernel::{Held, Predecessor};
+use twinprobe_kernel::watch::LinkChanges;
+use twinprobe_kernel::{HeldDeployment, Predecessor};
 use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::placement::Namespace;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
@@ -31,20 +31,15 @@ pub struct Probe {
     pub name: String,
     /// The stored record of the probe.
     pub stored: StoredProbe,
-    pub origin: Arc<Origin>,
+    pub origin: Arc<DocumentOrigin>,
     /// The lease at whose end the probe is removed; `None` if it stays.
     pub lease: Mutex<Option<Lease>>,
     /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
-    /// The network namespace of the interfaces, `Some(None)` for the daemon's own. `None` if the probe does not run.
-    pub namespace: Option<Option<PathBuf>>,
-    /// The event metrics, kept apart from the state, which is locked while a window is read. `None` if the probe does
-    /// not run.
-    pub events: Option<ProbeEvents>,
+    /// The parts that only a probe that runs has, beside its state; `None` if it does not run.
+    pub running: Option<RunningParts>,
     pub windows: Arc<Windows>,
-    /// The share of the kernel that the probe has taken; `None` if it does not run.
-    pub share: Option<Share>,
     /// The turn to read the probe, held by work that takes long. Requests wait here and not on a thread: requests for a
     /// slow probe must not take the threads of other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
@@ -57,17 +52,28 @@ pub struct Probe {
     /// The part of the state that the status shows. Code that holds this lock takes no other lock, except that of an
     /// attachment's health.
     pub shown: Mutex<Shown>,
-    pub state: Mutex<State>,
+    pub state: Mutex<ProbeState>,
+}
+
+/// The constant parts of a probe that runs, kept apart from the state, which is locked while a window is read.
+#[derive(Debug)]
+pub struct RunningParts {
+    /// The network namespace of the interfaces; `None` for the daemon's own.
+    pub namespace: Namespace,
+    /// The event metrics.
+    pub events: ProbeEvents,
+    /// The share of the kernel that the probe has taken.
+    pub share: Share,
 }
 
 #[derive(Debug)]
-pub enum State {
+pub enum ProbeState {
     Running(Box<Running>),
     /// A stored probe that this daemon has not deployed. Programs that an earlier daemon left attached go on until the
     /// probe is deployed.
     Failed {
         reason: String,
-        held: Option<Box<Held>>,
+        held: Option<Box<HeldDeployment>>,
     },
     Gone,
 }
@@ -81,7 +87,7 @@ impl Probe {
         stored: StoredProbe,
         lease: Option<Lease>,
         reason: String,
-        held: Option<Held>,
+        held: Option<HeldDeployment>,
         windows: Arc<Windows>,
     ) -> Self {
         let recorded = stored.running.as_ref().map(|running| running.deployment.order);
@@ -94,23 +100,21 @@ impl Probe {
             lease: Mutex::new(lease),
             stored,
             warnings: Vec::new(),
-            namespace: None,
-            events: None,
+            running: None,
             windows,
-            share: None,
             turn: Arc::default(),
             skipped: Arc::default(),
             sums: Arc::default(),
             live: Mutex::default(),
             shown: Mutex::new(Shown::failed(&reason, held.as_deref())),
-            state: Mutex::new(State::Failed { reason, held }),
+            state: Mutex::new(ProbeState::Failed { reason, held }),
         }
     }
 
     /// Sets the reason why a probe that does not run could not be deployed.
     pub fn set_reason(&self, why: String) {
         let mut state = self.state.lock();
-        if let State::Failed { reason, held } = &mut *state {
+        if let ProbeState::Failed { reason, held } = &mut *state {
             *self.shown.lock() = Shown::failed(&why, held.as_deref());
             *reason = why;
         }
@@ -119,12 +123,12 @@ impl Probe {
     /// Tells whether the probe runs with a configuration that means the same as `config`.
     pub fn runs(&self, config: &ProbeConfig) -> bool {
         let own = || ProbeConfig::validate(&self.name, &self.stored.config).ok();
-        self.namespace.is_some() && own().as_ref() == Some(config)
+        self.running.is_some() && own().as_ref() == Some(config)
     }
 
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
-    pub fn follow(&self, changes: &Changes) {
-        if let State::Running(running) = &mut *self.state.lock() {
+    pub fn follow(&self, changes: &LinkChanges) {
+        if let ProbeState::Running(running) = &mut *self.state.lock() {
             running.follow(changes);
             *self.shown.lock() = Shown::of(running);
         }
@@ -132,11 +136,11 @@ impl Probe {
 
     /// Attaches the probe nowhere any more, or, unless its lease `has_ended`, where it belongs.
     pub fn set_ended(&self, has_ended: bool) {
-        if let State::Running(running) = &mut *self.state.lock()
+        if let ProbeState::Running(running) = &mut *self.state.lock()
             && running.has_ended != has_ended
         {
             running.has_ended = has_ended;
-            running.follow(&Changes::default());
+            running.follow(&LinkChanges::default());
             *self.shown.lock() = Shown::of(running);
         }
     }
@@ -144,14 +148,14 @@ impl Probe {
     /// Returns the state that a replacement can take over.
     pub fn predecessor(&self) -> Option<Predecessor> {
         match &*self.state.lock() {
-            State::Running(running) => Some(running.predecessor()),
-            State::Failed { .. } | State::Gone => None,
+            ProbeState::Running(running) => Some(running.predecessor()),
+            ProbeState::Failed { .. } | ProbeState::Gone => None,
         }
     }
 
     /// Returns the status without waiting for a reading or a change of the probe.
     pub fn status(&self) -> ProbeStatus {
-        let events = self.events.as_ref().map(ProbeEvents::status).unwrap_or_default();
+        let events = self.events().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown.lock().clone();
         let found = shown.found();
         let interfaces = shown.interfaces(&found);
@@ -176,7 +180,11 @@ impl Probe {
             sums,
             joins: shown.joins,
             cost: self.cost_status(),
-            windows: WindowStatus { statistics: self.windows.statistics(), error: shown.trouble },
+            windows: WindowStatus {
+                statistics: self.windows.statistics(),
+                error: shown.trouble,
+                last_reads: Vec::new(),
+            },
             warnings,
             config: Some(self.stored.config.clone()),
         }
@@ -185,7 +193,7 @@ impl Probe {
     /// Returns the cost of the probe, with what was measured last; `None` if the probe does not run or its cost is not
     /// known.
     pub fn cost_status(&self) -> Option<CostStatus> {
-        let tried = self.cost().filter(|_| self.events.is_some())?.clone();
+        let tried = self.cost().filter(|_| self.running.is_some())?.clone();
         Some(CostStatus { tried, live: self.live.lock().clone() })
     }
 
@@ -212,10 +220,18 @@ impl Probe {
         *live = measured;
     }
 
+    /// The event metrics of a probe that runs.
+    pub fn events(&self) -> Option<&ProbeEvents> {
+        self.running.as_ref().map(|running| &running.events)
+    }
+
+    /// The namespace in which a probe runs.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.running.as_ref().map(|running| &running.namespace)
+    }
+
     pub fn close_events(&self) {
-        if let Some(events) = &self.events {
-            events.close();
-        }
+        self.events().into_iter().for_each(ProbeEvents::close);
     }
 
     /// Closes the last window before the probe is detached: its rows would be lost with the maps.
@@ -239,20 +255,25 @@ impl Probe {
     }
 
     pub fn detach(&self) {
-        match std::mem::replace(&mut *self.state.lock(), State::Gone) {
-            State::Running(running) => {
+        match std::mem::replace(&mut *self.state.lock(), ProbeState::Gone) {
+            ProbeState::Running(running) => {
                 // Events left in the rings go to the clients that listen. After that, no stream keeps the maps open.
                 self.close_events();
                 running.detach();
             }
-            State::Failed { held: Some(held), .. } => held.detach(),
-            State::Failed { .. } | State::Gone => {}
+            ProbeState::Failed { held: Some(held), .. } => held.detach(),
+            ProbeState::Failed { .. } | ProbeState::Gone => {}
         }
     }
 
     /// Reads the probe by Algorithm 2 of the paper.
     pub fn read(&self) -> Result<Delivery, EngineError> {
         self.with_running(|running| Ok(running.read()?))
+    }
+
+    /// Reads what the open window has counted so far.
+    pub fn peek(&self) -> Result<Delivery, EngineError> {
+        self.with_running(|running| Ok(running.peek()?))
     }
 
     /// Reads the probe for a page about all probes.
@@ -277,11 +298,11 @@ impl Probe {
     /// counters; `None` if the probe does not run or the clock closes no windows.
     pub fn schedule(&self) -> Option<(Schedule, Moment, watch::Receiver<()>, Arc<Counters>)> {
         match &*self.state.lock() {
-            State::Running(running) => {
+            ProbeState::Running(running) => {
                 let counters = Arc::clone(&running.counters);
                 Some((running.config.schedule()?, running.opened, running.gone.subscribe(), counters))
             }
-            State::Failed { .. } | State::Gone => None,
+            ProbeState::Failed { .. } | ProbeState::Gone => None,
         }
     }
 
@@ -290,7 +311,7 @@ impl Probe {
         action: impl FnOnce(&mut Running) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         match &mut *self.state.lock() {
-            State::Running(running) => {
+            ProbeState::Running(running) => {
                 let done = action(running);
                 self.shown.lock().trouble.clone_from(&running.trouble);
                 match done {
@@ -299,10 +320,10 @@ impl Probe {
                     done => done,
                 }
             }
-            State::Failed { reason, .. } => {
+            ProbeState::Failed { reason, .. } => {
                 Err(EngineError::NotRunning { name: self.name.clone(), reason: reason.clone() })
             }
-            State::Gone => Err(EngineError::Gone),
+            ProbeState::Gone => Err(EngineError::Gone),
         }
     }
 }

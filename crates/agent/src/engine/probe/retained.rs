@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::Origin;
+use twinprobe_ebpf_common::DocumentOrigin;
 use twinprobe_windows::Windows;
 
 use crate::engine::probe::lease::Lease;
 
 /// The windows of a probe, which may be removed already.
 #[derive(Clone, Debug)]
-pub struct Retained {
+pub struct RetainedWindows {
     pub windows: Arc<Windows>,
-    pub origin: Arc<Origin>,
+    pub origin: Arc<DocumentOrigin>,
     /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
 }
 
-impl Retained {
-    /// Tells whether there are windows that nobody has acknowledged.
+impl RetainedWindows {
+    /// Tells whether there are windows without an acknowledgement.
     pub fn is_needed(&self) -> bool {
         self.windows.statistics().retained > 0
     }
@@ -28,10 +28,10 @@ impl Retained {
 
 /// The windows of probes whose leases have ended, each until the end of a lease of its own.
 #[derive(Debug, Default)]
-pub struct Expired(Mutex<BTreeMap<String, (Retained, Lease)>>);
+pub struct Expired(Mutex<BTreeMap<String, (RetainedWindows, Lease)>>);
 
 impl Expired {
-    pub fn get(&self, name: &str) -> Option<(Retained, Lease)> {
+    pub fn get(&self, name: &str) -> Option<(RetainedWindows, Lease)> {
         self.0.lock().get(name).cloned()
     }
 
@@ -40,7 +40,7 @@ impl Expired {
         self.0.lock().get(name).is_some_and(|(_, known)| *known == lease)
     }
 
-    pub fn insert(&self, name: &str, retained: Retained, lease: Lease) {
+    pub fn insert(&self, name: &str, retained: RetainedWindows, lease: Lease) {
         self.0.lock().insert(name.to_owned(), (retained, lease));
     }
 

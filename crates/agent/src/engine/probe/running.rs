@@ -6,16 +6,17 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use twinprobe_client::SumStatus;
-use twinprobe_ebpf_common::{Context, Origin, Render};
+use twinprobe_api::SumStatus;
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Render};
 use twinprobe_kernel::clock::{self, Moment};
-use twinprobe_kernel::watch::Changes;
+use twinprobe_kernel::watch::LinkChanges;
 use twinprobe_kernel::{Attached, Loss, Predecessor, Sees};
-use twinprobe_windows::{ClosedBy, Limits, Windows};
+use twinprobe_windows::{ClosedBy, RetentionLimits, Windows};
 
-use crate::engine::deploy::history::Before;
+use crate::engine::deploy::cause::Occasion;
+use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::error::CloseError;
-use crate::engine::placement::{self, Pending, Wanted, refused, wanted};
+use crate::engine::placement::{self, PendingPlace, WantedInterfaces, refused, wanted};
 use crate::engine::probe::exactness::{self, Exactness};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::window::delivery::{Delivery, InFlight};
@@ -28,7 +29,7 @@ use twinprobe_config::WindowConfig;
 #[derive(Debug)]
 pub struct Running {
     pub config: ProbeConfig,
-    pub origin: Arc<Origin>,
+    pub origin: Arc<DocumentOrigin>,
     pub attached: Attached,
     pub readers: Vec<MetricState>,
     /// The start of the open window.
@@ -43,13 +44,13 @@ pub struct Running {
     /// A channel that closes when the probe is replaced or deleted.
     pub gone: watch::Sender<()>,
     /// The interfaces that the probe waits for, each with the reason.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingPlace>,
     /// The reason why the interfaces can't be listed. Attachments stay.
     pub unlisted: Option<String>,
     /// True if the lease of the probe has ended: it is attached nowhere.
     pub has_ended: bool,
     /// The deployment whose base could not be read so far: no window is closed before the base is read.
-    pub awaited: Option<Before>,
+    pub awaited: Option<EarlierSerial>,
     /// The status of the sums, which can be read without waiting for a reading.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
     /// What is known of the interfaces, which the status shows, too.
@@ -59,14 +60,15 @@ pub struct Running {
 impl Running {
     pub fn new(
         config: ProbeConfig,
-        origin: Arc<Origin>,
+        origin: Arc<DocumentOrigin>,
         attached: Attached,
         readers: Vec<MetricState>,
-        awaited: Option<Before>,
+        awaited: Option<EarlierSerial>,
         windows: Arc<Windows>,
         counters: Arc<Counters>,
     ) -> Self {
         let opened = attached.epoch.opened();
+        let exactness = Arc::new(Exactness::new(&attached.host.offloads));
         windows.set_limits(limits(&config));
         let running = Self {
             config,
@@ -85,7 +87,7 @@ impl Running {
             has_ended: false,
             awaited,
             sums: Arc::default(),
-            exactness: Arc::default(),
+            exactness,
         };
         running.show_sums();
         running
@@ -96,7 +98,7 @@ impl Running {
         *self.sums.lock() = sums;
     }
 
-    pub fn set_pending(&mut self, mut pending: Vec<Pending>, unlisted: Option<String>) {
+    pub fn set_pending(&mut self, mut pending: Vec<PendingPlace>, unlisted: Option<String>) {
         if let Some(reason) = unlisted.as_ref().filter(|_| self.unlisted.is_none()) {
             tracing::warn!(
                 probe = self.config.name,
@@ -120,19 +122,21 @@ impl Running {
     }
 
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
-    pub fn follow(&mut self, changes: &Changes) {
+    pub fn follow(&mut self, changes: &LinkChanges) {
         if self.has_ended {
             self.attached.place(&[], changes);
             let reason = "the lease has ended; the probe is removed once its last window is stored";
-            let pending = |interface: &InterfacePattern| Pending {
+            let pending = |interface: &InterfacePattern| PendingPlace {
                 interface: interface.text.clone(),
                 reason: reason.to_owned(),
             };
             return self.set_pending(self.config.interfaces.iter().map(pending).collect(), None);
         }
-        match wanted(&self.config, false) {
-            Ok(Wanted { pending, unlisted: Some(reason), .. }) => self.set_pending(pending, Some(reason)),
-            Ok(Wanted { interfaces, mut pending, unlisted: None }) => {
+        match wanted(&self.config, Occasion::Restored) {
+            Ok(WantedInterfaces { pending, unlisted: Some(reason), .. }) => {
+                self.set_pending(pending, Some(reason));
+            }
+            Ok(WantedInterfaces { interfaces, mut pending, unlisted: None }) => {
                 // Without a request every interface that does not fit is left out.
                 let (fitting, left) =
                     exactness::fitting(interfaces, &self.attached.directions).unwrap_or_default();
@@ -216,7 +220,7 @@ impl Running {
     }
 
     /// Tells whether a window is of this probe, and not of an expired one of the same name. Earlier versions had no leases.
-    pub fn is_own(&self, origin: Option<&Origin>) -> bool {
+    pub fn is_own(&self, origin: Option<&DocumentOrigin>) -> bool {
         origin.is_none_or(|origin| origin.instance == self.origin.instance)
     }
 
@@ -233,9 +237,16 @@ impl Running {
         names
     }
 
-    /// Asks the kernel what the interfaces do to packets, for statuses and documents.
+    /// Finds out what the interfaces do to packets now, for statuses and documents.
     pub fn refresh_exactness(&self) {
         self.exactness.refresh(&self.attached.places, &self.sees());
+    }
+
+    /// The same after the programs of an interface have changed.
+    pub fn refresh_exactness_after_a_change(&self) {
+        let places = self.attached.places.iter().map(|at| (&at.place.netns, at.place.ifindex));
+        self.attached.host.offloads.doubt(places);
+        self.refresh_exactness();
     }
 
     /// What the programs of the directions look at.
@@ -255,7 +266,7 @@ impl Running {
 
 /// Returns the limits of retained windows. A probe without a `window` setting has no collectors: a window that a client
 /// has taken counts as acknowledged.
-pub fn limits(config: &ProbeConfig) -> Limits {
+pub fn limits(config: &ProbeConfig) -> RetentionLimits {
     let WindowConfig { retain, retain_bytes, collectors, .. } = config.window.clone().unwrap_or_default();
-    Limits { retain, bytes: retain_bytes, collectors, taken_counts: config.window.is_none() }
+    RetentionLimits { retain, bytes: retain_bytes, collectors, taken_counts: config.window.is_none() }
 }

@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use twinprobe_client::{
+use twinprobe_api::{
     AttachmentStatus, JoinStatus, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport, Word,
 };
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{AttachedAt, Health, Held, LoadedDirection, MapPlan, Sees};
+use twinprobe_kernel::netns::Netns;
+use twinprobe_kernel::{AttachedAt, Health, HeldDeployment, LoadedDirection, MapPlan, Sees};
 
 use crate::engine::deploy::loaded::LoadedProbe;
-use crate::engine::placement::Pending;
+use crate::engine::placement::PendingPlace;
 use crate::engine::probe::exactness::{Exactness, Found, approximately};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
@@ -27,7 +28,7 @@ pub struct Shown {
     pub reason: Option<String>,
     /// The attachments, each with its own health.
     places: Vec<AttachedAt>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingPlace>,
     /// The reason why the interfaces can't be listed.
     unlisted: Option<String>,
     /// The hooks of the probe's directions.
@@ -62,7 +63,7 @@ impl Shown {
         }
     }
 
-    pub fn failed(reason: &str, held: Option<&Held>) -> Self {
+    pub fn failed(reason: &str, held: Option<&HeldDeployment>) -> Self {
         let places = held.map(|held| held.places.clone()).unwrap_or_default();
         let reason = match places.is_empty() {
             true => reason.to_owned(),
@@ -110,7 +111,12 @@ impl Shown {
         self.places.iter().map(|at| at.place.ifindex)
     }
 
-    /// Asks the kernel anew what is to be said of each attachment. This may have to wait.
+    /// The interfaces that the probe is attached to, each with its namespace.
+    pub fn attached(&self) -> impl Iterator<Item = (&Netns, u32)> {
+        self.places.iter().map(|at| (&at.place.netns, at.place.ifindex))
+    }
+
+    /// Finds out what is to be said of each attachment now.
     pub fn refresh(&self) {
         self.exactness.refresh(&self.places, &self.sees);
     }
@@ -204,13 +210,15 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
 }
 
 fn programs(directions: &[LoadedDirection]) -> BTreeMap<Direction, ProgramStatus> {
-    directions
-        .iter()
-        .map(|loaded| {
-            let (entry, twins) = (loaded.plan.entry.clone(), loaded.plan.has_twins());
-            (Direction::from(loaded.plan.attach.hook), ProgramStatus { entry, twins })
-        })
-        .collect()
+    let taken = |name: &&String| directions.iter().any(|loaded| loaded.plan.entry == **name);
+    let status = |loaded: &LoadedDirection| {
+        let plan = &loaded.plan;
+        // Both directions may come from one file.
+        let left_out = plan.others.iter().filter(|name| !taken(name)).cloned().collect();
+        let status = ProgramStatus { entry: plan.entry.clone(), twins: plan.has_twins(), left_out };
+        (Direction::from(plan.attach.hook), status)
+    };
+    directions.iter().map(status).collect()
 }
 
 /// Returns the maps that both directions use, ordered by name.

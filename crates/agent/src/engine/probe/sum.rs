@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use twinprobe_ebpf_common::{MapFamily, TableLayout};
+use twinprobe_ebpf_common::{MapFamily, TableChanges, TableLayout};
 use twinprobe_exporter::Accumulator;
 
 use twinprobe_config::MetricConfig;
@@ -21,13 +21,40 @@ pub struct Sum {
     pub dropped: u64,
     /// The number of entries that the map had in the last window.
     pub used: u64,
-    /// The time after which an entry goes unless a window has it.
+    /// The time after which an entry is dropped unless a window has it.
     expires: Option<Duration>,
     /// The ends of the windows within that time, oldest first. Of windows that end close together only some are there.
     ends: VecDeque<(u64, Instant)>,
 }
 
+/// What has changed in the sums of a window, each with the place of its metric.
+pub type ChangedSums = Vec<(usize, TableChanges)>;
+
+/// The room in bytes that changes have to save: the store has pages of this size.
+const SAVED: usize = 4096;
+
+/// Returns what has changed in all sums since window number `since`; `None` if that is not known, or if the whole sums take
+/// not much more room.
+pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> Option<ChangedSums> {
+    let (mut whole, mut changed, mut all) = (0, 0, Vec::new());
+    for (place, sum) in sums {
+        let changes = sum.rows.changes(since)?;
+        whole += sum.size();
+        changed += changes.size();
+        all.push((place, changes));
+    }
+    // Where nearly all has changed, whole sums are as good, and read faster.
+    let saves = changed + SAVED <= whole && changed + changed / 5 <= whole;
+    saves.then_some(all)
+}
+
 impl Sum {
+    /// The size in bytes of all rows and their ages.
+    fn size(&self) -> usize {
+        let table = self.rows.table();
+        table.keys.len() + table.values.len() + size_of_val(self.rows.ages())
+    }
+
     pub fn drop_surplus(&mut self) {
         let dropped = self.max_entries.map_or(0, |entries| self.rows.bound(entries));
         self.dropped += dropped as u64;
@@ -64,8 +91,7 @@ pub fn sum(
     layout: &Arc<TableLayout>,
 ) -> Result<Option<Sum>, (&'static str, String)> {
     // Rows popped from a queue are events, which do not add up: each event is shown once.
-    let Some(rules) = metric.request.merge.as_ref().filter(|_| layout.kind.family() != MapFamily::Fifo)
-    else {
+    let Some(rules) = metric.request.rules().filter(|_| layout.kind.family() != MapFamily::Fifo) else {
         return Ok(None);
     };
     let rows = Accumulator::new(Arc::clone(layout), rules).map_err(|error| ("merge", error.to_string()))?;

@@ -9,40 +9,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
-use twinprobe_capture::{Capture, CaptureError};
-use twinprobe_client::ConfigDocument;
+use twinprobe_access::Principal;
+use twinprobe_api::ConfigDocument;
+use twinprobe_capture::{Capture, CaptureError, LocalAddress};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{Context, Direction, MapFamily, Origin, RawTable, Replayed, Window};
+use twinprobe_ebpf_common::{Context, Direction, DocumentOrigin, MapFamily, RawTable, Replayed, Window};
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::{KernelError, ReplayLane, TwinMap, stay_on_one_cpu};
-use twinprobe_serve::Principal;
 
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 use crate::engine::probe::metric::MetricState;
-use crate::engine::replay::replayed::Replay;
-use crate::engine::window::delivery::{Delivery, Part, Rows};
+use crate::engine::replay::replayed::RunningReplay;
+use crate::engine::window::delivery::{Delivery, DocumentPart, ReadingSubject, Rows};
 use crate::engine::window::live::LiveMap;
 use crate::limits::ledger::Share;
 use twinprobe_config::ProbeConfig;
 
 /// The uploaded captures of a replay.
 #[derive(Debug)]
-pub struct Captures {
-    /// Packets of the ingress; those that the file says were sent are of the egress. All are of the egress if the
-    /// configuration has only that.
+pub struct UploadedCaptures {
+    /// Packets of both directions, as far as the file or `local` tells them. Others are of the ingress, or of the egress if the
+    /// configuration has only that. All are of the ingress if there is a file for the egress.
     pub capture: Option<File>,
     /// Packets of the egress.
     pub egress: Option<File>,
+    /// The addresses of the host that the packets were captured on.
+    pub local: Vec<LocalAddress>,
 }
 
-/// A capture and the direction of its packets, if all have one.
+/// A capture, the direction of its packets, if all have one, and that of packets of which nothing tells it.
 struct Source {
     field: &'static str,
     capture: Capture,
     direction: Option<Direction>,
+    otherwise: Direction,
 }
 
 /// The lanes of a probe, and what they have come to.
@@ -70,27 +73,29 @@ impl Engine {
         name: &str,
         mut document: ConfigDocument,
         by: &Principal,
-        captures: Captures,
+        captures: UploadedCaptures,
         place: Arc<OwnedSemaphorePermit>,
     ) -> Result<Delivery, EngineError> {
-        self.ledger.check_sources(&document)?;
+        self.deployer.ledger.check_sources(&document)?;
         if document.interface.is_none() && document.interfaces.is_none() {
             // A valid configuration has an interface, and a replay looks for none.
             document.interface = Some("lo".into());
         }
         let config = permitted(name, &document, by)?;
-        let loaded = self.load_for_replay(&config, Arc::clone(&place)).await?;
+        let loaded = self.deployer.load_for_replay(&config, Arc::clone(&place)).await?;
         let stop = Stop(Arc::default());
         let (told, result) = oneshot::channel();
         let stopped = Arc::clone(&stop.0);
+        let limit = self.deployer.ledger.limits.max_capture_bytes;
         // Nothing was created, so that no instance has an id.
         let (node, instance) = (self.node.clone(), "replay".to_owned());
-        let origin = Arc::new(Origin { node, instance, labels: config.labels.clone() });
+        let origin = Arc::new(DocumentOrigin { node, instance, labels: config.labels.clone() });
         // A thread of its own: it stays on one CPU, and a replay may take minutes.
         let replay = move || {
             let replayed = stay_on_one_cpu()
                 .map_err(EngineError::from)
-                .and_then(|()| replay(&config, origin, loaded, captures, &stopped));
+                .and_then(|()| sources(&config, captures, limit))
+                .and_then(|sources| replay(&config, origin, loaded, sources, &stopped));
             drop(place);
             let _ = told.send(replayed);
         };
@@ -104,12 +109,11 @@ impl Engine {
 
 fn replay(
     config: &ProbeConfig,
-    origin: Arc<Origin>,
+    origin: Arc<DocumentOrigin>,
     loaded: LoadedProbe,
-    captures: Captures,
+    mut sources: Vec<Source>,
     stopped: &AtomicBool,
 ) -> Result<Delivery, EngineError> {
-    let mut sources = sources(config, captures)?;
     let LoadedProbe { directions, clocks, metrics, share, .. } = loaded;
     let lanes = config.directions().zip(directions.into_iter().zip(clocks));
     let lanes =
@@ -121,13 +125,9 @@ fn replay(
 }
 
 /// Opens the captures, at their first packets.
-fn sources(config: &ProbeConfig, captures: Captures) -> Result<Vec<Source>, EngineError> {
-    let egress_only = config.ingress.is_none();
-    let of_capture = match &captures.egress {
-        Some(_) => Some(Direction::Ingress),
-        None if egress_only => Some(Direction::Egress),
-        None => None,
-    };
+fn sources(config: &ProbeConfig, captures: UploadedCaptures, limit: u64) -> Result<Vec<Source>, EngineError> {
+    let of_capture = captures.egress.as_ref().map(|_| Direction::Ingress);
+    let otherwise = if config.ingress.is_some() { Direction::Ingress } else { Direction::Egress };
     let files = [
         ("capture", captures.capture, of_capture),
         ("egress-capture", captures.egress, Some(Direction::Egress)),
@@ -135,13 +135,18 @@ fn sources(config: &ProbeConfig, captures: Captures) -> Result<Vec<Source>, Engi
     let mut sources = Vec::new();
     for (field, file, direction) in files {
         let Some(file) = file else { continue };
-        let capture = Capture::open(file).map_err(|error| refused(field, &error))?;
-        sources.push(Source { field, capture, direction });
+        let capture = Capture::open(file, limit, captures.local.clone());
+        let capture = capture.map_err(|error| refused(field, &error))?;
+        sources.push(Source { field, capture, direction, otherwise });
     }
     Ok(sources)
 }
 
 fn refused(field: &str, error: &CaptureError) -> EngineError {
+    if matches!(error, CaptureError::TooLarge { .. }) {
+        let advice = "cut it (editcap -c), or start the daemon with a larger --max-capture-bytes";
+        return EngineError::CaptureTooLarge(Finding::config(field, format!("{error}; {advice}")));
+    }
     EngineError::Capture(Finding::config(field, with_causes(error)))
 }
 
@@ -155,7 +160,7 @@ impl Run {
             if advance(&mut source)? {
                 open.push(source);
             } else {
-                self.replayed.cut_off += u64::from(source.capture.is_cut_off());
+                self.end(&source.capture);
             }
         }
         let time = |source: &Source| source.capture.packet().map(|packet| packet.time_ns);
@@ -166,13 +171,25 @@ impl Run {
             }
             self.packet(&open[next])?;
             if !advance(&mut open[next])? {
-                self.replayed.cut_off += u64::from(open.remove(next).capture.is_cut_off());
+                self.end(&open.remove(next).capture);
             }
         }
         for (_, lane) in &mut self.lanes {
             lane.flush().map_err(EngineError::Replay)?;
         }
         Ok(())
+    }
+
+    /// Adds the counts of a capture that was read to its end.
+    fn end(&mut self, capture: &Capture) {
+        self.replayed.cut_off += u64::from(capture.is_cut_off());
+        let lists =
+            [(&mut self.replayed.framed, capture.framed()), (&mut self.replayed.skipped, capture.skipped())];
+        for (all, counts) in lists {
+            for (name, count) in counts {
+                *all.entry(name.clone()).or_default() += count;
+            }
+        }
     }
 
     fn packet(&mut self, source: &Source) -> Result<(), EngineError> {
@@ -185,7 +202,7 @@ impl Run {
             self.replayed.wrong_length += 1;
             return Ok(());
         }
-        let direction = source.direction.or(packet.direction).unwrap_or(Direction::Ingress);
+        let direction = source.direction.or(packet.direction).unwrap_or(source.otherwise);
         let Some(at) = self.lanes.iter().position(|(of, _)| *of == direction) else {
             self.replayed.other_direction += 1;
             return Ok(());
@@ -206,7 +223,7 @@ impl Run {
     fn deliver(
         mut self,
         config: &ProbeConfig,
-        origin: Arc<Origin>,
+        origin: Arc<DocumentOrigin>,
         metrics: &[MetricState],
         share: Share,
     ) -> Result<Delivery, EngineError> {
@@ -241,32 +258,23 @@ impl Run {
                 Some(map) => Rows::Live(LiveMap { map: Arc::clone(map), gone: present.subscribe() }),
             };
             let metric_map = |counter| map(counter).map(|map| &**map);
-            parts.push(Part {
-                direction: metric.direction,
-                metric: metric.with_losses(metrics, metric_map),
-                rows,
-            });
+            parts.push(DocumentPart { metric: metric.with_losses(metrics, metric_map), rows });
         }
+        let lanes = self.lanes.into_iter().map(|(_, lane)| lane).collect();
+        let replay = RunningReplay::new(self.replayed, lanes, share, present);
+        let span = self.span.map(|(first, last)| window(first, last));
         Ok(Delivery {
             probe: config.name.clone(),
             origin: Some(origin),
             interfaces: Vec::new(),
             approximate: None,
-            window: self.span.map(|(first, last)| window(first, last)),
+            subject: ReadingSubject::Replay { span, replay },
             // The clock of the programs counts from the Unix epoch.
             context: Arc::new(Context::default()),
             format: config.format,
             parts,
             skipped_before: 0,
             skipped: Arc::default(),
-            taken: None,
-            _claim: None,
-            replay: Some(Replay::new(
-                self.replayed,
-                self.lanes.into_iter().map(|(_, lane)| lane).collect(),
-                share,
-                present,
-            )),
         })
     }
 }

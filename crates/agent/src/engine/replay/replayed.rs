@@ -10,7 +10,7 @@ use crate::limits::ledger::Share;
 
 /// A replay that is delivered: its maps live until its client has them.
 #[derive(Debug)]
-pub struct Replay {
+pub struct RunningReplay {
     pub replayed: Replayed,
     /// The time for which the programs have run.
     pub ran: Duration,
@@ -20,7 +20,7 @@ pub struct Replay {
     _present: watch::Sender<()>,
 }
 
-impl Replay {
+impl RunningReplay {
     pub fn new(replayed: Replayed, lanes: Vec<ReplayLane>, share: Share, present: watch::Sender<()>) -> Self {
         let ran = lanes.iter().map(|lane| lane.counts.ran).sum();
         Self { replayed, ran, _lanes: lanes, _share: share, _present: present }

@@ -6,11 +6,12 @@ use std::num::NonZeroU32;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
-use twinprobe_kernel::{Deployable, LoadedDirection, Remains, crash};
+use twinprobe_faults::crash;
+use twinprobe_kernel::{Deployable, LoadedDirection, Remains};
 use twinprobe_store::Durable;
-use twinprobe_windows::{BaseError, ClosedBy, Part, Windows};
+use twinprobe_windows::{BaseError, BaselinePart, ClosedBy, Windows};
 
-use crate::engine::deploy::history::Before;
+use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::error::CloseError;
 use crate::engine::probe::group::groups;
 use crate::engine::probe::metric::MetricState;
@@ -20,7 +21,7 @@ use crate::engine::probe::running::Running;
 fn go_on<'a>(
     readers: impl Iterator<Item = &'a mut MetricState>,
     windows: &Windows,
-    Before(serial): Before,
+    EarlierSerial(serial): EarlierSerial,
 ) -> Result<(), BaseError> {
     let base = windows.base(serial)?.unwrap_or_default();
     for reader in readers {
@@ -39,10 +40,10 @@ pub fn begin(
     readers: &mut [MetricState],
     deployable: &Deployable,
     old: Option<&Running>,
-    before: Option<Before>,
+    before: Option<EarlierSerial>,
     replaces: bool,
     windows: &Windows,
-) -> Result<Option<Before>, CloseError> {
+) -> Result<Option<EarlierSerial>, CloseError> {
     let serial = deployable.record().serial;
     let kept_ones = readers.iter_mut().filter(|reader| !replaces || reader.carries());
     match (old, before) {
@@ -56,7 +57,7 @@ pub fn begin(
             Ok(()) => {}
             Err(BaseError { .. }) => {
                 windows.pass_baseline_on(before.0, serial)?;
-                return Ok(Some(Before(Some(serial))));
+                return Ok(Some(EarlierSerial(Some(serial))));
             }
         },
         // A new probe has no base.
@@ -64,7 +65,7 @@ pub fn begin(
     }
     if old.is_some() || before.is_some() || windows.last_seq() > 0 {
         let open = deployable.open_rows()?;
-        let parts: Vec<Part> = readers.iter().flat_map(|reader| reader.parts(&open)).collect();
+        let parts: Vec<BaselinePart> = readers.iter().flat_map(|reader| reader.parts(&open)).collect();
         // The record of the deployment, which is committed next, makes it last.
         windows.write_baseline((deployable.epoch(), serial), &parts, Durable::Soon)?;
     }
@@ -103,7 +104,7 @@ impl Running {
         let (probe, epoch, serial) =
             (&self.config.name, self.attached.epoch.current(), self.attached.record.serial);
         if !remains.is_empty() {
-            let parts: Vec<Part> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
+            let parts: Vec<BaselinePart> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
             if let Err(error) = self.windows.write_baseline((epoch, serial), &parts, Durable::Now) {
                 tracing::error!(probe, %error, "replaced programs' counts wait for the next window");
             }
@@ -122,8 +123,9 @@ impl Running {
         };
         let of_map = |group: usize| {
             let members = self.readers.iter().filter(|old| old.group == group && goes_on(old));
-            let is_other =
-                |old: &&MetricState| (old.metric.name != next.metric.name, old.direction != next.direction);
+            let is_other = |old: &&MetricState| {
+                (old.metric.name != next.metric.name, old.metric.direction != next.metric.direction)
+            };
             members.min_by_key(is_other)
         };
         groups(&self.readers).into_iter().filter_map(of_map).collect()
@@ -132,7 +134,7 @@ impl Running {
     /// The metrics of a direction, one for each map.
     fn of_direction(&self, direction: &str) -> impl Iterator<Item = &MetricState> {
         let firsts = groups(&self.readers).into_iter().map(|group| &self.readers[group]);
-        firsts.filter(move |reader| reader.direction.name() == direction || reader.common)
+        firsts.filter(move |reader| reader.metric.direction.name() == direction || reader.common)
     }
 
     /// Adds the rows kept beside a map to the `rows` of the map.
@@ -168,7 +170,7 @@ impl Running {
                 reader.metric.name,
                 one_in(reader)
             );
-            Finding::new(Stage::Load, format!("{}.sample", reader.direction), message)
+            Finding::new(Stage::Load, format!("{}.sample", reader.metric.direction), message)
         });
         let mixed: Vec<Finding> = mixed.collect();
         let closed = if self.has_windows() {
@@ -186,7 +188,7 @@ impl Running {
             let message = format!(
                 "metric {name} begins anew: nothing of what map {map} has counted fits its new definition; {what}"
             );
-            let field = format!("{}.metrics[{}].map", reader.direction, reader.position.1);
+            let field = format!("{}.metrics[{}].map", reader.metric.direction, reader.position.1);
             Finding::new(Stage::Load, field, message)
         };
         Ok(cut.into_iter().map(finding).chain(mixed).collect())

@@ -4,18 +4,22 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinprobe_ebpf_common::Window;
 use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_ebpf_common::{MetricHead, Window};
+use twinprobe_faults::crash;
+use twinprobe_kernel::Quiesced;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{Quiesced, crash};
-use twinprobe_windows::{ClosedBy, Filed, StoredMetric, StoredWindow, WindowError, WindowHead, ages_as_rows};
+use twinprobe_windows::{
+    ClosedBy, Filed, StoredWindow, SumChanges, WindowError, WindowHead, WindowWriter, Windows, ages_as_rows,
+};
 
 use crate::engine::error::CloseError;
 use crate::engine::probe::completeness;
 use crate::engine::probe::group::{self, groups};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
+use crate::engine::probe::sum::{self, ChangedSums};
 
 impl Running {
     /// Closes the open window. A window that was left half closed is closed to its end first.
@@ -61,8 +65,8 @@ impl Running {
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.begin_close(by)?;
         let stored = match self.store(by)? {
-            Stored::New(new) => Some(self.list(*new)?),
-            Stored::Known(known) => known,
+            EndedWindow::New(new) => Some(self.list(*new)?),
+            EndedWindow::Known(known) => known,
         };
         self.empty(by)?;
         Ok(stored)
@@ -82,18 +86,18 @@ impl Running {
     /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets change meanwhile are moved
     /// into journals first. The window is on disk before any row of it leaves the maps or the journals: after a crash at
     /// any step the window is in one of them, and the next daemon can tell which.
-    pub fn store(&mut self, by: ClosedBy) -> Result<Stored, CloseError> {
+    pub fn store(&mut self, by: ClosedBy) -> Result<EndedWindow, CloseError> {
         let end = self.attached.epoch.closed();
         let span = self.opened.until(end);
         let context = self.context();
         let boot_time_ns = context.boot_time_ns;
         let interfaces = self.interfaces();
-        let approximate = self.exactness.of_window(&self.attached.places, &self.sees());
+        let reasons = self.exactness.of_window(&self.attached.places, &self.sees());
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
         match Next::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing()) {
-            Next::Empty => return Ok(Stored::Known(newest)),
+            Next::Empty => return Ok(EndedWindow::Known(newest)),
             Next::EmptyWithoutFile => {
                 let probe = &self.config.name;
                 tracing::error!(
@@ -101,7 +105,7 @@ impl Running {
                     seq = epoch,
                     "the file of a window disappeared while its maps were being emptied"
                 );
-                return Ok(Stored::Known(None));
+                return Ok(EndedWindow::Known(None));
             }
             Next::Store => {}
         }
@@ -110,12 +114,17 @@ impl Running {
             group::gather(&mut self.readers, group, &quiesced, boot_time_ns)?;
         }
         crash::point("gathered");
+        let approximate =
+            self.exactness.of_packets(&reasons, completeness::unsure(&self.readers, &quiesced)?);
         let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
         let of = |part: Part| {
             let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
             self.readers.iter().filter(is_of).collect::<Vec<_>>()
         };
         let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
+        let placed: Vec<(usize, &MetricState)> = shown.iter().chain(&hidden).copied().enumerate().collect();
+        let changes = changes(&self.windows, &placed);
+        let places = |changed: &ChangedSums| changed.iter().map(|(place, _)| *place).collect();
         let head = WindowHead {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
@@ -136,25 +145,27 @@ impl Running {
             closed_by: by,
             metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
             hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
+            changes: changes.as_ref().map(|(since, of)| SumChanges { since: *since, places: places(of) }),
         };
         let mut file = self.windows.write(&head)?;
-        let placed: Vec<(usize, &MetricState)> = shown.into_iter().chain(hidden).enumerate().collect();
         for group in groups(&self.readers) {
+            // What has changed in the sums stands in place of them.
+            let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
+            let members = placed.iter().copied();
             let members: Vec<(usize, &MetricState)> =
-                placed.iter().copied().filter(|(_, reader)| reader.group == group).collect();
+                members.filter(|(_, reader)| reader.group == group && is_written(reader)).collect();
             let first = &self.readers[group];
             let mut out = |place, rows: &_| file.rows(place, rows);
             group::window(&members, first, &quiesced, boot_time_ns, &mut out)?;
         }
-        for (place, reader) in placed {
-            if !reader.ages().is_empty() {
-                file.rows(head.place_of_ages(place), &ages_as_rows(reader.ages()))?;
-            }
+        match &changes {
+            Some((_, changes)) => write_changes(changes, &head, &mut file)?,
+            None => write_ages(&placed, &head, &mut file)?,
         }
         crash::point("written");
         let filed = file.file()?;
         crash::point("filed");
-        Ok(Stored::New(Box::new(New { filed, head })))
+        Ok(EndedWindow::New(Box::new(New { filed, head })))
     }
 
     /// Waits until a stored window is on disk to stay.
@@ -163,6 +174,8 @@ impl Running {
         completeness::note_losses(&mut self.readers, Some(&head));
         // The window that contains the rows of earlier deployments is stored.
         self.readers.iter_mut().for_each(|reader| reader.carried = None);
+        let sums = self.readers.iter_mut().filter_map(|reader| reader.sum.as_mut());
+        sums.for_each(|sum| sum.rows.note_changes(listed.seq()));
         crash::point("listed");
         Ok(listed)
     }
@@ -186,7 +199,7 @@ impl Running {
 }
 
 /// A window that has ended, and whose maps are not empty yet.
-pub enum Stored {
+pub enum EndedWindow {
     /// The window has a file now, which may not be on disk to stay.
     New(Box<New>),
     /// An earlier closing has stored the window; `None` if its file has disappeared since.
@@ -198,25 +211,48 @@ pub struct New {
     head: WindowHead,
 }
 
+/// Returns what has changed in the sums of these metrics since the newest window, and the number of that window; `None` if the
+/// next window is to have whole sums.
+fn changes(windows: &Windows, placed: &[(usize, &MetricState)]) -> Option<(u64, ChangedSums)> {
+    let since = windows.base_of_changes()?;
+    let sums = placed.iter().filter_map(|(place, reader)| Some((*place, reader.sum.as_ref()?)));
+    Some((since, sum::changes(sums, since)?))
+}
+
+fn write_changes(
+    changes: &ChangedSums,
+    head: &WindowHead,
+    file: &mut WindowWriter,
+) -> Result<(), CloseError> {
+    for (place, changes) in changes {
+        file.rows(*place, &changes.rows)?;
+        file.rows(head.place_of_changes(*place), &changes.places())?;
+        crash::point("summed");
+    }
+    Ok(())
+}
+
+fn write_ages(
+    placed: &[(usize, &MetricState)],
+    head: &WindowHead,
+    file: &mut WindowWriter,
+) -> Result<(), CloseError> {
+    for (place, reader) in placed.iter().filter(|(_, reader)| !reader.ages().is_empty()) {
+        file.rows(head.place_of_ages(*place), &ages_as_rows(reader.ages()))?;
+    }
+    Ok(())
+}
+
 fn stored_metric(
     reader: &MetricState,
     all: &[MetricState],
     quiesced: &Quiesced<'_>,
-) -> Result<StoredMetric, CloseError> {
-    let metric = &reader.metric;
-    Ok(StoredMetric {
-        direction: reader.direction,
-        name: metric.name.clone(),
-        map: metric.map.clone(),
-        help: metric.help.clone(),
-        agg: metric.agg,
-        sample: metric.sample,
+) -> Result<MetricHead, CloseError> {
+    Ok(MetricHead {
         layout: Arc::clone(reader.stored_layout()),
-        reading: metric.temporality,
         dropped: reader.sum.as_ref().map_or(0, |sum| sum.dropped),
-        events: metric.events,
         completeness: completeness::at_close(reader, all, quiesced)?,
-        series: metric.series.clone(),
+        ..MetricHead::clone(&reader.metric)
     })
 }
 

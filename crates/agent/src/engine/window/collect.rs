@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use twinprobe_ebpf_common::Origin;
+use twinprobe_ebpf_common::DocumentOrigin;
 use twinprobe_ebpf_common::window::Listing;
 use twinprobe_windows::{AckError, ClosedBy, Missing, WindowError};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{CloseError, EngineError};
-use crate::engine::probe::retained::Retained;
+use crate::engine::probe::retained::RetainedWindows;
 use crate::engine::window::delivery::Delivery;
 
 impl Engine {
@@ -20,13 +20,7 @@ impl Engine {
             let stored = probe.close_window(ClosedBy::Request)?;
             Ok(probe.deliver(&stored).map_err(CloseError::from)?)
         });
-        Ok(self.tracked(delivery.await?))
-    }
-
-    /// Notes that a client is about to take a reading, perhaps slowly.
-    pub fn tracked(&self, delivery: Delivery) -> Delivery {
-        delivery.stored().into_iter().for_each(|window| self.windows.readers.add(window));
-        delivery
+        Ok(self.readings.tracked(delivery.await?))
     }
 
     /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged. If there
@@ -39,20 +33,20 @@ impl Engine {
         wait: Duration,
     ) -> Result<Listing, EngineError> {
         let until = Instant::now() + wait;
-        let mut disturbed = self.disturbed.subscribe();
+        let mut disturbed = self.registry.disturbed.subscribe();
         loop {
-            let Retained { windows, origin, .. } = self.retained(name)?;
+            let RetainedWindows { windows, origin, .. } = self.retained(name)?;
             let mut changed = windows.changed();
             let cursor = collector.map_or(Ok(0), |collector| windows.acknowledged(collector));
             let cursor = cursor.map_err(|error| refused(name, error))?;
             let listing = windows.list(after.unwrap_or(cursor));
             if listing.windows.is_empty() {
                 // No window of an expired probe will come any more.
-                self.get(name)?;
+                self.registry.get(name)?;
             }
             let stopping = *disturbed.borrow_and_update();
             if !listing.windows.is_empty() || stopping || Instant::now() >= until {
-                let Origin { node, instance, .. } = Origin::clone(&origin);
+                let DocumentOrigin { node, instance, .. } = DocumentOrigin::clone(&origin);
                 return Ok(Listing { node, instance, ..listing });
             }
             let change = async {
@@ -68,7 +62,7 @@ impl Engine {
 
     /// Returns one retained window.
     pub async fn window(&self, name: &str, seq: u64) -> Result<Delivery, EngineError> {
-        let Retained { windows, skipped, .. } = self.retained(name)?;
+        let RetainedWindows { windows, skipped, .. } = self.retained(name)?;
         let name = name.to_owned();
         let found = tokio::task::spawn_blocking(move || {
             let stored = windows.get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
@@ -77,7 +71,7 @@ impl Engine {
                 error => EngineError::Close(error.into()),
             })
         });
-        Ok(self.tracked(found.await??))
+        Ok(self.readings.tracked(found.await??))
     }
 
     /// Acknowledges all windows up to `seq`, for `collector` or for everybody.

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::{Context, Direction, Format, Head, Origin, RawTable, Window};
-use twinprobe_exporter::{Cache, Metric};
-use twinprobe_windows::{StoredMetric, StoredWindow, WindowError, WindowReader, Windows};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, Head, RawTable, Window};
+use twinprobe_exporter::Metric;
+use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
-use crate::engine::replay::replayed::Replay;
+use crate::engine::replay::replayed::RunningReplay;
 use crate::engine::window::kept::{Keeping, Kept};
 use crate::engine::window::live::{LiveMap, LiveRows};
 
 /// One metric and the source of its rows.
 #[derive(Debug)]
-pub struct Part {
-    pub direction: Direction,
+pub struct DocumentPart {
     pub metric: Arc<Metric>,
     pub rows: Rows,
 }
@@ -42,7 +41,7 @@ pub struct InFlight(Arc<Mutex<BTreeSet<u64>>>);
 
 /// The claim of one client on a window of [`InFlight`].
 #[derive(Debug)]
-pub struct Claim {
+pub struct WindowClaim {
     windows: InFlight,
     seq: u64,
 }
@@ -52,27 +51,33 @@ pub struct Claim {
 pub struct Delivery {
     pub probe: String,
     /// The origin of the numbers; `None` for windows of earlier versions.
-    pub origin: Option<Arc<Origin>>,
+    pub origin: Option<Arc<DocumentOrigin>>,
     pub interfaces: Vec<String>,
     /// The reasons why the numbers are not those of the wire; `None` if they are.
     pub approximate: Option<String>,
-    pub window: Option<Window>,
+    pub subject: ReadingSubject,
     /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was
     /// closed.
     pub context: Arc<Context>,
     /// The format that the probe's configuration prefers.
     pub format: Format,
     /// The metrics, in the order of the document.
-    pub parts: Vec<Part>,
+    pub parts: Vec<DocumentPart>,
     /// The number of values that OpenMetrics answers have left out before this answer.
     pub skipped_before: u64,
     /// The number of values that OpenMetrics answers about this probe have left out so far.
     pub skipped: Arc<AtomicU64>,
-    /// The window that a client takes; `None` if the reading closed none.
-    pub taken: Option<(Arc<Windows>, u64)>,
-    pub _claim: Option<Claim>,
-    /// The replay that the reading is of.
-    pub replay: Option<Replay>,
+}
+
+/// The subject of a reading: a window, maps as they are, or a capture.
+#[derive(Debug)]
+pub enum ReadingSubject {
+    /// A window on disk, which is taken once the client has everything.
+    Window { window: Window, of: Arc<Windows>, _claim: Option<WindowClaim> },
+    /// Maps as they are, beside the last window if there is one. Nothing is taken.
+    Live { last: Option<Window> },
+    /// The packets of a capture; `span` is the time that they are from.
+    Replay { span: Option<Window>, replay: RunningReplay },
 }
 
 /// The position of a client in the rows of one metric.
@@ -87,50 +92,23 @@ pub enum Cursor {
 
 impl InFlight {
     /// Claims a window for a client; `None` if another client is taking the window.
-    pub fn claim(&self, seq: u64) -> Option<Claim> {
+    pub fn claim(&self, seq: u64) -> Option<WindowClaim> {
         let new = self.0.lock().insert(seq);
-        new.then(|| Claim { windows: self.clone(), seq })
+        new.then(|| WindowClaim { windows: self.clone(), seq })
     }
 }
 
-impl Drop for Claim {
+impl Drop for WindowClaim {
     fn drop(&mut self) {
         self.windows.0.lock().remove(&self.seq);
     }
 }
 
-impl Part {
+impl DocumentPart {
     /// Returns the metric at this index of a stored window, as it was when the window was closed.
     pub fn stored(window: &Arc<WindowReader>, index: usize) -> Self {
-        let StoredMetric {
-            direction,
-            name,
-            map,
-            help,
-            agg,
-            sample,
-            layout,
-            reading,
-            dropped,
-            events,
-            completeness,
-            series,
-        } = window.head.metrics[index].clone();
-        let metric = Metric {
-            name,
-            map,
-            help,
-            agg,
-            sample,
-            layout,
-            temporality: reading,
-            dropped,
-            events,
-            completeness,
-            series,
-            cache: Cache::default(),
-        };
-        Self { direction, metric: Arc::new(metric), rows: Rows::Stored(Arc::clone(window), index) }
+        let metric = Arc::new(window.head.metrics[index].clone().into());
+        Self { metric, rows: Rows::Stored(Arc::clone(window), index) }
     }
 }
 
@@ -156,47 +134,70 @@ impl Delivery {
         windows: &Arc<Windows>,
         stored: &StoredWindow,
         skipped: Arc<AtomicU64>,
-        claim: Option<Claim>,
+        claim: Option<WindowClaim>,
     ) -> Result<Self, WindowError> {
         let reader = Arc::new(stored.open()?);
-        Ok(Self { _claim: claim, ..Self::of_reader(windows, &reader, skipped) })
+        Ok(Self::new(windows, &reader, skipped, claim))
     }
 
     /// Does the same for a window that is open.
     pub fn of_reader(windows: &Arc<Windows>, reader: &Arc<WindowReader>, skipped: Arc<AtomicU64>) -> Self {
-        let head = &reader.head;
+        Self::new(windows, reader, skipped, None)
+    }
+
+    fn new(
+        windows: &Arc<Windows>,
+        reader: &Arc<WindowReader>,
+        skipped: Arc<AtomicU64>,
+        claim: Option<WindowClaim>,
+    ) -> Self {
+        let (head, of) = (&reader.head, Arc::clone(windows));
         Self {
             probe: head.probe.clone(),
             origin: head.origin.clone(),
             interfaces: head.interfaces.clone(),
             approximate: head.approximate.clone(),
-            window: Some(head.window.clone()),
+            subject: ReadingSubject::Window { window: head.window.clone(), of, _claim: claim },
             context: Arc::new(head.context.clone()),
             format: head.format,
-            parts: (0..head.metrics.len()).map(|index| Part::stored(reader, index)).collect(),
+            parts: (0..head.metrics.len()).map(|index| DocumentPart::stored(reader, index)).collect(),
             skipped_before: head.skipped_before,
             skipped,
-            taken: Some((Arc::clone(windows), head.window.seq)),
-            _claim: None,
-            replay: None,
+        }
+    }
+
+    /// The window that the document shows.
+    fn window(&self) -> Option<&Window> {
+        match &self.subject {
+            ReadingSubject::Window { window, .. } => Some(window),
+            ReadingSubject::Live { last: window } | ReadingSubject::Replay { span: window, .. } => {
+                window.as_ref()
+            }
         }
     }
 
     /// The number of the window that the reading shows.
     pub fn seq(&self) -> Option<u64> {
-        self.window.as_ref().map(|window| window.seq)
+        self.window().map(|window| window.seq)
+    }
+
+    /// The replay that the reading is of.
+    pub const fn replay(&self) -> Option<&RunningReplay> {
+        match &self.subject {
+            ReadingSubject::Replay { replay, .. } => Some(replay),
+            ReadingSubject::Window { .. } | ReadingSubject::Live { .. } => None,
+        }
     }
 
     pub fn head(&self) -> Head<'_> {
-        let Self { probe, origin, interfaces, approximate, window, replay, .. } = self;
-        let replayed = replay.as_ref().map(|replay| &replay.replayed);
+        let Self { probe, origin, interfaces, approximate, .. } = self;
         Head {
             probe,
             origin: origin.as_deref(),
             interfaces,
             approximate: approximate.as_deref(),
-            window: window.as_ref(),
-            replayed,
+            window: self.window(),
+            replayed: self.replay().map(|replay| &replay.replayed),
         }
     }
 
@@ -215,7 +216,9 @@ impl Delivery {
 
     /// Marks the window as taken. To be called once the client has everything.
     pub fn complete(&self) {
-        self.taken.iter().for_each(|(windows, seq)| windows.set_taken(*seq));
+        if let ReadingSubject::Window { window, of, .. } = &self.subject {
+            of.set_taken(window.seq);
+        }
     }
 }
 

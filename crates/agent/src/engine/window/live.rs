@@ -1,5 +1,5 @@
 //! Maps that are shown as they are: read while the client takes the answer, and never held in memory. A reading takes
-//! nothing out of these maps, so that a client that goes away causes no loss.
+//! nothing out of these maps, so that a client that hangs up causes no loss.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::engine::window::kept::{Keeping, Kept};
 /// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the
 /// reading for some milliseconds.
 const AHEAD: usize = 8;
-/// The time that a client has for each chunk once the probe is gone.
+/// The time that a client has for each chunk once the probe was deleted.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A map and the life of its probe. The probe's maps must not live as long as a slow client.
@@ -34,7 +34,7 @@ pub struct LiveMap {
 #[derive(Debug)]
 pub struct LiveRows {
     messages: mpsc::Receiver<Message>,
-    /// The rows that were handed on last. Their memory goes back to the reading once nobody looks at them.
+    /// The rows that were handed on last. Their memory goes back to the reading once they have no reader.
     last: Option<Arc<RawTable>>,
     spare: Spare,
     /// All rows, and the place where they are, once they have been read, if they were to be kept.

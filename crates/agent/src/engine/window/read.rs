@@ -1,14 +1,20 @@
 //! Readings that close no window: maps from which a reading takes nothing and, for a probe with an interval, the last
-//! closed window.
+//! closed window; or what the open window has counted so far.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinprobe_windows::{StoredMetric, WindowReader};
+use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{Context, MapFamily, MetricHead, Window};
+use twinprobe_exporter::Metric;
+use twinprobe_kernel::TwinMap;
+use twinprobe_kernel::clock::{Moment, rfc3339};
+use twinprobe_windows::WindowReader;
 
+use crate::engine::error::CloseError;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
-use crate::engine::window::delivery::{Delivery, Part, Rows};
+use crate::engine::window::delivery::{Delivery, DocumentPart, ReadingSubject, Rows};
 use crate::engine::window::live::LiveMap;
 
 impl Running {
@@ -20,37 +26,88 @@ impl Running {
         let last = newest.and_then(|stored| stored.open().ok());
         let last = last.filter(|last| self.is_own(last.head.origin.as_deref())).map(Arc::new);
         self.refresh_exactness();
+        self.note_unsure();
         let shown = self.readers.iter().filter(|reader| reader.is_shown());
         Delivery {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
             interfaces: self.interfaces(),
             approximate: self.exactness.text(&self.attached.places),
-            window: last.as_ref().map(|window| window.head.window.clone()),
+            subject: ReadingSubject::Live { last: last.as_ref().map(|last| last.head.window.clone()) },
             context: Arc::new(self.context()),
             format: self.config.format,
             parts: shown.map(|reader| self.part(reader, last.as_ref())).collect(),
             skipped_before: self.skipped.load(Ordering::Relaxed),
             skipped: Arc::clone(&self.skipped),
-            taken: None,
-            _claim: None,
-            replay: None,
         }
     }
 
-    fn part(&self, reader: &MetricState, last: Option<&Arc<WindowReader>>) -> Part {
-        let (direction, metric) = (reader.direction, Arc::clone(&reader.metric));
+    /// Returns what has been counted so far: in the open window, and in sums up to now. Nothing is flipped, reset or taken, so
+    /// packets change the maps while they are read. Queues and stacks, which can only be popped, have no rows.
+    pub fn peek(&mut self) -> Result<Delivery, CloseError> {
+        self.finish_window()?;
+        self.load_base()?;
+        let delivery = self.compose();
+        if !self.has_windows() {
+            return Ok(delivery);
+        }
+        let shown = self.readers.iter().filter(|reader| reader.is_shown());
+        let part = |(reader, part): (&MetricState, DocumentPart)| match reader.extraction.resets() {
+            true => self.counted_so_far(reader, &delivery.context),
+            false => Ok(part),
+        };
+        let parts = shown.zip(delivery.parts).map(part).collect::<Result<Vec<_>, _>>()?;
+        let span = self.opened.until(Moment::now());
+        let window = Window {
+            seq: self.attached.epoch.current(),
+            start: rfc3339(span.start),
+            end: rfc3339(span.end),
+            duration_ns: Some(span.duration_ns),
+            clock_step_ns: span.step_ns,
+            quiesce_us: 0,
+            lost_windows: 0,
+        };
+        Ok(Delivery { parts, subject: ReadingSubject::Live { last: Some(window) }, ..delivery })
+    }
+
+    /// Reads the map that packets are counted in now, and adds its rows to what the metric has from before.
+    fn counted_so_far(&self, reader: &MetricState, context: &Context) -> Result<DocumentPart, CloseError> {
+        let metric = self.with_losses(reader);
+        let (direction, index) = reader.position;
+        let map = match self.attached.map(direction, index) {
+            TwinMap::Shared(map) => Some(&**map),
+            TwinMap::Private(maps) => Some(&maps[self.attached.epoch.twin()]),
+            TwinMap::Events(_) | TwinMap::Unread => None,
+        };
+        let is_popped = metric.layout.kind.family() == MapFamily::Fifo;
+        let Some(map) = map.filter(|_| !is_popped) else {
+            return Ok(DocumentPart { metric, rows: Rows::None });
+        };
+        let rows = map.read(AfterRead::Keep)?;
+        let before = reader.sum.as_ref().map(|sum| &sum.rows).or(reader.carried.as_ref());
+        let Some(mut all) = before.cloned() else {
+            return Ok(DocumentPart { metric, rows: Rows::Held(Arc::new(rows)) });
+        };
+        all.add(&rows, self.attached.epoch.current(), context.boot_time_ns);
+        let layout = Arc::clone(all.layout());
+        let metric = Metric::clone(&metric).with(|head| head.layout = layout);
+        Ok(DocumentPart { metric: Arc::new(metric), rows: Rows::Held(Arc::new(all.take())) })
+    }
+
+    fn part(&self, reader: &MetricState, last: Option<&Arc<WindowReader>>) -> DocumentPart {
+        let metric = Arc::clone(&reader.metric);
         if !reader.extraction.resets() {
             let live = |map| Rows::Live(LiveMap { map: Arc::clone(map), gone: self.gone.subscribe() });
             let map = self.attached.live_map(reader.position.0, reader.position.1);
             let rows = map.map_or(Rows::None, live);
-            return Part { direction, metric: self.with_losses(reader), rows };
+            return DocumentPart { metric: self.with_losses(reader), rows };
         }
         let stored = last.and_then(|window| {
-            let is_it = |stored: &StoredMetric| stored.direction == direction && stored.name == metric.name;
-            Some(Part::stored(window, window.head.metrics.iter().position(is_it)?))
+            let is_it =
+                |stored: &MetricHead| stored.direction == metric.direction && stored.name == metric.name;
+            Some(DocumentPart::stored(window, window.head.metrics.iter().position(is_it)?))
         });
         // No window may have been closed since the metric was configured.
-        stored.unwrap_or(Part { direction, metric, rows: Rows::None })
+        stored.unwrap_or(DocumentPart { metric, rows: Rows::None })
     }
 }

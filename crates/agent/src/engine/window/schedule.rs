@@ -60,9 +60,9 @@ pub struct Due {
 }
 
 impl Scheduled {
-    /// Returns the window that is due; the probe itself if its tick has not come. `None` if the probe has gone.
+    /// Returns the window that is due; the probe itself if its tick has not come. `None` if the probe was deleted.
     fn due(mut self, now: Instant) -> Option<Result<Due, Self>> {
-        // The sender goes with the deployment.
+        // The sender ends with the deployment.
         if self.gone.has_changed().is_err() {
             return None;
         }
@@ -185,8 +185,8 @@ impl Due {
         scheduled
     }
 
-    /// Closes the window alone, after the reader that has the probe now: the clock does not take turns with readers, of
-    /// whom many may wait. Returns the probe, to be entered again; `None` if the clock can close no more windows of it.
+    /// Closes the window alone, after the reader that has the probe now: the clock does not take turns with readers,
+    /// since many may wait. Returns the probe, to be entered again; `None` if the clock can close no more windows of it.
     pub fn close_alone(self) -> Option<Scheduled> {
         let closed = self.probe.close_window(ClosedBy::Schedule);
         self.windows.enforce();

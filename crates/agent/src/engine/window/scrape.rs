@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use twinprobe_client::{ConfigDocument, DirectionDocument};
+use twinprobe_api::{ConfigDocument, DirectionDocument};
 use twinprobe_ebpf_common::Direction;
 
 use crate::engine::engine::Engine;
@@ -29,7 +29,7 @@ pub struct Scraped {
 impl Engine {
     /// Reads all probes at once, and takes nothing from other readers. A probe that can't be read is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
-        let readings = self.list().into_iter().map(|probe| {
+        let readings = self.registry.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
             let name = probe.name.clone();
             let reading = tokio::spawn(async move {
@@ -67,7 +67,7 @@ impl Engine {
         let engine = Arc::clone(self);
         // The facts include the lost events, for which event maps are asked: not on a thread that serves requests.
         Ok(tokio::task::spawn_blocking(move || {
-            let facts: Vec<ProbeFacts> = engine.list().iter().map(|probe| facts(probe)).collect();
+            let facts: Vec<ProbeFacts> = engine.registry.list().iter().map(|probe| facts(probe)).collect();
             engine.telemetry.render(&facts)
         })
         .await?)
@@ -82,15 +82,20 @@ fn facts(probe: &Probe) -> ProbeFacts {
     let directions = [(Direction::Ingress, ingress), (Direction::Egress, egress)];
     let sample =
         |(direction, config): (_, &Option<DirectionDocument>)| Some((direction, config.as_ref()?.sample?));
+    let budget = |(direction, config): (_, &Option<DirectionDocument>)| {
+        Some((direction, config.as_ref()?.max_ns_per_packet?))
+    };
     ProbeFacts {
         name: probe.name.clone(),
         origin: Arc::clone(&probe.origin),
         samples: directions.into_iter().filter_map(sample).collect(),
-        running: probe.events.is_some(),
+        budgets: directions.into_iter().filter_map(budget).collect(),
+        lags: probe.windows.lags(),
+        running: probe.running.is_some(),
         windows: probe.windows.statistics(),
         sums,
         cost: probe.cost_status(),
-        events: probe.events.as_ref().map(ProbeEvents::status).unwrap_or_default(),
+        events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
         attachments: shown.facts(),
         approximate: shown.approximate(),
     }

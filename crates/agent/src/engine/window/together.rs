@@ -10,9 +10,9 @@ use twinprobe_kernel::Attached;
 use twinprobe_windows::ClosedBy;
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::probe::{Probe, State};
+use crate::engine::probe::probe::{Probe, ProbeState};
 use crate::engine::probe::running::Running;
-use crate::engine::window::close::{New, Stored};
+use crate::engine::window::close::{EndedWindow, New};
 use crate::engine::window::schedule::{Due, Scheduled, Timetable};
 
 /// The number of threads: while one waits for the disk, the others end windows in time.
@@ -74,14 +74,14 @@ fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Sche
 struct Closing<'a> {
     place: usize,
     probe: &'a Probe,
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, ProbeState>,
 }
 
 impl Closing<'_> {
     fn running(&mut self) -> Option<&mut Running> {
         match &mut *self.state {
-            State::Running(running) => Some(running),
-            State::Failed { .. } | State::Gone => None,
+            ProbeState::Running(running) => Some(running),
+            ProbeState::Failed { .. } | ProbeState::Gone => None,
         }
     }
 
@@ -129,8 +129,8 @@ fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
     let mut stored: Vec<(Closing<'_>, Option<New>)> = Vec::new();
     for mut one in closing {
         match one.step(|running| running.store(ClosedBy::Schedule)) {
-            Some(Stored::New(new)) => stored.push((one, Some(*new))),
-            Some(Stored::Known(_)) => stored.push((one, None)),
+            Some(EndedWindow::New(new)) => stored.push((one, Some(*new))),
+            Some(EndedWindow::Known(_)) => stored.push((one, None)),
             None => {}
         }
     }

@@ -17,14 +17,14 @@ impl Engine {
         F: FnOnce(&Probe) -> Result<T, EngineError> + Clone + Send + 'static,
     {
         loop {
-            match self.take_turn(self.get(name)?, work.clone()).await? {
+            match self.take_turn(self.registry.get(name)?, work.clone()).await? {
                 Err(EngineError::Gone) => {}
                 done => return done,
             }
         }
     }
 
-    /// Waits for the turn to read the probe, and does `work` on it. The work goes on if its client goes away.
+    /// Waits for the turn to read the probe, and does `work` on it. The work goes on if its client hangs up.
     pub async fn take_turn<T: Send + 'static>(
         self: &Arc<Self>,
         probe: Arc<Probe>,
@@ -35,7 +35,7 @@ impl Engine {
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let done = work(&probe);
-            engine.windows.enforce();
+            engine.readings.windows.enforce();
             done
         });
         done.await

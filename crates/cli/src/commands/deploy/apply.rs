@@ -3,7 +3,7 @@
 use clap::Args;
 use twinprobe_client::{Client, StatusCode};
 
-use crate::commands::deploy::files::Files;
+use crate::commands::deploy::files::DeployFiles;
 use crate::commands::deploy::outcome::{self, Done};
 use crate::commands::deploy::send::send;
 use crate::commands::deploy::undo;
@@ -15,7 +15,7 @@ use crate::output::view::ViewOption;
 #[derive(Debug, Args)]
 pub struct Apply {
     #[command(flatten)]
-    files: Files,
+    files: DeployFiles,
     /// Reason for the change, which `revisions` shows
     #[arg(short, long, value_name = "WHY")]
     message: Option<String>,
@@ -29,7 +29,7 @@ pub struct Apply {
 #[derive(Debug, Args)]
 pub struct Validate {
     #[command(flatten)]
-    files: Files,
+    files: DeployFiles,
     #[command(flatten)]
     view: ViewOption,
 }

@@ -17,12 +17,15 @@ pub struct Delete {
     /// The probes
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    /// Reason for the change, which `history` shows
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
     #[command(flatten)]
     view: ViewOption,
 }
 
-async fn delete(client: &Client, name: &str) -> Result<Done, ClientError> {
-    client.delete(name).await?;
+async fn delete(client: &Client, name: &str, message: Option<&str>) -> Result<Done, ClientError> {
+    client.delete(name, message).await?;
     Ok(Done {
         verb: "deleted",
         places: String::new(),
@@ -36,12 +39,14 @@ impl Delete {
     /// Removes each probe, and goes on after a refusal.
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let [Node { client, .. }] = session.fleet.nodes() else {
-            return change_everywhere(session, &self.names, self.view.output, delete).await;
+            let remove =
+                async |client: &Client, name: &str| delete(client, name, self.message.as_deref()).await;
+            return change_everywhere(session, &self.names, self.view.output, remove).await;
         };
         let (mut values, mut failed) = (Vec::new(), 0);
         let total = self.names.len();
         for name in self.names {
-            match client.delete(&name).await {
+            match client.delete(&name, self.message.as_deref()).await {
                 Ok(()) => {
                     values.push(json!({ "name": name, "outcome": "deleted" }));
                     if !self.view.output.is_structured() {

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
-use twinprobe_client::{ConfigDocument, Revision};
+use twinprobe_api::{ConfigDocument, Revision};
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;

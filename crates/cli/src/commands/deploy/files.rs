@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use twinprobe_client::ConfigDocument;
+use twinprobe_api::ConfigDocument;
 
+use crate::commands::deploy::adjust::Adjustments;
 use crate::error::CommandError;
 use crate::files::files::{self, ProbeFile};
 use crate::library;
 
 #[derive(Debug, Args)]
-pub struct Files {
+pub struct DeployFiles {
     /// JSON or YAML with one or many configurations, or a directory of such files; - reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", required_unless_present = "probe")]
     file: Vec<PathBuf>,
@@ -23,9 +24,11 @@ pub struct Files {
     /// Use this interface instead of the ones in the file. Repeatable
     #[arg(long, value_name = "IFACE")]
     interface: Vec<String>,
+    #[command(flatten)]
+    changes: Adjustments,
 }
 
-impl Files {
+impl DeployFiles {
     /// Reads all files before anything is sent: a mistake in the last file changes nothing.
     pub fn read(&self) -> Result<Vec<ProbeFile>, CommandError> {
         let mut probes = files::read_all(&self.file)?;
@@ -36,11 +39,16 @@ impl Files {
         for probe in &mut probes {
             replace_interfaces(&mut probe.config, &self.interface);
         }
+        self.changes.apply(&mut probes)?;
         Ok(probes)
     }
 }
 
 fn replace_interfaces(config: &mut ConfigDocument, interfaces: &[String]) {
+    if !interfaces.is_empty() {
+        // A named interface stands for itself.
+        config.exclude_interfaces = None;
+    }
     (config.interface, config.interfaces) = match interfaces {
         [] => return,
         [one] => (Some(one.clone()), None),

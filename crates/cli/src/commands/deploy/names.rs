@@ -2,21 +2,21 @@
 
 use twinprobe_client::{Client, ClientError};
 
-use crate::commands::deploy::outcome::{self, Done, Outcome};
+use crate::commands::deploy::outcome::{self, DeployOutcome, Done};
 use crate::commands::deploy::send::complain;
 use crate::error::CommandError;
 use crate::files::sources::Sources;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
-use crate::output::view::View;
+use crate::output::view::OutputView;
 
 /// Changes the probes at all daemons at the same time, and goes on after a refusal. Prints a table with a row for each
 /// daemon and probe, and what was refused on stderr. Fails if one daemon failed.
 pub async fn change_everywhere(
     session: &Session,
     names: &[String],
-    view: View,
+    view: OutputView,
     change: impl AsyncFn(&Client, &str) -> Result<Done, ClientError>,
 ) -> Result<(), CommandError> {
     let change_all = async |node: &Node| {
@@ -24,7 +24,7 @@ pub async fn change_everywhere(
         for name in names {
             let result = change(&node.client, name).await;
             let is_over = !matches!(result, Ok(_) | Err(ClientError::Refused(_)));
-            outcomes.push(Outcome { node: node.name.clone(), probe: name.clone(), result });
+            outcomes.push(DeployOutcome { node: node.name.clone(), probe: name.clone(), result });
             // A daemon that does not answer is not asked for the next probe.
             if is_over {
                 break;
@@ -32,7 +32,7 @@ pub async fn change_everywhere(
         }
         outcomes
     };
-    let outcomes: Vec<Outcome> = session.fleet.each(change_all).await.into_iter().flatten().collect();
+    let outcomes: Vec<DeployOutcome> = session.fleet.each(change_all).await.into_iter().flatten().collect();
     if view.is_structured() {
         let values: Vec<_> =
             outcomes.iter().map(|outcome| outcome.value(false, &Sources::default())).collect();

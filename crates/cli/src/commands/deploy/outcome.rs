@@ -1,13 +1,14 @@
 //! The outcome of sending a configuration to a daemon.
 
 use serde_json::{Map, Value, json};
-use twinprobe_client::{Answer, ClientError, ProbeStatus};
+use twinprobe_api::ProbeStatus;
+use twinprobe_client::{Answer, ClientError};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::Finding;
 
 use crate::error::CommandError;
 use crate::files::sources::Sources;
-use crate::output::table::Table;
+use crate::output::table::TextTable;
 use crate::output::units;
 
 /// The change that a daemon has made.
@@ -26,7 +27,7 @@ pub struct Done {
 
 /// The outcome of one change at one daemon.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct DeployOutcome {
     pub node: String,
     pub probe: String,
     pub result: Result<Done, ClientError>,
@@ -37,14 +38,14 @@ impl Done {
     pub fn line(&self, probe: &str) -> String {
         let places = if self.places.is_empty() { String::new() } else { format!(" on {}", self.places) };
         let cost = match self.ns_per_packet {
-            Some(nanoseconds) if self.verb == "valid" => format!(", {nanoseconds} ns per packet"),
+            Some(nanoseconds) if self.verb == "valid" => format!(", trial cost {nanoseconds} ns per packet"),
             _ => String::new(),
         };
         format!("{} {probe}{places}{cost}", self.verb)
     }
 }
 
-impl Outcome {
+impl DeployOutcome {
     pub fn value(&self, is_one: bool, sources: &Sources) -> Value {
         let mut fields = Map::new();
         if !is_one {
@@ -82,8 +83,8 @@ impl Outcome {
 }
 
 /// Makes a table with a row for each daemon and probe.
-pub fn table(outcomes: &[Outcome]) -> Table {
-    let mut table = Table::default();
+pub fn table(outcomes: &[DeployOutcome]) -> TextTable {
+    let mut table = TextTable::default();
     for outcome in outcomes {
         let mut row = table.row();
         row.text("NODE", &outcome.node);
@@ -95,7 +96,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
                     row.text("ON", &done.places);
                 }
                 if let Some(nanoseconds) = done.ns_per_packet {
-                    row.amount("COST", nanoseconds as f64, units::nanoseconds(nanoseconds as f64));
+                    row.amount("TRIAL COST", nanoseconds as f64, units::nanoseconds(nanoseconds as f64));
                 }
             }
             Err(ClientError::Refused(problem)) => {
@@ -115,7 +116,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
 pub fn places(status: &ProbeStatus) -> String {
     let mut places: Vec<(&str, Vec<String>)> = Vec::new();
     for at in &status.interfaces {
-        let word = |word: &Option<twinprobe_client::Word>| word.as_deref().unwrap_or_default().to_owned();
+        let word = |word: &Option<twinprobe_api::Word>| word.as_deref().unwrap_or_default().to_owned();
         let mut what = match (&*at.state, &at.reason) {
             ("attached", _) => format!("{} {}", word(&at.hook), word(&at.mode)).trim().to_owned(),
             (state, Some(reason)) => format!("{state}: {reason}"),
@@ -145,8 +146,8 @@ pub fn content<T>(answer: &Answer<T>) -> Value {
 }
 
 /// Returns the error of a run in which some failed.
-pub fn failure(outcomes: &[Outcome], nodes: usize) -> Result<(), CommandError> {
-    let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.result.is_err()).collect();
+pub fn failure(outcomes: &[DeployOutcome], nodes: usize) -> Result<(), CommandError> {
+    let failed: Vec<&DeployOutcome> = outcomes.iter().filter(|outcome| outcome.result.is_err()).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(done.line("dns"), "created dns on ux0 (xdp native)");
         assert_eq!(
             Done { verb: "valid", ..done }.line("dns"),
-            "valid dns on ux0 (xdp native), 7 ns per packet"
+            "valid dns on ux0 (xdp native), trial cost 7 ns per packet"
         );
     }
 }

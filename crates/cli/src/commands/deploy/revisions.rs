@@ -1,24 +1,25 @@
 //! `twinprobe revisions`.
 
 use clap::Args;
-use twinprobe_client::Revision;
+use twinprobe_api::Revision;
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::screen::Screen;
-use crate::output::table::Table;
+use crate::output::table::TextTable;
+use crate::output::times;
 use crate::output::view::ViewOption;
 
 #[derive(Debug, Args)]
-pub struct Revisions {
+pub struct RevisionsCommand {
     /// The probe
     name: String,
     #[command(flatten)]
     view: ViewOption,
 }
 
-impl Revisions {
+impl RevisionsCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let answer = session.fleet.one()?.revisions(&self.name).await?;
         let list = answer.read()?;
@@ -27,12 +28,12 @@ impl Revisions {
 }
 
 fn render(revisions: &[Revision], screen: Screen) -> String {
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     for revision in revisions.iter().rev() {
         let mut row = table.row();
         row.number("REVISION", &revision.revision.to_string());
         row.text("", if revision.current { "runs" } else { "" });
-        row.text("DEPLOYED", &revision.created);
+        row.text("DEPLOYED", &times::short(&revision.created));
         row.text("BY", revision.pushed_by.as_deref().unwrap_or("-"));
         row.text("WHY", revision.message.as_deref().unwrap_or_default());
     }
@@ -41,7 +42,7 @@ fn render(revisions: &[Revision], screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_client::ConfigDocument;
+    use twinprobe_api::ConfigDocument;
 
     use super::*;
 
@@ -56,13 +57,16 @@ mod tests {
             config: ConfigDocument::default(),
         };
         let list = [revision(9, None, false), revision(10, Some("ports"), true)];
+        let at = times::short("2026-11-21T10:00:00Z");
         assert_eq!(
             render(&list, Screen { width: 100, colour: false, wide: false }),
-            "\
-REVISION        DEPLOYED              BY     WHY
-      10  runs  2026-11-21T10:00:00Z  uid:0  ports
-       9        2026-11-21T10:00:00Z  uid:0
+            format!(
+                "\
+REVISION        DEPLOYED             BY     WHY
+      10  runs  {at}  uid:0  ports
+       9        {at}  uid:0
 "
+            )
         );
     }
 }

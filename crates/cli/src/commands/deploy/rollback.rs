@@ -1,7 +1,8 @@
 //! `twinprobe rollback`.
 
 use clap::Args;
-use twinprobe_client::{Client, Rollback as To};
+use twinprobe_api::Rollback as To;
+use twinprobe_client::Client;
 
 use crate::commands::deploy::names::change_everywhere;
 use crate::commands::deploy::outcome::{Done, content, places};
@@ -13,7 +14,7 @@ use crate::output::print;
 use crate::output::view::ViewOption;
 
 #[derive(Debug, Args)]
-pub struct Rollback {
+pub struct RollbackCommand {
     /// The probe
     name: String,
     /// The revision to deploy again; by default the one before the present one
@@ -25,7 +26,7 @@ pub struct Rollback {
     view: ViewOption,
 }
 
-impl Rollback {
+impl RollbackCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let Self { name, revision, message, view } = self;
         let [Node { client, .. }] = session.fleet.nodes() else {

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use twinprobe_client::{Client, ClientError};
 
-use crate::commands::deploy::outcome::{self, Done, Outcome};
+use crate::commands::deploy::outcome::{self, DeployOutcome, Done};
 use crate::error::CommandError;
 use crate::files::files::ProbeFile;
 use crate::files::sources::Sources;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
-use crate::output::progress::Progress;
-use crate::output::view::View;
+use crate::output::progress::ProgressLine;
+use crate::output::view::OutputView;
 
 /// Sends each configuration to each daemon, to all daemons at the same time. Goes on after a refusal if there are other
 /// probes. Prints the outcome of a single daemon as it comes, else a table; and what was refused on stderr. Returns all
@@ -20,11 +20,11 @@ use crate::output::view::View;
 pub async fn send(
     session: &Session,
     probes: &[ProbeFile],
-    view: View,
+    view: OutputView,
     send: impl AsyncFn(&Client, &ProbeFile) -> Result<Done, ClientError>,
-) -> Result<Vec<Outcome>, CommandError> {
+) -> Result<Vec<DeployOutcome>, CommandError> {
     let nodes = session.fleet.nodes().len();
-    let progress = Progress::steps(nodes * probes.len());
+    let progress = ProgressLine::steps(nodes * probes.len());
     let at_once = nodes == 1 && !view.is_structured();
     let send_all = async |node: &Node| {
         let mut outcomes = Vec::new();
@@ -32,7 +32,7 @@ pub async fn send(
             progress.at(probe.name.clone());
             let result = send(&node.client, probe).await;
             progress.done();
-            let outcome = Outcome { node: node.name.clone(), probe: probe.name.clone(), result };
+            let outcome = DeployOutcome { node: node.name.clone(), probe: probe.name.clone(), result };
             if at_once && let Ok(done) = &outcome.result {
                 progress.pause(|| say(session, done, probe))?;
             }
@@ -45,13 +45,14 @@ pub async fn send(
         }
         Ok(outcomes)
     };
-    let found: Result<Vec<Vec<Outcome>>, CommandError> =
+    let found: Result<Vec<Vec<DeployOutcome>>, CommandError> =
         session.fleet.each(send_all).await.into_iter().collect();
-    let mut outcomes: Vec<Outcome> = found?.into_iter().flatten().collect();
+    let mut outcomes: Vec<DeployOutcome> = found?.into_iter().flatten().collect();
     drop(progress);
     let sources: BTreeMap<&str, &Sources> =
         probes.iter().map(|probe| (probe.name.as_str(), &probe.sources)).collect();
-    let of = |outcome: &Outcome| sources.get(outcome.probe.as_str()).copied().cloned().unwrap_or_default();
+    let of =
+        |outcome: &DeployOutcome| sources.get(outcome.probe.as_str()).copied().cloned().unwrap_or_default();
     if view.is_structured() {
         let values: Vec<_> = outcomes.iter().map(|outcome| outcome.value(nodes == 1, &of(outcome))).collect();
         view.show(&values, |_| String::new())?;
@@ -79,7 +80,7 @@ fn say(session: &Session, done: &Done, probe: &ProbeFile) -> Result<(), CommandE
 }
 
 /// Prints the refusals on stderr, each once for all daemons that gave it.
-pub fn complain(session: &Session, outcomes: &[Outcome], sources: impl Fn(&Outcome) -> Sources) {
+pub fn complain(session: &Session, outcomes: &[DeployOutcome], sources: impl Fn(&DeployOutcome) -> Sources) {
     let mut said: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let Err(error) = &outcome.result else { continue };

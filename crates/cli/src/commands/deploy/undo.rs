@@ -1,8 +1,9 @@
 //! The taking back of what was done before something failed.
 
-use twinprobe_client::{Client, ClientError, Rollback};
+use twinprobe_api::Rollback;
+use twinprobe_client::{Client, ClientError};
 
-use crate::commands::deploy::outcome::Outcome;
+use crate::commands::deploy::outcome::DeployOutcome;
 use crate::error::CommandError;
 use crate::files::files::ProbeFile;
 use crate::fleet::fleet::Node;
@@ -13,7 +14,7 @@ const WHY: &str = "taken back: an apply failed elsewhere";
 
 /// The state of a probe at a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Before {
+pub struct NodeBefore {
     node: String,
     probe: String,
     state: State,
@@ -36,12 +37,12 @@ async fn state(client: &Client, name: &str) -> State {
 }
 
 /// Asks all daemons for the revisions of the probes.
-pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<Before> {
+pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<NodeBefore> {
     let ask = async |node: &Node| {
         let mut found = Vec::new();
         for probe in probes {
             let state = state(&node.client, &probe.name).await;
-            found.push(Before { node: node.name.clone(), probe: probe.name.clone(), state });
+            found.push(NodeBefore { node: node.name.clone(), probe: probe.name.clone(), state });
         }
         found
     };
@@ -53,8 +54,8 @@ pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<Before> {
 pub async fn on_failure(
     session: &Session,
     probes: &[ProbeFile],
-    sent: &Result<Vec<Outcome>, CommandError>,
-    before: &[Before],
+    sent: &Result<Vec<DeployOutcome>, CommandError>,
+    before: &[NodeBefore],
 ) {
     if sent.as_ref().is_ok_and(|outcomes| outcomes.iter().all(|outcome| outcome.result.is_ok())) {
         return;
@@ -84,7 +85,7 @@ async fn undo_one(client: &Client, name: &str, was: State) -> Option<String> {
         (was, is) if was == is => return None,
         (_, State::Absent) => return Some(format!("{name} was deleted by somebody else")),
         (State::Absent, State::Revision(_)) => {
-            client.delete(name).await.map(|()| format!("deleted {name} again"))
+            client.delete(name, Some(WHY)).await.map(|()| format!("deleted {name} again"))
         }
         (State::Revision(revision), State::Revision(_)) => {
             let back = Rollback { revision: Some(revision) };

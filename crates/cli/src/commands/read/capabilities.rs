@@ -7,16 +7,16 @@ use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::screen::Screen;
-use crate::output::table::Table;
+use crate::output::table::TextTable;
 use crate::output::view::ViewOption;
 
 #[derive(Debug, Args)]
-pub struct Capabilities {
+pub struct CapabilitiesCommand {
     #[command(flatten)]
     view: ViewOption,
 }
 
-impl Capabilities {
+impl CapabilitiesCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let answer = session.fleet.one()?.capabilities().await?;
         let value = print::value(&answer)?;
@@ -25,7 +25,7 @@ impl Capabilities {
 }
 
 fn render(answer: &Value, screen: Screen) -> String {
-    let mut features = Table::default();
+    let mut features = TextTable::default();
     let parts = ["kernel", "compiler"].map(|part| (part, answer[part].as_object()));
     for (part, values) in parts {
         for (name, value) in values.into_iter().flatten().filter(|(_, value)| !value.is_array()) {
@@ -40,7 +40,7 @@ fn render(answer: &Value, screen: Screen) -> String {
         let reason = method["reason"].as_str().map(|reason| format!(": {reason}"));
         row.text("", &format!("{}{}", word(&method["available"]), reason.unwrap_or_default()));
     }
-    let mut maps = Table::default();
+    let mut maps = TextTable::default();
     for map in list(&answer["maps"]).chain(list(&answer["events"])) {
         let mut row = maps.row();
         row.text("MAP TYPE", &word(&map["type"]));

@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
-use twinprobe_client::{Answer, Client, ClientError, ConfigDocument, Document, WindowQuery};
+use twinprobe_api::ConfigDocument;
+use twinprobe_client::{Answer, Client, ClientError, Document, WindowQuery};
 
-use crate::commands::read::watch::{From, Watch};
+use crate::commands::read::watch::{From, WatchCommand};
 use crate::commands::read::windows::lost;
 use crate::error::CommandError;
 use crate::fleet::session::Session;
@@ -28,8 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J\x1b[3J";
 
 /// The progress of a watch.
-pub struct Follower<'a> {
-    watch: Watch,
+pub struct WindowFollower<'a> {
+    watch: WatchCommand,
     client: &'a Client,
     after: Option<u64>,
     /// The window that is printed and not acknowledged yet.
@@ -58,7 +59,7 @@ enum Then {
     End,
 }
 
-impl Watch {
+impl WatchCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         if self.rate && self.output.view().is_none() {
             return Err(CommandError::NoRates);
@@ -66,14 +67,14 @@ impl Watch {
         let client = session.fleet.one()?;
         let mut interrupts = signal(SignalKind::interrupt()).map_err(CommandError::Signal)?;
         tokio::select! {
-            followed = Follower::new(self, client).follow() => followed,
+            followed = WindowFollower::new(self, client).follow() => followed,
             _ = interrupts.recv() => Ok(()),
         }
     }
 }
 
-impl<'a> Follower<'a> {
-    pub fn new(watch: Watch, client: &'a Client) -> Self {
+impl<'a> WindowFollower<'a> {
+    pub fn new(watch: WatchCommand, client: &'a Client) -> Self {
         let after = match watch.from {
             Some(From::After(seq)) => Some(seq),
             _ => watch.after,
@@ -92,7 +93,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Shows windows until the probe is deleted or nobody reads the output any more.
+    /// Shows windows until the probe is deleted or the output has no reader any more.
     pub async fn follow(mut self) -> Result<(), CommandError> {
         let newest = self.identify().await?;
         let closes = self.closes();
@@ -177,7 +178,7 @@ impl<'a> Follower<'a> {
 
     /// Shows the windows after the last one, and waits for one if there is none.
     async fn list(&mut self, wait: Option<u64>) -> Result<Then, CommandError> {
-        let Watch { name, collector, .. } = &self.watch;
+        let WatchCommand { name, collector, .. } = &self.watch;
         let query = WindowQuery { after: self.after, wait, collector: collector.as_deref() };
         let mut list = self.client.windows(name, query).await?.read()?;
         if list.lost_windows > 0 && !list.windows.is_empty() {
@@ -205,7 +206,7 @@ impl<'a> Follower<'a> {
                 self.next = Instant::now() + self.interval();
                 return self.shown(&document, Some(seq)).await;
             }
-            // The window is gone since it was listed. If the whole probe is gone, the next listing says so.
+            // The window was removed since it was listed. If the whole probe was, the next listing says so.
             Err(ClientError::Refused(problem)) if problem.status == 404 => {
                 print::complain(&format!("twinprobe: {problem}"));
             }
@@ -280,7 +281,7 @@ impl<'a> Follower<'a> {
     /// Acknowledges the window that was printed.
     async fn settle(&mut self) -> Result<(), CommandError> {
         if let Some(seq) = self.owed {
-            let Watch { name, collector, .. } = &self.watch;
+            let WatchCommand { name, collector, .. } = &self.watch;
             self.client.acknowledge(name, seq, collector.as_deref()).await?;
             self.owed = None;
         }

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use serde_json::json;
-use twinprobe_client::{ClientError, ProbeStatus};
+use twinprobe_api::ProbeStatus;
+use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::commands::deploy::outcome::places;
@@ -10,18 +11,19 @@ use crate::error::CommandError;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
-use crate::output::screen::Screen;
-use crate::output::table::Table;
+use crate::output::screen::{Screen, can_redraw};
+use crate::output::table::TextTable;
+use crate::output::times;
 use crate::output::units;
-use crate::output::view::View;
+use crate::output::view::OutputView;
 
 #[derive(Debug, Args)]
 pub struct Get {
     /// The probe
     name: String,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value_t = View::Json)]
-    output: View,
+    /// Form of the output [default: table on a terminal, else json]
+    #[arg(short, long, value_enum)]
+    output: Option<OutputView>,
 }
 
 impl Get {
@@ -29,13 +31,20 @@ impl Get {
         let [Node { client, .. }] = session.fleet.nodes() else { return self.everywhere(session).await };
         let answer = client.status(&self.name).await?;
         let value = print::value(&answer)?;
-        match self.output {
-            View::Json | View::Yaml => self.output.show(&value, |_| String::new()),
-            View::Table | View::Wide => {
+        let view = self.view();
+        match view {
+            OutputView::Json | OutputView::Yaml => view.show(&value, |_| String::new()),
+            OutputView::Table | OutputView::Wide => {
                 let status = answer.read()?;
-                self.output.show(&value, |screen| render(None, &status, screen))
+                view.show(&value, |screen| render(None, &status, screen))
             }
         }
+    }
+
+    /// People read a terminal, and programs what is not one.
+    fn view(&self) -> OutputView {
+        let by_default = if can_redraw() { OutputView::Table } else { OutputView::Json };
+        self.output.unwrap_or(by_default)
     }
 
     /// Shows the probe of each daemon, one after the other. Fails if one daemon failed.
@@ -58,7 +67,7 @@ impl Get {
                 }
             }
         }
-        self.output.show(&values, |screen| {
+        self.view().show(&values, |screen| {
             let tables = found.iter().map(|(node, status)| render(Some(node), status, screen));
             tables.collect::<Vec<_>>().join("\n")
         })?;
@@ -68,7 +77,7 @@ impl Get {
 }
 
 fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     let mut line = |title: &str, text: &str| {
         let mut row = table.row();
         row.text("PROBE", title);
@@ -83,20 +92,26 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
     }
     line("on", &places(status));
     line("revision", &status.revision.to_string());
-    line("created", &status.created);
-    for (title, value) in [("pushed by", &status.pushed_by), ("expires", &status.expires_at)] {
-        if let Some(value) = value {
-            line(title, value);
-        }
+    line("created", &times::short(&status.created));
+    if let Some(by) = &status.pushed_by {
+        line("pushed by", by);
+    }
+    if let Some(at) = &status.expires_at {
+        line("expires", &times::short(at));
     }
     for (direction, cost) in status.cost.iter().flat_map(|cost| &cost.tried.directions) {
         if let Some(run) = &cost.run {
-            line(&format!("{direction} cost"), &format!("{} ns per packet in a trial", run.ns_per_packet));
+            let frame = run.frame.replace('_', " ");
+            let words = format!("{} ns per packet (sample packet {frame}, caches warm)", run.ns_per_packet);
+            line(&format!("trial cost, {direction}"), &words);
         }
     }
     for live in status.cost.iter().flat_map(|cost| &cost.live) {
-        let at = format!("{} {} cost", live.interface, live.direction);
-        line(&at, &format!("{:.1} ns per packet, measured {}", live.ns_per_packet, live.measured));
+        let at = format!("live cost, {} {}", live.interface, live.direction);
+        let measured = times::short(&live.measured);
+        let words =
+            format!("{:.1} ns per packet (real packets, caches cold, {measured})", live.ns_per_packet);
+        line(&at, &words);
     }
     let windows = &status.windows.statistics;
     let size = units::bytes(windows.bytes as f64);

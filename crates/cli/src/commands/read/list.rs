@@ -2,7 +2,8 @@
 
 use clap::Args;
 use serde_json::json;
-use twinprobe_client::{AttachmentStatus, ClientError, ProbeStatus};
+use twinprobe_api::{AttachmentStatus, ProbeStatus};
+use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::with_causes;
 
@@ -11,7 +12,8 @@ use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::screen::Screen;
-use crate::output::table::Table;
+use crate::output::table::TextTable;
+use crate::output::times;
 use crate::output::units;
 use crate::output::view::ViewOption;
 
@@ -55,7 +57,7 @@ impl List {
 }
 
 fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String {
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     let probes = lists.iter().flat_map(|(node, probes)| probes.iter().map(move |probe| (node, probe)));
     for (node, probe) in probes {
         let mut row = table.row();
@@ -73,20 +75,20 @@ fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String
             let hooks = distinct(probe, hook);
             row.text(&direction.name().to_uppercase(), if hooks.is_empty() { "-" } else { &hooks });
         }
-        row.text("CREATED", &probe.created);
+        row.text("CREATED", &times::short(&probe.created));
         if screen.wide {
             row.number("REVISION", &probe.revision.to_string());
             row.text("PUSHED BY", probe.pushed_by.as_deref().unwrap_or("-"));
             let tried = probe.cost.iter().flat_map(|cost| cost.tried.directions.values());
             let slowest = tried.filter_map(|cost| Some(cost.run.as_ref()?.ns_per_packet)).max();
             if let Some(slowest) = slowest {
-                row.amount("COST", slowest as f64, units::nanoseconds(slowest as f64));
+                row.amount("TRIAL COST", slowest as f64, units::nanoseconds(slowest as f64));
             }
             let windows = &probe.windows.statistics;
             row.number("WINDOWS", &windows.retained.to_string());
             row.amount("SIZE", windows.bytes as f64, units::bytes(windows.bytes as f64));
             row.number("LOST", &windows.lost.to_string());
-            row.text("EXPIRES", probe.expires_at.as_deref().unwrap_or("-"));
+            row.text("EXPIRES", &probe.expires_at.as_deref().map_or_else(|| "-".to_owned(), times::short));
         }
         if let Some(reason) = &probe.reason {
             row.text("REASON", reason);
@@ -135,19 +137,24 @@ mod tests {
             probe("flow-features", "running", &interfaces, None),
             probe("b", "running", &interfaces[..1], None),
         ];
+        let at = times::short("2026-11-21T10:00:00Z");
         assert_eq!(
             render(&running),
-            "\
+            format!(
+                "\
 NAME           STATE    INTERFACES  INGRESS     EGRESS  CREATED
-flow-features  running  eth0,eth1   xdp native  tc tcx  2026-11-21T10:00:00Z
-b              running  eth0        xdp native  -       2026-11-21T10:00:00Z
+flow-features  running  eth0,eth1   xdp native  tc tcx  {at}
+b              running  eth0        xdp native  -       {at}
 "
+            )
         );
         let failed = vec![probe("c", "failed", &[], Some("no eth0"))];
-        let reason = "\
-NAME  STATE   INTERFACES  INGRESS  EGRESS  CREATED               REASON
-c     failed              -        -       2026-11-21T10:00:00Z  no eth0
-";
+        let reason = format!(
+            "\
+NAME  STATE   INTERFACES  INGRESS  EGRESS  CREATED              REASON
+c     failed              -        -       {at}  no eth0
+"
+        );
         assert_eq!(render(&failed), reason);
         assert_eq!(render(&vec![]), "no probes\n");
     }

@@ -3,16 +3,20 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use serde_json::{Map, Number, Value, json};
-use twinprobe_client::MergeDocument;
-use twinprobe_ebpf_common::field::join::Join;
+use serde_json::{Map, Value, json};
+use twinprobe_api::MergeDocument;
+use twinprobe_ebpf_common::field::join::LeafJoin;
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::Scalar;
+use twinprobe_ebpf_common::metric::distribution::{CountedRange, PERCENTILES};
 use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
+use crate::output::exact::{self, WideInteger};
+use crate::output::histogram::distribution;
+
 /// The document of one daemon, and the status of its probe.
-pub struct Part {
+pub struct NodePart {
     pub node: String,
     pub document: Value,
     pub status: Option<Value>,
@@ -39,7 +43,7 @@ impl Rules {
         Self { rules: MergeRules { default: MergeRule::Sum, fields }, is_complete: true }
     }
 
-    fn join(&self, path: &str, meaning: Meaning) -> Join {
+    fn join(&self, path: &str, meaning: Meaning) -> LeafJoin {
         let is_time = matches!(meaning, Meaning::Time { .. });
         let meaning = if self.is_complete && !is_time { Meaning::Quantity } else { meaning };
         self.rules.join(path, meaning)
@@ -65,10 +69,13 @@ fn rule_of(name: &str) -> Option<MergeRule> {
     MergeRule::NAMES.into_iter().find(|(word, _)| *word == name).map(|(_, rule)| rule)
 }
 
+/// The members of a histogram that follow from its entries.
+const OF_ONE: [&str; 5] = ["count", "p50", "p95", "p99", "ranges"];
+
 /// Adds up the documents. Where the newest counts, that is the one whose window ended last. What has no text in all
 /// documents, as the numbers and lengths of windows, stands under `nodes`.
-pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
-    let end = |part: &Part| part.document["window"]["end"].as_str().map(str::to_owned);
+pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
+    let end = |part: &NodePart| part.document["window"]["end"].as_str().map(str::to_owned);
     parts.sort_by_key(end);
     let times = |name: &str| {
         let times = parts.iter().filter_map(|part| part.document["window"][name].as_str().map(str::to_owned));
@@ -90,6 +97,8 @@ pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
                         if let Some(fields) = metric.as_object_mut() {
                             // The room of one map says nothing about the entries of all.
                             fields.retain(|field, _| field != "max_entries" && field != "entries_used");
+                            // Percentiles of one daemon are not those of all.
+                            fields.retain(|field, _| !OF_ONE.contains(&field.as_str()));
                         }
                         metrics.insert(name.clone(), metric);
                     }
@@ -97,12 +106,31 @@ pub fn merge(probe: &str, mut parts: Vec<Part>) -> Value {
                 }
             }
         }
+        metrics.values_mut().for_each(summarize);
         merged[direction] = Value::Object(metrics);
     }
     merged
 }
 
-fn origin(part: &Part) -> Value {
+/// Adds what the slots of a histogram come to, as documents of daemons have it.
+fn summarize(metric: &mut Value) {
+    let Some(all) = distribution(metric) else { return };
+    metric["count"] = wide(all.count());
+    for (name, percent) in PERCENTILES {
+        if let Some(bound) = all.percentile(percent) {
+            metric[name] = bound.into();
+        }
+    }
+    let ranges = all.ranges();
+    let range = |CountedRange { from, to, count }| json!({ "from": from, "to": to, "count": wide(count) });
+    metric["ranges"] = ranges.map(range).collect();
+}
+
+fn wide(bits: u128) -> Value {
+    WideInteger { bits, is_negative: false }.into()
+}
+
+fn origin(part: &NodePart) -> Value {
     let document = &part.document;
     let mut origin = Map::from_iter([("server".to_owned(), part.node.clone().into())]);
     for field in ["node", "instance", "interfaces", "approximate", "window"] {
@@ -142,7 +170,7 @@ fn add(total: &mut Value, metric: &Value, rules: &Rules) {
     }
 }
 
-fn is_zero(value: &Value) -> bool {
+pub fn is_zero(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::Array(items) => items.iter().all(is_zero),
@@ -155,6 +183,12 @@ fn is_zero(value: &Value) -> bool {
 
 /// Joins a value with the sum, by the rules by which a daemon joins values. Text (addresses, names) is that of the newest.
 fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rules) {
+    if let (Some(a), Some(b)) = (exact::integer(total), exact::integer(value)) {
+        // Documents do not say how wide a number is.
+        let meaning = Meaning::of(Some(&Scalar::Unsigned), path, 32, is_item);
+        *total = integer(rules.join(path, meaning), a, b).into();
+        return;
+    }
     match (&mut *total, value) {
         (Value::Object(fields), Value::Object(news)) => {
             for (name, new) in news {
@@ -176,10 +210,9 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
             }
         }
         (Value::Number(a), Value::Number(b)) => {
-            let scalar = if a.is_f64() || b.is_f64() { None } else { Some(&Scalar::Unsigned) };
-            // Documents do not say how wide a number is.
-            let meaning = Meaning::of(scalar, path, 32, is_item);
-            *total = Value::Number(number(rules.join(path, meaning), a, b));
+            let join = rules.join(path, Meaning::of(None, path, 64, is_item));
+            let bits = [a.as_f64(), b.as_f64()].map(|float| u128::from(float.unwrap_or_default().to_bits()));
+            *total = f64::from_bits(join.join(LeafKind::Float, 64, bits[0], bits[1]) as u64).into();
         }
         (Value::Bool(a), Value::Bool(b)) => match rules.join(path, Meaning::Quantity).rule {
             MergeRule::Last => *a = *b,
@@ -220,30 +253,27 @@ fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> O
     Some(value.to_owned())
 }
 
-fn number(join: Join, total: &Number, value: &Number) -> Number {
-    let integers = [total, value].map(|number| number.as_i128());
-    let [Some(a), Some(b)] = integers else {
-        let bits = [total, value].map(|number| u128::from(number.as_f64().unwrap_or_default().to_bits()));
-        let joined = f64::from_bits(join.join(LeafKind::Float, 64, bits[0], bits[1]) as u64);
-        return Number::from_f64(joined).unwrap_or_else(|| value.clone());
+fn integer(join: LeafJoin, total: WideInteger, value: WideInteger) -> WideInteger {
+    let signed = total.is_negative || value.is_negative;
+    // Beside a negative number, one that a signed number can't be is the largest that it can be.
+    let fitting = |WideInteger { bits, is_negative }: WideInteger| {
+        if signed && !is_negative { bits.min(i128::MAX.cast_unsigned()) } else { bits }
     };
-    let is_signed = a < 0 || b < 0;
-    let kind = LeafKind::Number { signed: is_signed, swapped: false };
-    let joined = join.join(kind, 64, a.cast_unsigned(), b.cast_unsigned());
-    let number = if is_signed { Number::from_i128(joined.cast_signed()) } else { Number::from_u128(joined) };
-    number.unwrap_or_else(|| value.clone())
+    let kind = LeafKind::Number { signed, swapped: false };
+    let bits = join.join(kind, u128::BITS, fitting(total), fitting(value));
+    WideInteger { bits, is_negative: signed && bits.cast_signed() < 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn part(node: &str, end: &str, metrics: &Value) -> Part {
+    fn part(node: &str, end: &str, metrics: &Value) -> NodePart {
         let config = json!({ "ingress": { "metrics": [
             { "name": "flows", "merge": { "last": "max", "first": "min" } }, { "name": "state", "merge": "or" } ] } });
         let document = json!({ "node": node, "window": { "seq": 3, "start": "2026-11-22T10:00:00Z", "end": end },
             "ingress": metrics, "egress": {} });
-        Part { node: node.to_owned(), document, status: Some(json!({ "config": config })) }
+        NodePart { node: node.to_owned(), document, status: Some(json!({ "config": config })) }
     }
 
     #[test]
@@ -282,6 +312,28 @@ mod tests {
     }
 
     #[test]
+    fn sums_go_on_where_64_bits_end() {
+        let part = |node: &str, value: &str| {
+            let metrics = format!(r#"{{"v":{{"type":"array","entries":[{{"key":0,"value":{value}}}]}}}}"#);
+            part(node, node, &exact::parse(metrics.as_bytes()).unwrap())
+        };
+        for (values, expected) in [
+            (["9223372036854775813", "9223372036854775813", "9223372036854775813"], "27670116110564327439"),
+            (["-9223372036854775808", "-1", "-18446744073709551616"], "-27670116110564327425"),
+            (
+                ["340282366920938463463374607431768211455", "1", "0"],
+                "340282366920938463463374607431768211455",
+            ),
+            (["18446744073709551616", "-1", "1"], "18446744073709551616"),
+        ] {
+            let parts = ["a", "b", "c"].into_iter().zip(values).map(|(node, value)| part(node, value));
+            let merged = merge("p", parts.collect());
+            let text = exact::written(merged["ingress"]["v"]["entries"].to_string());
+            assert_eq!(text, format!(r#"[{{"key":0,"value":{expected}}}]"#));
+        }
+    }
+
+    #[test]
     fn fields_join_by_what_they_mean() {
         let early = "2026-11-22T10:00:00.000000000Z";
         let late = "2026-11-22T10:00:00.000000001Z";
@@ -293,7 +345,8 @@ mod tests {
         let a = value(u64::MAX, 60, "0x12", [late, late]);
         let b = value(1, 40, "0x01", [early, early]);
         let merged = merge("p", vec![part("a", "1", &a), part("b", "2", &b)]);
-        let expected = json!({ "packets": u64::MAX, "min_length": 40, "port": 80, "tcp_flags": 60 | 40, "flags": "0x13",
+        let past = exact::parse(b"18446744073709551616").unwrap();
+        let expected = json!({ "packets": past, "min_length": 40, "port": 80, "tcp_flags": 60 | 40, "flags": "0x13",
             "load": 1.0, "first": early, "last": late, "list": [100] });
         assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], expected);
 

@@ -8,5 +8,6 @@ pub mod list;
 pub mod merge;
 pub mod metrics;
 pub mod picture;
+pub mod series;
 pub mod watch;
 pub mod windows;

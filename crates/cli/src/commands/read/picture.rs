@@ -20,7 +20,7 @@ pub struct Picture {
 impl Picture {
     /// Draws the tables of a document. A column to sort by has to be in one of them, unless all are empty.
     pub fn draw(&self, document: &Value, screen: Screen) -> Result<String, CommandError> {
-        let mut tables = rows::tables(document);
+        let mut tables = rows::tables(document, screen.wide);
         if let Some(sort) = &self.sort
             && let Some(known) = tables.lack(sort)
         {

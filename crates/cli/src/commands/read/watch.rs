@@ -12,7 +12,7 @@ use crate::output::format::OutputFormat;
 /// probe is deleted. On a terminal each table takes the place of the one before. Windows of a probe without an interval
 /// are closed by the watch, unless it follows them for a collector. A restart of the daemon is waited for.
 #[derive(Debug, Args)]
-pub struct Watch {
+pub struct WatchCommand {
     /// The probe
     pub name: String,
     /// Format of the windows; json is a line for each window
@@ -80,7 +80,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     time.map(Duration::from_millis).ok_or("no time of at least 10ms, as in 500ms, 2s or 1m")
 }
 
-impl Watch {
+impl WatchCommand {
     /// Tells whether windows are collected, which a watch must neither close nor skip.
     pub const fn collects(&self) -> bool {
         self.ack || self.collector.is_some()

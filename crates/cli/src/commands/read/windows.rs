@@ -3,21 +3,22 @@
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use twinprobe_client::{Client, WindowQuery};
-use twinprobe_ebpf_common::window::{Entry, Listing};
+use twinprobe_ebpf_common::window::{Listing, WindowEntry};
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::output::format::OutputFormat;
 use crate::output::print;
 use crate::output::screen::Screen;
-use crate::output::table::Table;
-use crate::output::view::View;
+use crate::output::table::TextTable;
+use crate::output::times;
+use crate::output::view::OutputView;
 
 /// Lists the windows that are retained; or shows, acknowledges or closes one.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("document").args(["get", "close"]))]
 #[command(group = ArgGroup::new("action").args(["get", "close", "ack"]))]
-pub struct Windows {
+pub struct WindowsCommand {
     /// The probe
     name: String,
     /// Show this window
@@ -41,7 +42,7 @@ pub struct Windows {
     output: OutputFormat,
 }
 
-impl Windows {
+impl WindowsCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let client = session.fleet.one()?;
         let (name, accept) = (&self.name, self.output.media_type());
@@ -60,7 +61,7 @@ impl Windows {
     async fn list(self, client: &Client) -> Result<(), CommandError> {
         let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
         let list = client.windows(&self.name, query).await?;
-        let view = self.output.view().unwrap_or(View::Table);
+        let view = self.output.view().unwrap_or(OutputView::Table);
         if self.output == OutputFormat::Json {
             return print::print(&list.body);
         }
@@ -77,12 +78,12 @@ pub fn lost(windows: u64) -> String {
 }
 
 fn render(list: &Listing, screen: Screen) -> String {
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     for window in &list.windows {
         let mut row = table.row();
         row.number("SEQ", &window.seq.to_string());
-        row.text("START", &window.start);
-        row.text("END", &window.end);
+        row.text("START", &times::precise(&window.start));
+        row.text("END", &times::precise(&window.end));
         row.number("DURATION", &duration(window).unwrap_or_default());
         row.number("BYTES", &window.bytes.to_string());
     }
@@ -94,7 +95,7 @@ fn render(list: &Listing, screen: Screen) -> String {
 }
 
 /// Formats the length of a window to the microsecond; negative if the clock was set back.
-fn duration(window: &Entry) -> Option<String> {
+fn duration(window: &WindowEntry) -> Option<String> {
     let [start, end]: [Timestamp; 2] = [window.start.parse().ok()?, window.end.parse().ok()?];
     let microseconds = end.duration_since(start).as_micros();
     let sign = if microseconds < 0 { "-" } else { "" };
@@ -106,9 +107,9 @@ fn duration(window: &Entry) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn window(seq: u64, start: &str, end: &str, bytes: u64) -> Entry {
+    fn window(seq: u64, start: &str, end: &str, bytes: u64) -> WindowEntry {
         let time = |time: &str| format!("2026-11-21T{time}Z");
-        Entry { seq, start: time(start), end: time(end), bytes }
+        WindowEntry { seq, start: time(start), end: time(end), bytes }
     }
 
     #[test]
@@ -119,12 +120,16 @@ mod tests {
         ];
         let screen = Screen { width: 200, colour: false, wide: false };
         let mut list = Listing { windows, lost_windows: 1, ..Listing::default() };
-        let expected = "\
-SEQ  START                           END                                DURATION  BYTES
-  9  2026-11-21T10:00:00.000000000Z  2026-11-21T10:00:10.000250000Z  10.000250 s  41216
- 10  2026-11-21T10:00:10.000250000Z  2026-11-21T10:00:10.250000000Z   0.249750 s      7
+        let at = |time: &str| times::precise(&format!("2026-11-21T{time}Z"));
+        let (start, middle, end) = (at("10:00:00"), at("10:00:10"), at("10:00:10.25"));
+        let expected = format!(
+            "\
+SEQ  START                    END                         DURATION  BYTES
+  9  {start}  {middle}  10.000250 s  41216
+ 10  {middle}  {end}   0.249750 s      7
 1 window was lost before it was acknowledged
-";
+"
+        );
         assert_eq!(render(&list, screen), expected);
         (list.windows, list.lost_windows) = (Vec::new(), 0);
         assert_eq!(render(&list, screen), "no windows\n");

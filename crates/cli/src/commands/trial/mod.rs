@@ -1,4 +1,5 @@
 //! Commands that try a probe without attaching it.
 
 pub mod bench;
+pub mod choice;
 pub mod replay;

@@ -4,47 +4,86 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::Value;
 use twinprobe_client::Captures;
 
+use crate::commands::trial::choice::TrialChoice;
 use crate::error::CommandError;
-use crate::files::files::{self, ProbeFile};
+use crate::files::files::ProbeFile;
 use crate::fleet::session::Session;
 use crate::output::format::OutputFormat;
 use crate::output::print;
-use crate::output::progress::Progress;
+use crate::output::progress::ProgressLine;
 
 #[derive(Debug, Args)]
-pub struct Replay {
-    /// JSON or YAML with one configuration; - reads standard input
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
-    /// Packets in pcap or pcapng: those of the ingress; for a probe that has only an egress, those of the egress
+pub struct ReplayCommand {
+    #[command(flatten)]
+    choice: TrialChoice,
+    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. Those of which neither the file nor --local tells the
+    /// direction are of the ingress; for a probe that has only an egress, of the egress
     #[arg(value_name = "CAPTURE", required_unless_present = "egress_capture")]
     capture: Option<PathBuf>,
     /// Packets of the egress
     #[arg(long, value_name = "FILE")]
     egress_capture: Option<PathBuf>,
+    /// Address (IPv4, IPv6, Ethernet) of the host that the packets were captured on: what it sends is for the egress, what it
+    /// gets for the ingress
+    #[arg(long, value_name = "ADDRESS")]
+    local: Vec<String>,
     /// Format of the metrics
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     output: OutputFormat,
 }
 
-impl Replay {
+impl ReplayCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let client = session.fleet.one()?;
-        let mut probes = files::read(&self.file)?;
-        let ProbeFile { name, mut config, sources } = match probes.len() {
-            1 => probes.remove(0),
-            total => return Err(CommandError::OneProbe { path: self.file, total }),
+        let ProbeFile { config, sources, .. } = self.choice.read()?.ok_or(CommandError::NoChoice)?;
+        let captures = Captures {
+            capture: self.capture,
+            egress_capture: self.egress_capture,
+            local: self.local,
+            ..Captures::default()
         };
-        config.name.get_or_insert(name);
-        let captures =
-            Captures { capture: self.capture, egress_capture: self.egress_capture, ..Captures::default() };
-        let progress = Progress::upload(captures.bytes(), Arc::clone(&captures.sent));
+        let progress = ProgressLine::upload(captures.bytes(), Arc::clone(&captures.sent));
         progress.at(format!("replaying to {}", config.name.as_deref().unwrap_or_default()));
         let document = client.replay(&config, &captures, self.output.media_type()).await;
         drop(progress);
         let document = document.map_err(|error| CommandError::Probe { error, sources: Box::new(sources) })?;
+        if self.output.is_table() {
+            let document: Value = document.read()?;
+            notes(&document["replayed"]).iter().for_each(|note| print::complain(note));
+        }
         print::print(self.output.show(&document)?)
+    }
+}
+
+/// Returns a line for each list of packets that were not as they are in the capture.
+fn notes(replayed: &Value) -> Vec<String> {
+    let words = [("framed", "got an Ethernet header"), ("skipped", "were skipped")];
+    let list = |(name, words): (&str, &str)| {
+        let counts = replayed.get(name)?.as_object()?;
+        let counts: Vec<String> = counts.iter().map(|(of, count)| format!("{of} {count}")).collect();
+        Some(format!("note: packets that {words}: {}", counts.join(", ")))
+    };
+    words.into_iter().filter_map(list).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn skipped_packets_are_told() {
+        let replayed = json!({ "packets": 9, "cut_off": 1, "framed": { "RAW": 2 },
+            "skipped": { "LINKTYPE_147": 3, "encrypted": 1 } });
+        let expected = [
+            "note: packets that got an Ethernet header: RAW 2",
+            "note: packets that were skipped: LINKTYPE_147 3, encrypted 1",
+        ];
+        assert_eq!(notes(&replayed), expected);
+        assert!(notes(&json!({ "packets": 9, "cut_off": 1 })).is_empty());
     }
 }

@@ -86,7 +86,7 @@ fn source_files_are_inlined_relative_to_the_file() {
     assert!(read(&at("flows.yaml")).unwrap_err().to_string().contains("exclude each other"));
     write("ingress: {source_file: missing.c}\n");
     assert!(read(&at("flows.yaml")).unwrap_err().to_string().contains("missing.c"));
-    assert!(matches!(read(&at("nothing.yaml")), Err(FileError::Read { .. })));
+    assert!(matches!(read(&at("nothing.yaml")), Err(ProbeFileError::Read { .. })));
 }
 
 #[test]
@@ -112,10 +112,24 @@ fn findings_are_shown_at_the_users_own_file() {
     use twinprobe_ebpf_common::finding::{Finding, Stage};
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    std::fs::write(at("dns.bpf.c"), "int x;\n").unwrap();
-    std::fs::write(at("dns.yaml"), "ingress: {source_file: dns.bpf.c}\negress: {source: int y;}\n").unwrap();
+    std::fs::write(at("dns.bpf.c"), "#include \"sizes.h\"\n").unwrap();
+    std::fs::write(at("sizes.h"), "int z;\n").unwrap();
+    std::fs::write(
+        at("dns.yaml"),
+        "ingress: {source_file: dns.bpf.c}\negress: {source: int y;, files: {y.h: int z;}}\n",
+    )
+    .unwrap();
     let probe = read(&at("dns.yaml")).unwrap().remove(0);
     let place = |field: &str| probe.sources.place(&Finding::new(Stage::Load, field, "").at(37, Some(11)));
     assert_eq!(place("ingress.source"), Some(format!("{}:37:11", at("dns.bpf.c").display())));
     assert_eq!(place("egress.source").as_deref(), Some("egress.source:37:11"));
+    assert_eq!(place("ingress.files.sizes.h"), Some(format!("{}:37:11", at("sizes.h").display())));
+    assert_eq!(place("egress.files.y.h").as_deref(), Some("egress.files.y.h:37:11"));
+    let of =
+        |field: &str| probe.sources.of(&Finding::new(Stage::Load, field, "")).map(|source| &*source.text);
+    assert_eq!((of("ingress.files.sizes.h"), of("egress.files.y.h")), (Some("int z;\n"), Some("int z;")));
+    assert_eq!(
+        (of("ingress.files.other.h"), of("ingress.sources"), of("ingress.hook.x")),
+        (None, None, None)
+    );
 }

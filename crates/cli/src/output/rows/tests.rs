@@ -1,9 +1,10 @@
 use serde_json::json;
 
 use super::*;
+use crate::output::times::precise;
 
 fn show(document: &Value, width: usize) -> String {
-    render(tables(document), Screen { width, colour: false, wide: false }, &Choice::default())
+    render(tables(document, false), Screen { width, colour: false, wide: false }, &Choice::default())
 }
 
 #[test]
@@ -24,9 +25,9 @@ fn a_document_becomes_tables() {
         },
         "egress": { "none": { "map": "n", "type": "lru_hash", "entries": [] } },
     });
-    let expected = "\
-window 3: 2026-11-21T10:00:00Z to 2026-11-21T10:00:10Z
-
+    let times = ["2026-11-21T10:00:00Z", "2026-11-21T10:00:10Z"].map(precise);
+    let expected = format!("window 3: {} to {}\n", times[0], times[1])
+        + "
 ingress packets_total (percpu_array, sum over the CPUs): Packets seen
 key                 value
   0  18446744073709551615

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use twinprobe_client::parse_document;
+use twinprobe_api::parse_document;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
-use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, Visibility};
+use twinprobe_ebpf_common::metric::{Counting, MapCopy, OnReplace, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
 use super::*;
@@ -68,9 +68,8 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((source.text.as_str(), source.defines.len()), ("int x;", 0));
     let MetricConfig { request: metric, help, .. } = &ingress.metrics[0];
     assert_eq!((&metric.name[..], &metric.map[..], help), ("n", "m", &None));
-    assert_eq!((metric.source, metric.after_read), (Source::Live, AfterRead::Keep));
+    assert_eq!(metric.counting, Counting::Live);
     assert_eq!((metric.visibility, metric.aggregation), (Visibility::Export, None));
-    assert_eq!(metric.merge, None);
     assert_eq!(metric.on_replace, OnReplace::Carry);
     assert!(!probe.wait_for_interface);
     assert_eq!(probe.netns(), None);
@@ -96,11 +95,10 @@ fn everything_that_is_given_arrives() {
     assert_eq!(source.defines["N"], "4");
     let requests: Vec<_> = ingress.metrics.iter().map(|metric| &metric.request).collect();
     let [window, total, parts] = requests[..] else { panic!("three metrics") };
-    assert_eq!((window.source, window.after_read), (Source::Snapshot, AfterRead::Reset));
+    assert_eq!(window.counting, Counting::Window(MapCopy::Snapshot));
     assert_eq!((window.visibility, window.aggregation), (Visibility::Hidden, Some(Aggregation::Avg)));
-    assert_eq!(window.merge, None);
-    assert_eq!(total.merge.as_ref().unwrap().default, MergeRule::Sum);
-    assert_eq!(parts.merge.as_ref().unwrap().fields["tcp.syn"], MergeRule::Max);
+    assert_eq!(total.rules().unwrap().default, MergeRule::Sum);
+    assert_eq!(parts.rules().unwrap().fields["tcp.syn"], MergeRule::Max);
 }
 
 #[test]
@@ -154,8 +152,8 @@ fn interfaces_follow_the_kernels_rule() {
         ("", "empty"),
         ("sixteen-bytes-xx", "15 bytes"),
         ("a b", "white space"),
-        ("..", "no interface name"),
-        ("a:1", "no interface name"),
+        ("..", "not an interface name"),
+        ("a:1", "not an interface name"),
     ] {
         refused(&json!({ "interface": bad }), "interface", words);
     }
@@ -188,7 +186,7 @@ fn interfaces_may_be_patterns() {
         ("eth[0", "a '[' has no ']'"),
         ("eth[]", "a '[' has no ']'"),
         ("v**", "two '*' in a row"),
-        ("a/*", "no interface name"),
+        ("a/*", "not an interface name"),
         ("a b*", "white space"),
         (&"*a".repeat(33), "64 bytes"),
     ] {
@@ -199,7 +197,7 @@ fn interfaces_may_be_patterns() {
 #[test]
 fn namespaces_are_absolute_paths() {
     for (bad, words) in [
-        ("", "no absolute path"),
+        ("", "not an absolute path"),
         ("x", "such as /run/netns/NAME"),
         ("/run/\u{0}", "without NUL"),
         (&format!("/{}", "x".repeat(4095)), "4095 bytes"),
@@ -324,7 +322,7 @@ fn mistakes_about_windows_name_their_field() {
     refused(&windowed(&json!({ "retain": 100_001 })), "window.retain", "1 to 100000");
     refused(&windowed(&json!({ "retain_bytes": 0 })), "window.retain_bytes", "at least 1 byte");
     refused(&windowed(&json!({ "collectors": ["a", "a"] })), "window.collectors[1]", "listed twice");
-    refused(&windowed(&json!({ "collectors": ["/"] })), "window.collectors[0]", "no name of a collector");
+    refused(&windowed(&json!({ "collectors": ["/"] })), "window.collectors[0]", "not a name of a collector");
 }
 
 #[test]
@@ -336,10 +334,8 @@ fn sources_and_defines_are_limited() {
         "1048576 are the limit",
     );
     refused(&json!({ "ingress": { "dialect": "c" } }), "ingress.dialect", "libbpf");
-    refused(&json!({ "ingress": { "entry": "a b" } }), "ingress.entry", "no C identifier");
-    let both = json!({ "ingress": { "dialect": "libbpf", "entry": "a" } });
-    refused(&both, "ingress.entry", "entry is for the dialect bcc");
-    refused(&json!({ "ingress": { "defines": { "A B": "1" } } }), "ingress.defines", "no C identifier");
+    refused(&json!({ "ingress": { "entry": "a b" } }), "ingress.entry", "not a C identifier");
+    refused(&json!({ "ingress": { "defines": { "A B": "1" } } }), "ingress.defines", "not a C identifier");
     refused(&json!({ "ingress": { "defines": { "A": "1\n2" } } }), "ingress.defines.A", "line break");
     refused(
         &json!({ "ingress": { "defines": { "A": "1".repeat(4097) } } }),
@@ -357,11 +353,11 @@ fn metrics_name_one_map_each() {
     let with = |metrics: Value| json!({ "ingress": { "metrics": metrics } });
     let at = |field: &str| format!("ingress.metrics{field}");
     refused(&with(json!([{ "map": "m" }])), &at("[0].name"), "no name");
-    refused(&with(json!([{ "name": "a-b", "map": "m" }])), &at("[0].name"), "no metric name");
+    refused(&with(json!([{ "name": "a-b", "map": "m" }])), &at("[0].name"), "not a metric name");
     refused(&with(json!([{ "name": "a" }])), &at("[0].map"), "names no map");
-    refused(&with(json!([{ "name": "a", "map": "" }])), &at("[0].map"), "no name of a map");
+    refused(&with(json!([{ "name": "a", "map": "" }])), &at("[0].map"), "not a name of a map");
     refused(&with(json!([{ "name": "a", "map": ".text:v" }])), &at("[0].map"), ".bss:VAR");
-    refused(&with(json!([{ "name": "a", "map": ".bss:" }])), &at("[0].map"), "no name of a map");
+    refused(&with(json!([{ "name": "a", "map": ".bss:" }])), &at("[0].map"), "not a name of a map");
     refused(
         &with(json!([{ "name": "a", "map": "m", "strategy": "fast" }])),
         &at("[0].strategy"),

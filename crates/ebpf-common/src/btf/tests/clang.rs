@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use crate::btf::blob::Btf;
 use crate::btf::error::BtfError;
 use crate::btf::section::MapTypes;
-use crate::btf::types::{Kind, Type};
+use crate::btf::types::{BtfKind, Type};
 use crate::layout::{Layout, Member, Render, Shape};
 
 const SOURCE: &str = r#"
@@ -219,7 +219,7 @@ fn flexible_tails_are_refused() {
     for (name, owner, member) in
         [("packet", "packet", "data"), ("outer", "packet", "data"), ("wrapped", "an unnamed union", "bytes")]
     {
-        let is_struct = |id| matches!(btf.get(id), Ok(Type { kind: Kind::Struct { .. }, .. }));
+        let is_struct = |id| matches!(btf.get(id), Ok(Type { kind: BtfKind::Struct { .. }, .. }));
         let id = btf.type_ids().find(|&id| btf.type_name(id) == name && is_struct(id));
         let error = btf.layout(id.expect("the type exists")).expect_err("a flexible tail");
         assert_eq!(error, BtfError::Flexible { name: owner.into(), member: member.into() });

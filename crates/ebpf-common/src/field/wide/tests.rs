@@ -16,7 +16,7 @@ fn record(size: usize, members: Vec<Member>) -> Layout {
 /// Returns the first value of a table that was converted to its sum's layout, by the paths of its numbers.
 fn summed(layout: &Layout, value: &[u8]) -> Vec<(String, u128)> {
     let from = table(MapKind::Hash, layout.clone());
-    let to = sums(&from, &MergeRules::default());
+    let to = sums(&from, &MergeRules::default(), SumWidth::Usual);
     let rows = RawTable { keys: vec![7], values: value.to_vec(), ..RawTable::default() };
     let wide = &convert_times(&rows, &from, &to, 1000).expect("the same kind")[0];
     assert_eq!(narrowed(wide, &to, &from, 1000).expect("the same kind"), rows, "there and back");
@@ -45,7 +45,7 @@ fn sums_have_64_bits_and_everything_else_its_own() {
             member("sizes", 80, None, Layout { size: 4, shape: list, render: None }),
         ],
     );
-    let sum = sums(&table(MapKind::Hash, value.clone()), &MergeRules::default());
+    let sum = sums(&table(MapKind::Hash, value.clone()), &MergeRules::default(), SumWidth::Usual);
     let Shape::Struct(members) = &sum.value.shape else { panic!("{sum:?}") };
     let sizes: Vec<_> = members.iter().map(|member| (member.layout.size, member.bitfield)).collect();
     assert_eq!(sizes, [(8, None), (8, None), (2, None), (8, None), (4, Some(5)), (16, None)]);
@@ -69,11 +69,11 @@ fn what_need_not_grow_keeps_its_layout() {
         vec![member("packets", 0, None, Layout::unsigned(8)), member("port", 64, None, Layout::unsigned(2))],
     );
     let layout = table(MapKind::Hash, value);
-    assert_eq!(sums(&layout, &MergeRules::default()), layout);
+    assert_eq!(sums(&layout, &MergeRules::default(), SumWidth::Usual), layout);
     let small = table(MapKind::Hash, Layout::unsigned(1));
-    assert_eq!(sums(&small, &MergeRule::Max.into()), small);
+    assert_eq!(sums(&small, &MergeRule::Max.into(), SumWidth::Usual), small);
     let queue = table(MapKind::Queue, Layout::unsigned(1));
-    assert_eq!(sums(&queue, &MergeRules::default()), queue);
+    assert_eq!(sums(&queue, &MergeRules::default(), SumWidth::Usual), queue);
 }
 
 #[test]

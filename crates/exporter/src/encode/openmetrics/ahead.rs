@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use twinprobe_ebpf_common::RawTable;
 
 use super::names::family::Family;
-use super::series::{Count, Series};
+use super::series::{Count, MetricSeries};
 
 /// The size in bytes of the samples that wait for their turn.
 const ROOM: usize = 2 << 20;
@@ -50,7 +50,7 @@ pub struct Beside {
 pub fn beside(
     families: &[Family],
     at: usize,
-    (table, series): (usize, &Series),
+    (table, series): (usize, &MetricSeries),
     left: usize,
     count: Option<Count>,
 ) -> Vec<Beside> {
@@ -74,7 +74,7 @@ pub fn beside(
 }
 
 /// Writes the samples that prepared rows have in these parts. Gives up the last ones if there are more than there is room for.
-pub fn write(parts: &mut Vec<Beside>, families: &[Family], series: &Series, rows: &RawTable) {
+pub fn write(parts: &mut Vec<Beside>, families: &[Family], series: &MetricSeries, rows: &RawTable) {
     let mut size = 0;
     for Beside { place, value, out } in parts.iter_mut() {
         let (mut row, len) = (0, series.len(rows));

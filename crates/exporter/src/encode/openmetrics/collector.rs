@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
+use twinprobe_ebpf_common::{Context, Head, RawTable};
 
 use super::info::{approximations, origins};
 use super::page_encoder::PageEncoder;
@@ -39,8 +39,8 @@ impl DocumentEncoder for Collector {
         self.page.skipped_before(skipped);
     }
 
-    fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>) {
-        self.page.add_metric(direction, metric, Arc::clone(&self.context));
+    fn add_metric(&mut self, metric: &Arc<Metric>) {
+        self.page.add_metric(metric, Arc::clone(&self.context));
     }
 
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {

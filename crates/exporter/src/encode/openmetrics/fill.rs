@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::info::label;
-use super::series::{Count, Series};
+use super::series::{Count, MetricSeries};
 use super::text::integer;
-use crate::metric::{Fill, Metric};
+use crate::metric::Metric;
+use twinprobe_ebpf_common::Fill;
 
 /// The metadata of the counter that ends every page.
 pub const SKIPPED: &str = "\
@@ -67,13 +68,13 @@ pub fn metadata() -> String {
 
 /// Writes the families of these series, each with the counts of its rows. Metrics that read the same map have one
 /// sample together.
-pub fn write(series: &[(&Series, Count)], out: &mut Vec<u8>) {
+pub fn write(series: &[(&MetricSeries, Count)], out: &mut Vec<u8>) {
     for Family { metadata, sample, by_metric, number } in FAMILIES {
         let mut seen = HashSet::new();
         for (series, count) in series {
             let metric = &series.original;
             let Some(number) = number(metric, *count) else { continue };
-            let mut labels = series.labels.clone().into_bytes();
+            let mut labels = series.map_labels.clone().into_bytes();
             let (name, value) = if by_metric { ("metric", &metric.name) } else { ("map", &metric.map) };
             labels.pop();
             label(&mut labels, name, value);

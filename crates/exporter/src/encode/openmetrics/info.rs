@@ -1,14 +1,14 @@
 //! The families with the origin of the numbers of probes, and with the places where they are not those of the wire.
 
-use twinprobe_ebpf_common::Origin;
+use twinprobe_ebpf_common::DocumentOrigin;
 
 use super::text::escaped;
 
 /// Writes a family of type `info` with a sample for each probe: the labels of the sample are the node, the instance and
 /// the labels of the probe. Writes nothing if there are no probes.
-pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a Origin)>) -> String {
+pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a DocumentOrigin)>) -> String {
     let mut out = Vec::new();
-    for (probe, Origin { node, instance, labels }) in probes {
+    for (probe, DocumentOrigin { node, instance, labels }) in probes {
         if out.is_empty() {
             out.extend_from_slice(
                 b"# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where a probe runs.\n",
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn each_probe_has_a_sample() {
         let labels = [("rack".to_owned(), "\"7\"\n".to_owned())].into();
-        let origin = Origin { node: "gw-1".into(), instance: "0a".into(), labels };
-        let plain = Origin { labels: Default::default(), ..origin.clone() };
+        let origin = DocumentOrigin { node: "gw-1".into(), instance: "0a".into(), labels };
+        let plain = DocumentOrigin { labels: Default::default(), ..origin.clone() };
         assert_eq!(
             origins([("a", &origin), ("b", &plain)]),
             "# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where a probe runs.\n\

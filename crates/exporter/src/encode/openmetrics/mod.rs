@@ -1,10 +1,11 @@
 //! OpenMetrics 1.0, and the text format of Prometheus made from it (see `plain.rs`): numbers become samples, keys become
 //! labels.
 //!
-//! - A value that is a number is one family, named after its metric; each number of a struct has a family of its own,
+//! - A value that is a number is one family, named after its metric (with the probe's `subsystem` before it); each number of a struct has a family of its own,
 //!   named `metric_member`. Booleans are 0 and 1, enums their number, times and flags the number they are stored as.
 //!   Texts, addresses and blobs are not numbers: the encoder leaves them out and counts them.
-//! - Labels are `probe`, `direction`, those of the probe's configuration, the parts of the key (`key` if it has no
+//! - Labels are `probe`, `direction`, `interface` (of a probe on one interface), those of the probe's configuration, the parts
+//!   of the key (`key` if it has no
 //!   parts), `cpu` if values are not aggregated, and `index`, `index1`, ... for arrays. A part of the key with one of
 //!   these names gets the prefix `key_`.
 //! - Names with nanoseconds, milliseconds, kilobytes and the like get seconds and bytes, and the encoder converts numbers:
@@ -15,8 +16,8 @@
 //! - The one part of a key that is an interface is called `interface`. `key_label` names a key without parts. Of more
 //!   entries than `max_series` the encoder writes the largest, and the sums of all others as one with the key `other`.
 //! - An array with the tag `histogram` becomes a histogram: slot `i` counts the values whose highest bit is `i`, hence
-//!   up to `le = 2^(i+1) - 1`, in base units. Its buckets come without `_count` and `_sum`: the sum is not known, and the
-//!   specification wants both or none.
+//!   up to `le = 2^(i+1) - 1`, in base units. Its metric may have another one beside it, one number with the name and `_sum`
+//!   ([`names::sums`]): then the buckets come with `_count` and `_sum`. The specification wants both or none.
 //! - A map of maps becomes the entries of its inner maps. Their labels are the parts of the outer key, then those of the
 //!   inner key, named `inner` or `inner_part`.
 //! - Families of the same name, of several probes or of both directions, are merged. The merged family is `unknown` if

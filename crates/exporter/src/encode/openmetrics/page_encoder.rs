@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, Head, RawTable};
+use twinprobe_ebpf_common::{Context, Head, RawTable};
 
 use super::ahead::{self, Ahead, Beside};
 use super::fill::{self, SKIPPED};
 use super::histogram::Histogram;
-use super::names::family::{Family, families, reserved};
-use super::rows::distinct::Seen;
+use super::names::family::{Family, FamilyKind, families, reserved};
+use super::names::sums::sums;
+use super::rows::distinct::WalkedKeys;
 use super::rows::largest::{Largest, Ranking};
-use super::series::{Count, Series};
+use super::series::{Count, MetricSeries};
 use super::text::{escaped, integer};
 use crate::metric::Metric;
 
@@ -30,7 +31,7 @@ struct Account {
 /// A table that has a part in the page.
 #[derive(Debug)]
 struct Table {
-    series: Series,
+    series: MetricSeries,
     /// The place of the account that counts its losses.
     account: usize,
     /// The counts of the table's rows; `None` until they have been counted.
@@ -41,6 +42,10 @@ struct Table {
     abandoned: bool,
     /// The families that the table has a part in and that have not been written.
     left: usize,
+    /// The place of the sum of a histogram.
+    sum: Option<usize>,
+    /// What the numbers of a sum add up to, once they have been read.
+    total: Option<u128>,
 }
 
 /// One walk over the rows of a table.
@@ -52,9 +57,11 @@ struct Walk {
     member: Option<Member>,
     count: Count,
     /// The keys that the walk has met; `None` if they need not be remembered.
-    seen: Option<Seen>,
+    seen: Option<WalkedKeys>,
     /// The largest rows so far; `None` unless the walk looks for them.
     ranking: Option<Ranking>,
+    /// What the numbers add up to so far; `None` unless they are the sum of a histogram.
+    total: Option<u128>,
     /// The rows that came last, prepared, and the next one to be written; `None` if all are.
     rest: Option<(RawTable, usize)>,
     /// The parts of later families that the walk writes, too.
@@ -83,9 +90,10 @@ struct Member {
 /// Each call appends to the caller's buffer, which can be handed on and emptied between any two calls.
 #[derive(Debug, Default)]
 pub struct PageEncoder {
-    /// The name of the probe that was added last, and the labels of its configuration.
+    /// The name of the probe that was added last, the labels of its configuration, and its interfaces.
     probe: String,
     labels: BTreeMap<String, String>,
+    interfaces: Vec<String>,
     tables: Vec<Table>,
     families: Vec<Family>,
     accounts: Vec<Account>,
@@ -121,6 +129,7 @@ impl PageEncoder {
 
     fn set_probe(&mut self, head: &Head<'_>) {
         self.probe = head.probe.to_owned();
+        self.interfaces = head.interfaces.to_vec();
         self.labels = head.origin.map(|origin| origin.labels.clone()).unwrap_or_default();
     }
 
@@ -135,11 +144,11 @@ impl PageEncoder {
 
     /// Adds a metric of the probe that was added last. Returns the number by which [`Self::next_table`] asks for it. In
     /// its table no key comes twice, unless it is a trie that is read live.
-    pub fn add_metric(&mut self, direction: Direction, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
-        let series = Series::new(&self.probe, &self.labels, direction, metric, context);
+    pub fn add_metric(&mut self, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
+        let series = MetricSeries::new(&self.probe, &self.labels, &self.interfaces, metric, context);
         let account = self.accounts.len().saturating_sub(1);
-        let (count, largest) = (None, None);
-        self.tables.push(Table { series, account, count, largest, abandoned: false, left: 0 });
+        let (count, largest, sum, total) = (None, None, None, None);
+        self.tables.push(Table { series, account, count, largest, abandoned: false, left: 0, sum, total });
         self.tables.len() - 1
     }
 
@@ -153,8 +162,13 @@ impl PageEncoder {
         let mut taken = reserved(own);
         taken.extend(reserved(SKIPPED));
         taken.extend(reserved(&fill::metadata()));
-        let all: Vec<&Series> = self.tables.iter().map(|table| &table.series).collect();
-        let (families, nameless) = families(&all, &taken);
+        let all: Vec<&MetricSeries> = self.tables.iter().map(|table| &table.series).collect();
+        let (families, mut nameless) = families(&all, &taken);
+        let sums = sums(&all);
+        for family in families.iter().filter(|family| !family.kind.is_histogram()) {
+            nameless.extend(family.members.iter().filter_map(|(table, _)| Some((*sums.get(table)?, 0))));
+        }
+        sums.into_iter().for_each(|(table, sum)| self.tables[table].sum = Some(sum));
         for (table, _) in families.iter().flat_map(|family| &family.members) {
             self.tables[*table].left += 1;
         }
@@ -173,12 +187,9 @@ impl PageEncoder {
         while let Some(family) = self.families.get(*at) {
             let next = family.members.get(*member).copied();
             if let Some((table, _)) = next
-                && let of @ Table { largest: None, abandoned: false, .. } = &self.tables[table]
-                && of.series.is_limited()
+                && let Some(walk) = first(&self.tables, table, family)
             {
-                let (ranking, seen) = (Some(Ranking::default()), Seen::for_walk(&of.series));
-                self.walk = Some(Walk { table, ranking, seen, ..Walk::default() });
-                return Some(table);
+                return Some(self.walk.insert(walk).table);
             }
             if *member == 0 {
                 metadata(family, &self.tables, out);
@@ -204,7 +215,7 @@ impl PageEncoder {
             let histogram = family.kind.is_histogram().then(Histogram::default);
             let Table { series, left, count, .. } = &self.tables[table];
             let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
-            let seen = Seen::for_walk(series);
+            let seen = WalkedKeys::for_walk(series);
             let member = Some(Member { family: *at, value, histogram });
             self.walk = Some(Walk { table, member, seen, beside, ..Walk::default() });
             return Some(table);
@@ -237,6 +248,12 @@ impl PageEncoder {
             let (distinct, duplicates) = seen.distinct(series, rows);
             (rows, walk.count.duplicates) = (distinct, walk.count.duplicates + duplicates);
         }
+        if let Some(total) = &mut walk.total {
+            let leaf = &series.samples.values[0].leaf;
+            let numbers = (0..series.len(&rows)).map(|row| leaf.load(series.value(&rows, row), 0));
+            *total = numbers.fold(*total, u128::saturating_add);
+            return;
+        }
         if let Some(ranking) = &mut walk.ranking {
             return ranking.add(series, &rows);
         }
@@ -265,9 +282,13 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(Walk { table, member, mut count, ranking, beside, .. }) = self.walk.take() else { return };
+        let Some(Walk { table, member, mut count, ranking, total, beside, .. }) = self.walk.take() else {
+            return;
+        };
         self.ahead.keep(beside);
+        let sum = self.tables[table].sum.and_then(|sum| self.tables[sum].total);
         let table = &mut self.tables[table];
+        table.total = table.total.or(total);
         if let Some(ranking) = ranking {
             let largest = ranking.finish(&table.series);
             count.surplus = largest.others();
@@ -275,7 +296,9 @@ impl PageEncoder {
         }
         if let Some(Member { family, value, histogram: Some(histogram) }) = member {
             let scale = table.series.samples.values[value].scale;
-            histogram.write(&self.families[family].name, &table.series, scale, out);
+            let Family { name, kind, .. } = &self.families[family];
+            let sum = sum.map(|sum| (sum, *kind == FamilyKind::GaugeHistogram));
+            histogram.write(name, &table.series, scale, sum, out);
         }
         table.count.get_or_insert(count);
     }
@@ -304,6 +327,18 @@ impl PageEncoder {
     }
 }
 
+/// Returns the walk that has to come before the samples of a table in a family: for its largest rows, or over its sum.
+fn first(tables: &[Table], at: usize, family: &Family) -> Option<Walk> {
+    let table = &tables[at];
+    if table.largest.is_none() && !table.abandoned && table.series.is_limited() {
+        let (ranking, seen) = (Some(Ranking::default()), WalkedKeys::for_walk(&table.series));
+        return Some(Walk { table: at, ranking, seen, ..Walk::default() });
+    }
+    let sum = table.sum.filter(|_| family.kind.is_histogram())?;
+    let Table { total: None, abandoned: false, .. } = tables[sum] else { return None };
+    Some(Walk { table: sum, total: Some(0), ..Walk::default() })
+}
+
 /// Writes the metadata of a family, which come before its samples.
 fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
@@ -324,7 +359,7 @@ fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
 fn write(
     families: &[Family],
     walk: &mut Walk,
-    series: &Series,
+    series: &MetricSeries,
     rows: &RawTable,
     row: usize,
     out: &mut Vec<u8>,

@@ -9,14 +9,14 @@ use crate::decode::key::Padding;
 use crate::encode::fragment::Fragment;
 use crate::metric::Metric;
 use twinprobe_ebpf_common::field::bits::Bits;
-use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::join::LeafJoin;
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::leaf::Leaf;
 use twinprobe_ebpf_common::field::meaning::Meaning;
-use twinprobe_ebpf_common::field::plan::{Field, Plan, Scalar};
+use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
 
 /// The label of an interface that is a key, or part of one.
-const INTERFACE: &str = "interface";
+pub const INTERFACE: &str = "interface";
 /// The most labels that a key may have; one of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
 /// The longest name of a family, in bytes; numbers whose family would have a longer one (nested structs of long names)
@@ -27,14 +27,14 @@ const MAX_NAME_LEN: usize = 512;
 #[derive(Debug)]
 pub struct Samples {
     /// The parts of the key that become labels, each with the start of its label: `,name="`.
-    pub keys: Vec<Field<String>>,
+    pub keys: Vec<FieldPlan<String>>,
     /// The starts of these labels, ready to be written.
     pub starts: Vec<Fragment>,
     /// The bits of the key that none of the labels shows, and the start of the label that does where they are set.
     pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// gone once they were read.
-    pub values: Vec<Value>,
+    pub values: Vec<FamilySamples>,
     /// The number of parts of each value that become no samples.
     pub unfit: u64,
     /// True if the rows are the slots of a histogram.
@@ -47,7 +47,7 @@ pub struct Samples {
 
 /// The samples that the values of one metric have in one family.
 #[derive(Debug)]
-pub struct Value {
+pub struct FamilySamples {
     /// The name of the family, in base units.
     pub family: String,
     /// The factor of the numbers to the base unit.
@@ -59,7 +59,7 @@ pub struct Value {
     /// The rule by which windows add up, if they do and if it is known.
     pub merge: Option<MergeRule>,
     /// The rule by which rows add up that have no samples of their own.
-    pub join: Join,
+    pub join: LeafJoin,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
     /// The arrays around the number, outermost first.
@@ -76,7 +76,7 @@ pub struct Dimension {
     pub len: usize,
 }
 
-impl Value {
+impl FamilySamples {
     /// Returns the number of samples of one value.
     pub fn count(&self) -> u64 {
         elements(&self.arrays)
@@ -105,7 +105,9 @@ impl Samples {
             by: 0,
         };
         let plan = Plan::new(value, str::to_owned);
-        let (path, field, arrays) = (metric_name(&metric.name), String::new(), Vec::new());
+        let subsystem = metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
+        let path = metric_name(&format!("{subsystem}{}", metric.name));
+        let (field, arrays) = (String::new(), Vec::new());
         let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
         walk.value(&plan, 0, value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
@@ -127,7 +129,7 @@ impl Samples {
             let whole = metric.series.key_label.as_deref().unwrap_or("key");
             if split_key(&plan, whole, "", 0, size, None, keys).is_none() || keys.is_empty() {
                 let (label, plan) = (whole.to_owned(), Plan::Blob { size });
-                *keys = vec![Field { label, offset: 0, size, bits: None, plan }];
+                *keys = vec![FieldPlan { label, offset: 0, size, bits: None, plan }];
             }
             if metric.series.key_label.is_none() {
                 name_interface(keys);
@@ -144,8 +146,8 @@ impl Samples {
 
     /// Returns the place of the value that has this path, else of the first counter, else of the first number.
     fn by(&self, path: Option<&str>) -> usize {
-        let place = |is_it: &dyn Fn(&Value) -> bool| self.values.iter().position(is_it);
-        let is_counter = |value: &Value| value.counts && value.join.rule == MergeRule::Sum;
+        let place = |is_it: &dyn Fn(&FamilySamples) -> bool| self.values.iter().position(is_it);
+        let is_counter = |value: &FamilySamples| value.counts && value.join.rule == MergeRule::Sum;
         let named = path.and_then(|path| place(&|value| value.field == path));
         named.or_else(|| place(&is_counter)).unwrap_or(0)
     }
@@ -159,6 +161,13 @@ impl Samples {
         let depth = self.values.iter().map(|value| value.arrays.len()).max().unwrap_or(0);
         names.extend((0..depth).map(dimension));
         names
+    }
+
+    /// Tells whether the key tells the interface.
+    pub fn has_interface(&self) -> bool {
+        self.keys
+            .iter()
+            .any(|key| key.label.strip_prefix(',').and_then(|key| key.strip_suffix("=\"")) == Some(INTERFACE))
     }
 
     /// Returns the number of samples of each value, of all families.
@@ -189,9 +198,9 @@ fn unique(name: &str, taken: &mut Vec<String>) -> String {
 }
 
 /// Calls the only interface among the parts of a key by what it is: the map has an entry for each interface.
-fn name_interface(keys: &mut [Field<String>]) {
+fn name_interface(keys: &mut [FieldPlan<String>]) {
     let is_interface =
-        |key: &&mut Field<String>| matches!(key.plan, Plan::Scalar { kind: Scalar::Ifindex, .. });
+        |key: &&mut FieldPlan<String>| matches!(key.plan, Plan::Scalar { kind: Scalar::Ifindex, .. });
     if keys.iter().all(|key| key.label != INTERFACE)
         && let [one] = &mut keys.iter_mut().filter(is_interface).collect::<Vec<_>>()[..]
     {
@@ -216,7 +225,8 @@ impl Walk<'_> {
             Plan::Scalar { kind, .. } => {
                 let leaf = Leaf { kind: LeafKind::of(kind), tag: (), offset, size, bits };
                 let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), !self.arrays.is_empty());
-                let counts = meaning == Meaning::Quantity && matches!(kind, Scalar::Unsigned);
+                let counts = meaning == Meaning::Quantity
+                    && matches!(kind, Scalar::Unsigned | Scalar::Decimal { signed: false });
                 let time = match kind {
                     Scalar::Ktime => Some(Scale::SinceBoot),
                     Scalar::Time => Some(Scale::NANO),
@@ -248,7 +258,7 @@ impl Walk<'_> {
                 self.value(element, offset, *stride, None);
                 self.arrays.pop();
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ipv6 | Plan::Ip | Plan::Mac => {
+            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac => {
                 self.unfit();
             }
         }
@@ -266,7 +276,7 @@ impl Walk<'_> {
         let rules = self.metric.series.merge.as_ref();
         let join = rules.unwrap_or(&MergeRules::default()).join(&self.field, meaning);
         let merge = rules.map(|_| join.rule);
-        self.samples.values.push(Value { family, scale, field, counts, merge, join, leaf, arrays });
+        self.samples.values.push(FamilySamples { family, scale, field, counts, merge, join, leaf, arrays });
     }
 
     fn unfit(&mut self) {
@@ -283,7 +293,7 @@ fn split_key(
     offset: usize,
     size: usize,
     bits: Option<Bits>,
-    parts: &mut Vec<Field<String>>,
+    parts: &mut Vec<FieldPlan<String>>,
 ) -> Option<()> {
     let name = if path.is_empty() { whole } else { path };
     match plan {
@@ -296,7 +306,7 @@ fn split_key(
             split_key(element, whole, &name, offset + index * stride, *stride, None, parts)
         }),
         plan => {
-            parts.push(Field { label: name.to_owned(), offset, size, bits, plan: plan.clone() });
+            parts.push(FieldPlan { label: name.to_owned(), offset, size, bits, plan: plan.clone() });
             (parts.len() <= MAX_LABELS && name.len() <= MAX_NAME_LEN).then_some(())
         }
     }

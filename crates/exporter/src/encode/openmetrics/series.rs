@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Context, Direction, RawTable};
+use twinprobe_ebpf_common::{Context, RawTable};
 
 use super::info::label;
 use super::rows::flat::{flat, flatten};
-use super::samples::{Dimension, Samples, Value};
+use super::samples::{Dimension, FamilySamples, INTERFACE, Samples};
 use super::text::{Labels, escaped, integer};
 use crate::aggregate::{Folded, Folder};
 use crate::decode::decoder::Decoder;
@@ -18,14 +18,17 @@ use crate::metric::Metric;
 
 /// A metric of one probe and direction.
 #[derive(Debug)]
-pub struct Series {
+pub struct MetricSeries {
     /// The metric as it was given.
     pub original: Arc<Metric>,
     /// The metric with a map of maps as one table.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
-    /// The first labels of every sample: `{probe="flows",direction="ingress"`, then those of the configuration.
+    /// The first labels of every sample: `{probe="flows",direction="ingress",interface="eth0"`, then those of the
+    /// configuration.
     pub labels: String,
+    /// The same without the interface, for numbers about a map.
+    pub map_labels: String,
     pub context: Arc<Context>,
     /// The layout of the values into which those of the CPUs are folded.
     folded: Option<Arc<Folded>>,
@@ -46,27 +49,34 @@ pub struct Count {
     pub entries: usize,
 }
 
-impl Series {
-    /// `configured` are the labels of the probe's configuration, which are the same for the life of `metric`.
+impl MetricSeries {
+    /// `configured` are the labels of the probe's configuration, which are the same for the life of `metric`. `interfaces` are
+    /// those that the numbers come from: the only one is a label, unless the key or the configuration has such a label.
     pub fn new(
         probe: &str,
         configured: &BTreeMap<String, String>,
-        direction: Direction,
+        interfaces: &[String],
         metric: &Arc<Metric>,
         context: Arc<Context>,
     ) -> Self {
-        let mut labels = b"{probe=\"".to_vec();
-        escaped(&mut labels, probe);
-        label(&mut labels, "direction", direction.name());
-        configured.iter().for_each(|(name, value)| label(&mut labels, name, value));
-        labels.push(b'"');
         let original = Arc::clone(metric);
         let metric = flat(metric);
         let folded = Folded::of(&metric, &metric.layout);
         let value = folded.as_ref().map_or(&metric.layout.value, |folded| &folded.value);
-        let samples = metric.cache.get(|| Samples::new(&metric, value, configured.keys()));
-        let labels = String::from_utf8_lossy(&labels).into_owned();
-        Self { original, metric, samples, labels, context, folded, nameless: 0 }
+        let samples = metric.cache().get(|| Samples::new(&metric, value, configured.keys()));
+        let labels = |interface: Option<&String>| {
+            let mut labels = b"{probe=\"".to_vec();
+            escaped(&mut labels, probe);
+            label(&mut labels, "direction", metric.direction.name());
+            interface.iter().for_each(|interface| label(&mut labels, INTERFACE, interface));
+            configured.iter().for_each(|(name, value)| label(&mut labels, name, value));
+            labels.push(b'"');
+            String::from_utf8_lossy(&labels).into_owned()
+        };
+        let has_own = configured.contains_key(INTERFACE) || samples.has_interface();
+        let interface = if let [only] = interfaces { Some(only).filter(|_| !has_own) } else { None };
+        let (labels, map_labels) = (labels(interface), labels(None));
+        Self { original, metric, samples, labels, map_labels, context, folded, nameless: 0 }
     }
 
     /// Prepares raw rows for the other functions: maps of maps become one table, and PERCPU values are aggregated.
@@ -154,7 +164,7 @@ impl Series {
     pub fn write(
         &self,
         name: &str,
-        value: &Value,
+        value: &FamilySamples,
         rows: &RawTable,
         mut row: usize,
         out: &mut Vec<u8>,
@@ -195,8 +205,8 @@ impl Series {
 /// Writes the samples that one row of several values has in a family; `labels` are those of its key.
 fn samples(
     start: &[u8],
-    series: &Series,
-    value: &Value,
+    series: &MetricSeries,
+    value: &FamilySamples,
     rows: &RawTable,
     row: usize,
     labels: &mut Vec<u8>,
@@ -220,7 +230,7 @@ fn samples(
 }
 
 /// Ends the labels of a sample and writes its number.
-fn end(value: &Value, bytes: &[u8], base: usize, context: &Context, out: &mut Vec<u8>) {
+fn end(value: &FamilySamples, bytes: &[u8], base: usize, context: &Context, out: &mut Vec<u8>) {
     out.extend_from_slice(b"} ");
     value.scale.push(out, (value.leaf.kind, value.leaf.size), value.leaf.load(bytes, base), context);
     out.push(b'\n');
@@ -250,11 +260,17 @@ mod tests {
 
     use super::*;
 
-    fn series(agg: Option<Aggregation>) -> Series {
+    fn series(agg: Option<Aggregation>) -> MetricSeries {
         let (key, value) = (Layout::unsigned(1), Layout::unsigned(8));
         let layout = TableLayout { kind: MapKind::PercpuHash, key, value, slots: 2, inner: None };
-        let metric = Metric { agg, ..Metric::example("m", layout) };
-        Series::new("p\"", &BTreeMap::new(), Direction::Egress, &Arc::new(metric), Arc::default())
+        let metric = Metric::example("m", layout).with(|head| head.agg = agg);
+        MetricSeries::new(
+            "p\"",
+            &BTreeMap::new(),
+            &["eth0".to_owned()],
+            &Arc::new(metric.with(|head| head.direction = twinprobe_ebpf_common::Direction::Egress)),
+            Arc::default(),
+        )
     }
 
     #[test]
@@ -263,7 +279,8 @@ mod tests {
         let rows = RawTable { keys: vec![7, 8], values, ..RawTable::default() };
         for (agg, expected) in [(None, vec![3, 4]), (Some(Aggregation::Sum), vec![7])] {
             let series = series(agg);
-            assert_eq!(series.labels, r#"{probe="p\"",direction="egress""#);
+            assert_eq!(series.labels, r#"{probe="p\"",direction="egress",interface="eth0""#);
+            assert_eq!(series.map_labels, r#"{probe="p\"",direction="egress""#);
             let rows = series.prepare(Cow::Borrowed(&rows));
             let slots = series.slots(&rows, 1).map(|slot| slot[0]);
             assert_eq!((series.len(&rows), slots.collect::<Vec<_>>()), (2, expected));
@@ -273,7 +290,7 @@ mod tests {
 
     #[test]
     fn duplicates_and_numbers_without_a_family_are_counted_for_each_cpu() {
-        let series = Series { nameless: 1, ..series(None) };
+        let series = MetricSeries { nameless: 1, ..series(None) };
         let count = Count { rows: 6, duplicates: 2, surplus: 1, entries: 6 };
         assert_eq!(series.skipped(count), 3 * 2 + 3 * 2);
     }

@@ -107,6 +107,10 @@ impl ValueSink for Labels<'_> {
         integer(self.0, value);
     }
 
+    fn integer(&mut self, digits: &str) {
+        self.push(digits);
+    }
+
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>) {
         if value.is_nan() {
             self.push("NaN");

@@ -2,10 +2,11 @@
 
 use crate::admit::flow::act::Act;
 use crate::admit::flow::{FOUND, Flow, Next, Running};
-use crate::admit::helpers::{self, Bytes, Callback, Effect, Repeats};
-use crate::admit::instruction::Index;
-use crate::admit::state::State;
-use crate::admit::value::{Known, Value};
+use crate::admit::functions::{function, writes_dynptr};
+use crate::admit::helpers::{self, Bytes, CallCount, Callback, Effect};
+use crate::admit::instruction::InstructionIndex;
+use crate::admit::state::MachineState;
+use crate::admit::value::{AbstractValue, PointerFacts};
 
 /// The size of a dynptr, in bytes.
 const DYNPTR: i64 = 16;
@@ -14,21 +15,33 @@ const EQUAL: u8 = 0x15;
 const NOT_EQUAL: u8 = 0x55;
 
 impl Flow<'_> {
-    /// Returns the states behind a branch that is taken, and behind one that is not. What is equal to 0 is a number.
-    pub(super) fn null(&self, at: Index, state: &State) -> [State; 2] {
+    /// Returns the states behind a branch that is taken, and behind one that is not. What is equal to 0 is a number. Only a
+    /// pointer to the packet never is: compilers compare it where it has been checked before, and go on with it.
+    pub(super) fn null(&self, at: InstructionIndex, state: &MachineState) -> [MachineState; 2] {
         let insn = self.program[at];
         let mut both = [state.clone(), state.clone()];
         let register = usize::from(insn.dst_reg());
-        let is_pointer = state.get(register).may_be_pointer();
+        let value = state.get(register);
+        let is_pointer = value.may_be_pointer() && !value.is_only_packet();
         match (insn.code, insn.imm) {
-            (EQUAL, 0) if is_pointer => both[0].set(register, Value::exactly(0)),
-            (NOT_EQUAL, 0) if is_pointer => both[1].set(register, Value::exactly(0)),
+            (EQUAL, 0) if is_pointer => both[0].set(register, AbstractValue::exactly(0)),
+            (NOT_EQUAL, 0) if is_pointer => both[1].set(register, AbstractValue::exactly(0)),
             _ => (),
         }
         both
     }
 
-    pub(super) fn helper(&mut self, at: Index, state: &mut State, number: u32, next: Index) -> Next {
+    pub(super) fn helper(
+        &mut self,
+        at: InstructionIndex,
+        state: &mut MachineState,
+        number: u32,
+        next: InstructionIndex,
+    ) -> Next {
+        if let Some(called) = function(number) {
+            return self.kernel_function(at, state, called, next);
+        }
+        let writes_packet = self.has_packet_dynptrs && writes_dynptr(number);
         match helpers::effect(number, self.kind) {
             None => self.note(at, Act::CallsHelper(number)),
             Some((Effect::Changes, name)) => {
@@ -48,6 +61,9 @@ impl Flow<'_> {
                     }
                 }
                 self.shown(at, state, number, &name);
+                if writes_packet {
+                    self.note(at, Act::HasPacketWritten(name.clone()));
+                }
                 if helpers::inserts(number) && self.is_walked(state.get(1).map) {
                     self.note(at, Act::AddsToWalk(name));
                 }
@@ -64,46 +80,53 @@ impl Flow<'_> {
         if let Some(callback) = helpers::callback(number) {
             self.callback(at, state, callback);
         }
+        if helpers::moves_packet(number) || writes_packet {
+            state.move_packet(at);
+        }
         state.returned(found);
         Next::At(next)
     }
 
     /// Returns what a helper function returns.
-    fn found(&self, state: &State, number: u32) -> Value {
+    fn found(&self, state: &MachineState, number: u32) -> AbstractValue {
         let first = state.get(1);
         match helpers::result(number) {
-            helpers::Result::Number => Value::NUMBER,
-            helpers::Result::Structure => Value::NUMBER.join(Value::KERNEL),
+            helpers::Result::Number => AbstractValue::NUMBER,
+            helpers::Result::Structure => AbstractValue::NUMBER.join(AbstractValue::KERNEL),
             helpers::Result::Pointer => {
                 let has_maps = match first.map {
-                    Known::Never => false,
-                    Known::Only(_) => self.facts(first.map).is_some_and(|facts| facts.holds_maps),
-                    Known::Any => self.maps.iter().any(|facts| facts.holds_maps),
+                    PointerFacts::Never => false,
+                    PointerFacts::Only(_) => self.facts(first.map).is_some_and(|facts| facts.holds_maps),
+                    PointerFacts::Any => self.maps.iter().any(|facts| facts.holds_maps),
                 };
-                let found = Value { map: Known::Only(u32::MAX), ..Value::NONE };
-                let map = if has_maps { found } else { Value::NONE };
-                let value = if has_maps && first.map != Known::Any { Value::NONE } else { Value::HARMLESS };
-                Value { unaligned: first.unaligned, ..Value::NUMBER.join(value).join(map) }
+                let found = AbstractValue { map: PointerFacts::Only(u32::MAX), ..AbstractValue::NONE };
+                let map = if has_maps { found } else { AbstractValue::NONE };
+                let value = if has_maps && first.map != PointerFacts::Any {
+                    AbstractValue::NONE
+                } else {
+                    AbstractValue::HARMLESS
+                };
+                AbstractValue { unaligned: first.unaligned, ..AbstractValue::NUMBER.join(value).join(map) }
             }
         }
     }
 
     /// Returns how many bytes a helper function reads or writes; `None` if that is not known.
-    fn size(&self, state: &State, bytes: Bytes) -> Option<i64> {
+    fn size(&self, state: &MachineState, bytes: Bytes) -> Option<i64> {
         let facts = self.facts(state.get(1).map);
         match bytes {
             Bytes::Key => facts.map(|facts| i64::from(facts.key)),
             Bytes::Value => facts.map(|facts| i64::from(facts.value)),
             Bytes::Exactly(size) => Some(i64::from(size)),
             Bytes::Argument(argument) => match state.get(argument).constant {
-                Known::Only(size) => Some(size).filter(|size| *size >= 0),
-                Known::Never | Known::Any => None,
+                PointerFacts::Only(size) => Some(size).filter(|size| *size >= 0),
+                PointerFacts::Never | PointerFacts::Any => None,
             },
         }
     }
 
     /// Notes addresses that a helper function takes to where others see them.
-    fn shown(&mut self, at: Index, state: &State, number: u32, name: &str) {
+    fn shown(&mut self, at: InstructionIndex, state: &MachineState, number: u32, name: &str) {
         let facts = self.facts(state.get(1).map);
         let only_writes = helpers::peeks(number) && facts.is_some_and(|facts| !facts.is_filter);
         let mut told = helpers::shown(number).any(|argument| state.get(argument).tells_address());
@@ -118,36 +141,38 @@ impl Flow<'_> {
     }
 
     /// Tells whether a map may be one whose entries are being gone through, so that new entries make the way longer.
-    fn is_walked(&self, map: Known<u32>) -> bool {
+    fn is_walked(&self, map: PointerFacts<u32>) -> bool {
         let (walks, is_hash) = (self.running.walks, self.facts(map).is_none_or(|facts| facts.is_hash));
-        let may_be_found = |map| self.facts(Known::Only(map)).is_none_or(|facts| facts.is_held);
+        let may_be_found = |map| self.facts(PointerFacts::Only(map)).is_none_or(|facts| facts.is_held);
         let walks_found = walks & 1 << FOUND != 0;
         is_hash
             && match map {
-                Known::Only(map) if map < FOUND => walks & 1 << map != 0 || walks_found && may_be_found(map),
-                Known::Never => walks_found,
+                PointerFacts::Only(map) if map < FOUND => {
+                    walks & 1 << map != 0 || walks_found && may_be_found(map)
+                }
+                PointerFacts::Never => walks_found,
                 // It was found in a map of maps.
-                Known::Only(_) | Known::Any => {
+                PointerFacts::Only(_) | PointerFacts::Any => {
                     walks_found || (0..FOUND).any(|map| walks & 1 << map != 0 && may_be_found(map))
                 }
             }
     }
 
     /// Follows the function that a helper function calls, until another call of it adds nothing.
-    fn callback(&mut self, at: Index, state: &mut State, callback: Callback) {
-        let Known::Only(entry) = state.get(callback.function).function else {
+    fn callback(&mut self, at: InstructionIndex, state: &mut MachineState, callback: Callback) {
+        let PointerFacts::Only(entry) = state.get(callback.function).function else {
             return self.note(at, Act::CallsBackAnything);
         };
-        let mut arguments = [Value::NUMBER; 5];
+        let mut arguments = [AbstractValue::NUMBER; 5];
         let before = self.running;
-        if callback.repeats != Some(Repeats::First) {
+        if callback.repeats != Some(CallCount::First) {
             // The map, the key and the value.
-            let walked = if callback.repeats.is_some() { state.get(1) } else { Value::MAP };
-            let value = Value { unaligned: walked.unaligned, ..Value::HARMLESS };
-            arguments[..3].copy_from_slice(&[walked, Value::HARMLESS, value]);
+            let walked = if callback.repeats.is_some() { state.get(1) } else { AbstractValue::MAP };
+            let value = AbstractValue { unaligned: walked.unaligned, ..AbstractValue::HARMLESS };
+            arguments[..3].copy_from_slice(&[walked, AbstractValue::HARMLESS, value]);
             match callback.repeats {
                 Some(_) => {
-                    let map = if let Known::Only(map) = walked.map { map.min(FOUND) } else { FOUND };
+                    let map = if let PointerFacts::Only(map) = walked.map { map.min(FOUND) } else { FOUND };
                     self.running.walks |= 1 << map;
                 }
                 None => self.running = Running { is_timer: true, ..Running::default() },
@@ -156,9 +181,12 @@ impl Flow<'_> {
         if let Some((from, to)) = callback.handed_on {
             arguments[to - 1] = state.get(from);
         }
-        while let Some(end) = self.call(at, state, entry as Index, &arguments) {
+        while let Some(end) = self.call(at, state, entry as InstructionIndex, &arguments) {
             let mut after = state.clone();
             after.take_frames(&end);
+            if end.has_moved() {
+                after.move_packet(at);
+            }
             if !state.join(&after) {
                 break;
             }

@@ -16,6 +16,7 @@ const UPDATE: i32 = 2;
 const PRINTK: i32 = 6;
 const PERF_EVENT_OUTPUT: i32 = 25;
 const SKB_LOAD_BYTES: i32 = 26;
+const SKB_PULL_DATA: i32 = 39;
 const SKC_TO_TCP_SOCK: i32 = 137;
 const FOR_EACH: i32 = 164;
 const TIMER_SET_CALLBACK: i32 = 170;
@@ -158,6 +159,64 @@ fn a_length_is_stored() {
     ]);
     // What is read through a pointer is a number.
     admitted(&[load(8, 3, 7, 0), store(8, 9, 0, 3), load(8, 3, 9, 8), store(8, 9, 0, 3), load(4, 3, 6, 12)]);
+}
+
+/// Compilers keep a number as a pointer to the packet that it was added to.
+#[test]
+fn a_number_by_way_of_a_pointer_is_a_number() {
+    let by_way = |one: u8, other: u8| {
+        // The start of the packet is compared with 0 once more: it stays a pointer on both ways.
+        let number = [load(4, 3, 7, 0), jump_eq(7, 0, 1), raw(0x57, 3, 0, 0, 0xff), compute(0x07, 3, one)];
+        [&number[..], &[subtract(3, other), raw(0x67, 3, 0, 0, 32), store(8, 9, 0, 3)]].concat()
+    };
+    admitted(&by_way(7, 7));
+    admitted(&by_way(8, 7));
+    // Between different things: the context, the packet, the value of a map, two of them, and the stack.
+    for (one, other) in
+        [(7, 6), (6, 7), (7, 9), (9, 7), (9, 9), (7, 10), (10, 8), (6, 9), (9, 6), (10, 6), (9, 10)]
+    {
+        refused(&by_way(one, other), &Act::StoresAddress);
+    }
+    // A pointer less a number is one.
+    refused(&[mov(3, 7), add_imm(3, -64), store(8, 9, 0, 3)], &Act::StoresAddress);
+    refused(&[load(4, 4, 7, 0), mov(3, 7), subtract(3, 4), store(8, 9, 0, 3)], &Act::StoresAddress);
+}
+
+#[test]
+fn the_distance_between_two_places_of_a_packet_is_an_address() {
+    let pull = [mov(1, 6), mov_imm(2, 0), call_helper(SKB_PULL_DATA)];
+    let stored = |pulls: &[bpf_insn], less: bpf_insn| {
+        let end = [less, store(8, 9, 0, 3), mov_imm(0, 0), exit()];
+        let function = [&pull[..], &[mov_imm(0, 0), exit()]].concat();
+        of(Tc, &[pulls, &end, &function].concat())
+    };
+    let again = |to: u8| load(4, to, 6, 76);
+    for less in [subtract(3, 4), compute(0x14, 3, 4)] {
+        // R3 to R5 are lost in the call.
+        let kept = [store(8, 10, -16, 8), store(8, 10, -24, 7)];
+        let back = [load(8, 3, 10, -16), load(8, 4, 10, -24)];
+        assert_eq!(stored(&[&kept[..], &pull, &back].concat(), less), []);
+        assert_eq!(stored(&[&kept[..], &pull, &pull, &back].concat(), less), []);
+        // One from before and one from after, also by way of a function that is called.
+        for pull in [&pull[..], &[mov(1, 6), call_subprogram(6)]] {
+            let mixed = [&kept[..], pull, &[load(8, 3, 10, -16), again(4)]].concat();
+            assert_eq!(stored(&mixed, less), [Act::StoresAddress]);
+            let mixed = [&kept[..], pull, &[mov(4, 8), again(3)]].concat();
+            assert_eq!(stored(&mixed, less), [Act::StoresAddress]);
+        }
+        // Two that are both from before, of two places.
+        let two = [&pull[..], &[again(4), store(8, 10, -24, 4)], &pull, &back].concat();
+        assert_eq!(stored(&[&kept[..1], &two].concat(), less), [Act::StoresAddress]);
+    }
+    // One call in a loop makes stale what it has made stale before.
+    let around = [
+        &pull[..],
+        &[load(8, 3, 10, -24), store(8, 10, -32, 3), load(8, 3, 10, -16), store(8, 10, -24, 3)],
+        &[again(3), store(8, 10, -16, 3), jump_eq(0, 0, -10), load(8, 3, 10, -24), load(8, 4, 10, -32)],
+    ];
+    let start = [store(8, 10, -16, 7), store(8, 10, -24, 7), store(8, 10, -32, 7)];
+    assert_eq!(stored(&[&start[..], &around.concat()].concat(), subtract(3, 4)), [Act::StoresAddress]);
+    assert_eq!(stored(&[&pull[..], &[mov(3, 7)]].concat(), raw(0x57, 3, 0, 0, 0xff)), [Act::StoresAddress]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use twinprobe_ebpf_common::hook::ProgramKind;
 
+use crate::admit::functions::FUNCTIONS;
 use crate::admit::helpers;
 
 #[test]
@@ -19,4 +20,7 @@ fn each_helper_function_is_documented() {
         }
     }
     assert!(known > 100, "{known}");
+    for function in FUNCTIONS {
+        assert!(text.contains(&format!("`{}`", function.name)), "{} is not documented", function.name);
+    }
 }

@@ -3,6 +3,7 @@ mod arbitrary;
 pub mod code;
 mod damaged;
 mod documented;
+mod dynptrs;
 mod frames;
 mod generator;
 mod rules;

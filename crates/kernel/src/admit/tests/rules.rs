@@ -12,7 +12,7 @@ use crate::admit::instruction::{Operation, Unknown};
 use crate::admit::maps::{MapFacts, has_unaligned_values};
 use crate::admit::references;
 use crate::admit::tests::code::{add, load, load_function, raw, store, store_number, subtract};
-use crate::admit::value::{Known, Place, Span, Value};
+use crate::admit::value::{AbstractValue, OffsetRange, PointerFacts, StackPlace};
 use crate::plan::map_spec::MapSpec;
 use crate::sys::asm::{
     add_imm, atomic_add_u64, call_helper, call_subprogram, exit, jump, jump_eq, mov, mov_imm,
@@ -311,28 +311,33 @@ fn a_reference_of_the_source_is_told_from_that_of_a_relocation() {
 
 #[test]
 fn values_are_joined_to_what_covers_both() {
-    let at = |frame, offset| Value { stack: Known::Only(Place { frame, offset }), ..Value::NONE };
+    let at = |frame, offset| AbstractValue {
+        stack: PointerFacts::Only(StackPlace { frame, offset }),
+        ..AbstractValue::NONE
+    };
     let values = [
-        Value::NONE,
-        Value::NUMBER,
-        Value::exactly(0),
-        Value::exactly(7),
-        Value::ADDRESS,
-        Value { half: true, ..Value::NONE },
-        Value::MAP,
-        Value { map: Known::Only(1), ..Value::NONE },
-        Value::KERNEL,
-        Value::HARMLESS,
-        Value::PACKET,
-        Value::CONTEXT,
-        Value::frame(0),
-        at(0, Some(Span::at(-8))),
-        at(0, Some(Span { first: -16, last: -8 })),
+        AbstractValue::NONE,
+        AbstractValue::NUMBER,
+        AbstractValue::exactly(0),
+        AbstractValue::exactly(7),
+        AbstractValue::ADDRESS,
+        AbstractValue { half: true, ..AbstractValue::NONE },
+        AbstractValue::MAP,
+        AbstractValue { map: PointerFacts::Only(1), ..AbstractValue::NONE },
+        AbstractValue::KERNEL,
+        AbstractValue::HARMLESS,
+        AbstractValue::PACKET,
+        AbstractValue::PACKET.moved_by(1),
+        AbstractValue::PACKET.moved_by(2),
+        AbstractValue::CONTEXT,
+        AbstractValue::frame(0),
+        at(0, Some(OffsetRange::at(-8))),
+        at(0, Some(OffsetRange { first: -16, last: -8 })),
         at(1, None),
-        Value::function(3),
-        Value::function(4),
+        AbstractValue::function(3),
+        AbstractValue::function(4),
     ];
-    let covers = |all: Value, one: Value| all.join(one) == all;
+    let covers = |all: AbstractValue, one: AbstractValue| all.join(one) == all;
     for one in values {
         assert_eq!(one.join(one), one);
         for other in values {
@@ -342,6 +347,7 @@ fn values_are_joined_to_what_covers_both() {
             for third in values {
                 assert_eq!(both.join(third), one.join(other.join(third)));
                 // Knowledge about more values is no less.
+                assert!(covers(both.moved_by(1), one.moved_by(1)));
                 for operation in OPERATIONS {
                     let of_both = both.combine(operation, third, None);
                     assert!(covers(of_both, one.combine(operation, third, None)), "{operation:?}");

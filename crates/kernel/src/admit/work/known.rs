@@ -2,19 +2,19 @@
 
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::instruction::{Index, Instruction, Register};
+use crate::admit::instruction::{Instruction, InstructionIndex, Register};
 
 /// The knowledge about a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum RegisterFacts {
     /// A number, and the most that it can be.
     Most(u64),
-    Function(Index),
+    Function(InstructionIndex),
     Map(usize),
     Nothing,
 }
 
-impl Known {
+impl RegisterFacts {
     /// Returns what covers both, with the larger of two numbers only if that is `exact`.
     pub fn join(self, other: Self, exact: bool) -> Self {
         match (self, other) {
@@ -25,32 +25,32 @@ impl Known {
     }
 }
 
-pub type Registers = [Known; 11];
+pub type Registers = [RegisterFacts; 11];
 
 /// Follows an instruction other than a jump.
-pub fn step(program: &[bpf_insn], at: Index, instruction: Instruction, registers: &mut Registers) {
+pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction, registers: &mut Registers) {
     let raw = program[at];
     match instruction {
         Instruction::Compute { to, .. } => registers[to] = computed(raw, registers),
         Instruction::Load { to, .. } => {
             registers[to] = match raw.code {
-                0x71 => Known::Most(u64::from(u8::MAX)),
-                0x69 => Known::Most(u64::from(u16::MAX)),
-                0x61 => Known::Most(u64::from(u32::MAX)),
-                _ => Known::Nothing,
+                0x71 => RegisterFacts::Most(u64::from(u8::MAX)),
+                0x69 => RegisterFacts::Most(u64::from(u16::MAX)),
+                0x61 => RegisterFacts::Most(u64::from(u32::MAX)),
+                _ => RegisterFacts::Nothing,
             };
         }
-        Instruction::Atomic { fetched: Some(fetched), .. } => registers[fetched] = Known::Nothing,
+        Instruction::Atomic { fetched: Some(fetched), .. } => registers[fetched] = RegisterFacts::Nothing,
         Instruction::Number { to } => {
             let high = program[at + 1].imm as u32;
-            registers[to] = Known::Most(u64::from(high) << 32 | u64::from(raw.imm as u32));
+            registers[to] = RegisterFacts::Most(u64::from(high) << 32 | u64::from(raw.imm as u32));
         }
         Instruction::Map { to } => {
-            registers[to] = usize::try_from(raw.imm).map_or(Known::Nothing, Known::Map);
+            registers[to] = usize::try_from(raw.imm).map_or(RegisterFacts::Nothing, RegisterFacts::Map);
         }
-        Instruction::Function { to, entry } => registers[to] = Known::Function(entry),
+        Instruction::Function { to, entry } => registers[to] = RegisterFacts::Function(entry),
         Instruction::Call(_) | Instruction::CallHelper(_) | Instruction::ReadPacket => {
-            registers[..=5].fill(Known::Nothing);
+            registers[..=5].fill(RegisterFacts::Nothing);
         }
         _ => {}
     }
@@ -79,31 +79,31 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
         (false, false) => u64::MAX,
     };
     let before = match registers[register] {
-        Known::Most(before) => before,
-        Known::Nothing => u64::MAX,
+        RegisterFacts::Most(before) => before,
+        RegisterFacts::Nothing => u64::MAX,
         _ => return registers,
     };
     if before <= valid {
-        registers[register] = Known::Most(before.min(most));
+        registers[register] = RegisterFacts::Most(before.min(most));
     }
     registers
 }
 
 /// Returns what an operation leaves in its register.
-fn computed(raw: bpf_insn, registers: &Registers) -> Known {
+fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
     let is_register = raw.code & 0x08 != 0;
     let other = match is_register {
         true => registers[usize::from(raw.src_reg())],
-        false => Known::Most(i64::from(raw.imm) as u64),
+        false => RegisterFacts::Most(i64::from(raw.imm) as u64),
     };
     let most = |known| match known {
-        Known::Most(most) => most,
+        RegisterFacts::Most(most) => most,
         _ => u64::MAX,
     };
     let before = registers[usize::from(raw.dst_reg())];
     // The order of bytes.
     if raw.code & 0xf0 == 0xd0 {
-        return if raw.imm < 64 { Known::Most(u64::from(u32::MAX)) } else { Known::Nothing };
+        return if raw.imm < 64 { RegisterFacts::Most(u64::from(u32::MAX)) } else { RegisterFacts::Nothing };
     }
     let (wide, all) = (raw.code & 0x07 == 7, u64::from(u32::MAX));
     let number = match (raw.code & 0xf0, raw.off) {
@@ -116,10 +116,10 @@ fn computed(raw: bpf_insn, registers: &Registers) -> Known {
         _ => u64::MAX,
     };
     match (wide, is_register) {
-        (true, _) if number == u64::MAX => Known::Nothing,
-        (true, _) => Known::Most(number),
+        (true, _) if number == u64::MAX => RegisterFacts::Nothing,
+        (true, _) => RegisterFacts::Most(number),
         // The constant is taken as 32 bits.
-        (false, false) if raw.code & 0xf0 == 0xb0 => Known::Most(u64::from(raw.imm as u32)),
-        (false, _) => Known::Most(number.min(all)),
+        (false, false) if raw.code & 0xf0 == 0xb0 => RegisterFacts::Most(u64::from(raw.imm as u32)),
+        (false, _) => RegisterFacts::Most(number.min(all)),
     }
 }

@@ -5,7 +5,7 @@ use aya_obj::generated::bpf_func_id as Id;
 use crate::admit::helpers::{self, Bytes};
 use crate::admit::instruction::Instruction;
 use crate::admit::maps::MapFacts;
-use crate::admit::work::known::{Known, Registers};
+use crate::admit::work::known::{RegisterFacts, Registers};
 
 /// The work of a call of a helper function: a lookup in a large map, and the functions that print, copy to a ring or look
 /// into tables of the kernel.
@@ -34,7 +34,9 @@ pub fn weight(instruction: Instruction, registers: &Registers, maps: &[MapFacts]
     let is_heavy = HEAVY_HELPERS.iter().any(|id| *id as u32 == number);
     let largest = |size: fn(&MapFacts) -> u32| u64::from(maps.iter().map(size).max().unwrap_or(u32::MAX));
     let of_map = |size: fn(&MapFacts) -> u32| match registers[1] {
-        Known::Map(map) => maps.get(map).map_or_else(|| largest(size), |facts| u64::from(size(facts))),
+        RegisterFacts::Map(map) => {
+            maps.get(map).map_or_else(|| largest(size), |facts| u64::from(size(facts)))
+        }
         _ => largest(size),
     };
     let sizes = helpers::sizes(number).map(|bytes| match bytes {
@@ -44,7 +46,7 @@ pub fn weight(instruction: Instruction, registers: &Registers, maps: &[MapFacts]
         Bytes::Argument(argument) => {
             // The kernel takes no more than there is.
             let most = largest(|facts| facts.value).max(PACKET);
-            if let Known::Most(size) = registers[argument] { size.min(most) } else { most }
+            if let RegisterFacts::Most(size) = registers[argument] { size.min(most) } else { most }
         }
     });
     let bytes = sizes.fold(0, u64::saturating_add);

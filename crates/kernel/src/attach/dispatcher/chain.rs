@@ -8,10 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
 
-use crate::attach::dispatcher::entry::Entry;
+use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::dispatcher::health::Health;
-use crate::attach::dispatcher::revision::Revision;
+use crate::attach::dispatcher::revision::DispatcherProgram;
 use crate::attach::dispatcher::slots;
 use crate::attach::hook::attachment::Attachment;
 use crate::attach::hook::hook_point::HookPoint;
@@ -36,11 +36,11 @@ pub struct Dispatcher {
     /// The id of the program that was attached, if it is known.
     pub program: Option<u32>,
     /// The attached program, kept for other dispatchers that call the same probes.
-    pub revision: Option<Arc<Revision>>,
-    /// The state of the attachment, shared with those who show it. Nobody takes another lock while holding this one.
+    pub revision: Option<Arc<DispatcherProgram>>,
+    /// The state of the attachment, shared with those who show it. No task takes another lock while it holds this one.
     pub health: Arc<Mutex<Health>>,
     /// The probes, in the order in which they are called.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DispatcherEntry>,
     /// Replaced deployments that are not called any more. Their slots are still pinned, so that a later daemon finds what
     /// the last one called.
     pub retired: Vec<DeploymentId>,
@@ -109,7 +109,7 @@ impl Dispatcher {
         health.trouble = None;
     }
 
-    /// Forgets an attachment that is gone and removes its pins, so that the dispatcher can be attached anew with all
+    /// Forgets an attachment that has ended and removes its pins, so that the dispatcher can be attached anew with all
     /// its probes.
     pub fn let_go(&mut self) {
         (self.attachment, self.program, self.revision) = (None, None, None);
@@ -119,7 +119,7 @@ impl Dispatcher {
     }
 
     /// Records that packets meet the program `revision`, which calls `entries`.
-    pub fn calls(&mut self, entries: Vec<Entry>, revision: Arc<Revision>) {
+    pub fn calls(&mut self, entries: Vec<DispatcherEntry>, revision: Arc<DispatcherProgram>) {
         (self.program, self.revision) = (Some(revision.id), Some(revision));
         self.entries = entries;
         self.is_stale = false;

@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Hook, Verdict, XdpMode};
 
 use crate::attach::dispatcher::chain::{Dispatcher, MAX_CHAIN};
-use crate::attach::dispatcher::entry::Entry;
+use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::dispatcher::failure;
 use crate::attach::dispatcher::health::Health;
 use crate::attach::dispatcher::kinds;
-use crate::attach::dispatcher::revision::Revisions;
+use crate::attach::dispatcher::revision::DispatcherPrograms;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWord;
 use crate::attach::hook::attachment::{Attachment, TcMethod};
 use crate::attach::hook::error::AttachError;
-use crate::attach::hook::hook_point::{HookPoint, Key};
+use crate::attach::hook::hook_point::{HookKey, HookPoint};
 use crate::attach::hook::xdp::{self, XdpRequest};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::rank::{DeploymentId, Rank};
-use crate::crash;
 use crate::load::pins;
+use twinprobe_faults::crash;
 
 /// The facts about a probe that a dispatcher needs to call it.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +53,11 @@ pub struct Addition<'a> {
 #[derive(Debug)]
 pub struct Dispatchers {
     pub quiescer: Arc<Quiescer>,
-    revisions: Revisions,
+    revisions: DispatcherPrograms,
     /// One directory of pins for each dispatcher.
     pub root: PathBuf,
     tc_method: TcMethod,
-    pub by_place: Mutex<BTreeMap<Key, (HookPoint, Dispatcher)>>,
+    pub by_place: Mutex<BTreeMap<HookKey, (HookPoint, Dispatcher)>>,
     /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, that of
     /// `by_place` comes first.
     pub left: Mutex<BTreeSet<PathBuf>>,
@@ -85,7 +85,7 @@ impl Dispatchers {
         std::fs::create_dir_all(&root)?;
         Ok(Self {
             quiescer,
-            revisions: Revisions::new(!measured),
+            revisions: DispatcherPrograms::new(!measured),
             root,
             tc_method,
             by_place: Mutex::default(),
@@ -176,7 +176,7 @@ impl Dispatchers {
         } else {
             Ok(())
         };
-        // After an error the present revision goes on calling the slots, until the kernel takes another one or nobody holds
+        // After an error the present revision goes on calling the slots, until the kernel takes another one or no holder has
         // the slots any more.
         dispatcher.is_stale = switched.is_err();
         dispatcher.entries = entries;
@@ -245,11 +245,7 @@ impl Dispatchers {
         let mut entries = dispatcher.entries.clone();
         let old = entries.iter().position(|entry| Some(entry.owner) == replaces).map(|at| entries.remove(at));
         if entries.len() == MAX_CHAIN {
-            return Err(AttachError::Occupied(format!(
-                "{MAX_CHAIN} probes are attached at {} of {}; delete one first",
-                place.hook.name(),
-                place.interface
-            )));
+            return Err(no_room(place));
         }
         kinds::check(place, &entries, addition.frags)?;
         let is_ready = dispatcher.retired.contains(&addition.owner);
@@ -267,8 +263,19 @@ impl Dispatchers {
         }
         let (page, epoch_offset) = (Arc::clone(epoch.page()), epoch.offset());
         let probe = Arc::clone(probe);
-        let entry =
-            Entry { owner, probe, rank, slots, page, epoch_offset, verdict, stands, sample, frags, xdp_mode };
+        let entry = DispatcherEntry {
+            owner,
+            probe,
+            rank,
+            slots,
+            page,
+            epoch_offset,
+            verdict,
+            stands,
+            sample,
+            frags,
+            xdp_mode,
+        };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
         entries.insert(at, entry);
         let result = match dispatcher.attachment {
@@ -297,7 +304,7 @@ impl Dispatchers {
         dispatcher: &mut Dispatcher,
         place: &HookPoint,
         mode: XdpMode,
-        entries: Vec<Entry>,
+        entries: Vec<DispatcherEntry>,
     ) -> Result<(), AttachError> {
         let revision = self.revisions.get(place, &entries)?;
         let xdp = XdpRequest { mode, frags: kinds::is_frags(&entries) };
@@ -324,7 +331,7 @@ impl Dispatchers {
         &self,
         dispatcher: &mut Dispatcher,
         place: &HookPoint,
-        entries: Vec<Entry>,
+        entries: Vec<DispatcherEntry>,
     ) -> Result<(), AttachError> {
         crash::fault("revising").map_err(|error| place.failed(error))?;
         let revision = self.revisions.get(place, &entries)?;
@@ -342,4 +349,16 @@ impl Dispatchers {
         }
         Ok(())
     }
+}
+
+/// The refusal of one probe more, with the place that has room of its own.
+fn no_room(place: &HookPoint) -> AttachError {
+    let elsewhere = match place.hook {
+        Hook::Xdp => ", or attach this one at tc: `--hook tc`, or `hook: tc` in its ingress",
+        Hook::TcIngress | Hook::TcEgress => "",
+    };
+    let (hook, interface) = (place.hook.name(), &place.interface);
+    AttachError::Occupied(format!(
+        "{MAX_CHAIN} probes are attached at {hook} of {interface}; delete one first{elsewhere}"
+    ))
 }

@@ -12,7 +12,7 @@ use crate::attach::rank::{DeploymentId, Rank};
 
 /// One probe that a dispatcher calls.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct DispatcherEntry {
     pub owner: DeploymentId,
     /// The name of the probe, for messages.
     pub probe: Arc<str>,
@@ -32,7 +32,7 @@ pub struct Entry {
     pub xdp_mode: XdpMode,
 }
 
-impl Entry {
+impl DispatcherEntry {
     pub fn call(&self) -> Call<'_> {
         Call {
             slots: self.slots.map(),

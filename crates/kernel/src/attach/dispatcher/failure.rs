@@ -7,7 +7,7 @@ use crate::sys::call;
 /// True if the error of a removal says that nothing is attached, or that no attachment is pinned: another attempt would
 /// find the same.
 pub fn is_final(error: &io::Error) -> bool {
-    // ENOLINK says that the link's interface is gone.
+    // ENOLINK says that the link's interface was removed.
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOLINK))
         || call::is_unsupported(error)
 }

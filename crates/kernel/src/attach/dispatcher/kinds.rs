@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::attach::dispatcher::entry::Entry;
+use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::hook::xdp;
@@ -23,14 +23,14 @@ const fn cure(frags: bool) -> &'static str {
 }
 
 /// Tells whether programs that are called together take packets of several buffers.
-pub fn is_frags(entries: &[Entry]) -> bool {
+pub fn is_frags(entries: &[DispatcherEntry]) -> bool {
     entries.iter().any(|entry| entry.frags)
 }
 
 /// Refuses a program of this kind beside programs of the other kind.
 pub fn check<'a>(
     place: &HookPoint,
-    entries: impl IntoIterator<Item = &'a Entry>,
+    entries: impl IntoIterator<Item = &'a DispatcherEntry>,
     frags: bool,
 ) -> Result<(), AttachError> {
     let others = entries.into_iter().filter(|entry| entry.frags != frags);

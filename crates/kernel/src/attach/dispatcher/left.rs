@@ -14,7 +14,7 @@ use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::failure::is_final;
 use crate::attach::hook::attachment::Attachment;
 use crate::attach::hook::error::AttachError;
-use crate::attach::hook::hook_point::{HookPoint, Key, parse_pin_name};
+use crate::attach::hook::hook_point::{HookKey, HookPoint, parse_pin_name};
 use crate::load::pins;
 use crate::net::netns::Netns;
 
@@ -95,7 +95,7 @@ impl Dispatchers {
     }
 
     /// Detaches what `pins` hold and removes `pins`. If this is not possible now, [`Self::remove_left`] does it later:
-    /// a filter without pins is known to nobody and stays for ever.
+    /// a filter without pins is unknown to every daemon and stays for ever.
     pub fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins, None) {
             tracing::warn!(pins = %pins.display(), %error, "detaching failed; the daemon tries again");
@@ -157,7 +157,7 @@ fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Ho
 }
 
 /// Finds the namespace that a dispatcher was made in: at the path it had then, or by another name or a process. `None`
-/// if the namespace has gone; fails if nobody knows.
+/// if the namespace has ended; fails if that is unknown.
 fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     let own = Netns::own()?;
     if own.id() == id {
@@ -173,7 +173,7 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     }
 }
 
-fn key(pins: &Path) -> Option<Key> {
+fn key(pins: &Path) -> Option<HookKey> {
     pins.file_name().and_then(|name| name.to_str()).and_then(parse_pin_name)
 }
 
@@ -190,16 +190,16 @@ mod tests {
     use crate::attach::hook::xdp::XdpRequest;
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
-    use crate::net::rtnl::socket::Socket;
+    use crate::net::rtnl::socket::NetlinkSocket;
     use crate::sys::asm;
-    use crate::sys::bpffs::testing::Pins;
+    use crate::sys::bpffs::testing::PinsDirectory;
     use crate::sys::prog::{self, ProgLoad};
 
     /// A filter in a namespace of its own, whose path is a symbolic link that can be broken.
     struct Scene {
         named: Named,
         directory: tempfile::TempDir,
-        _root: Pins,
+        _root: PinsDirectory,
         place: HookPoint,
         pins: PathBuf,
     }
@@ -212,10 +212,10 @@ mod tests {
             let link = directory.path().join("netns");
             symlink(named.path(), &link).unwrap();
             let netns = Netns::open(&link).unwrap();
-            let ifindex = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+            let ifindex = NetlinkSocket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
             let (hook, position) = (Hook::TcEgress, Position::Last);
             let place = HookPoint { netns, interface: "tpa".into(), ifindex, hook, position };
-            let root = Pins::new("left");
+            let root = PinsDirectory::new("left");
             let pins = root.0.join(place.pin_name());
             drop(Dispatcher::create(pins.clone(), &place).unwrap());
             let pass = asm::pass_program(0);
@@ -230,7 +230,7 @@ mod tests {
         fn filters(&self) -> usize {
             let filters = || {
                 let parent = Parent { ifindex: self.place.ifindex, egress: true };
-                Socket::here()
+                NetlinkSocket::here()
                     .unwrap()
                     .filters(parent)
                     .unwrap()

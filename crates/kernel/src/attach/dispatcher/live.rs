@@ -1,5 +1,6 @@
 //! The time that dispatchers and the probes that they call take for the packets of their interfaces.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -8,7 +9,10 @@ use twinprobe_ebpf_common::hook::Hook;
 
 use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::profile::owners::Owners;
+use crate::profile::sampler::Sampler;
 use crate::sys::object::{self, ObjectKind};
 use crate::sys::prog::{self, ProgRuns};
 
@@ -17,25 +21,56 @@ use crate::sys::prog::{self, ProgRuns};
 pub struct LiveRuns {
     pub interface: String,
     pub hook: Hook,
-    /// The serials of the deployments that the dispatcher calls.
-    pub serials: Vec<u64>,
+    /// The deployments that the dispatcher calls.
+    pub called: Vec<LiveCall>,
+    /// The program of the dispatcher, and the samples of CPUs' clocks that met it and no program that it calls. Dispatchers
+    /// with equal calls share a program and its samples.
+    pub own: (u32, u64),
     pub packets: u64,
     /// The time for all of these packets.
     pub nanoseconds: u64,
 }
 
+/// A deployment that a dispatcher calls.
+#[derive(Clone, Debug)]
+pub struct LiveCall {
+    pub serial: u64,
+    /// The programs of its twins.
+    pub programs: [u32; 2],
+    /// The samples of CPUs' clocks that met one of these programs, from whatever dispatcher.
+    pub samples: u64,
+}
+
 impl Dispatchers {
     /// Lets the kernel count the runs of programs for `time`, and returns those of the dispatchers. The kernel counts the
-    /// runs of all programs of the machine meanwhile, which makes each run some ten nanoseconds slower. Needs
-    /// CAP_SYS_ADMIN.
+    /// runs of all programs of the machine meanwhile, which makes each run some ten nanoseconds slower. It counts a dispatcher
+    /// with all that this calls; samples of the clocks tell what part each program has. Needs CAP_SYS_ADMIN, and for the samples
+    /// CAP_PERFMON and CAP_SYSLOG.
     pub fn measure(&self, time: Duration) -> io::Result<Vec<LiveRuns>> {
         let _statistics = prog::enable_statistics()?;
         let running = self.running()?;
+        let programs = running
+            .iter()
+            .flat_map(|(live, ..)| live.called.iter().flat_map(|call| call.programs).chain([live.own.0]));
+        let owners = Owners::of(programs)?;
+        // Without samples there are the times of the dispatchers.
+        let sampler = Sampler::start().inspect_err(|error| tracing::debug!(%error, "no samples of clocks"));
         std::thread::sleep(time);
+        let mut samples: HashMap<u32, u64> = HashMap::new();
+        sampler.into_iter().for_each(|sampler| {
+            sampler.finish(|stack| {
+                owners.of_stack(stack).into_iter().for_each(|id| *samples.entry(id).or_default() += 1);
+            });
+        });
+        let of = |id: u32| samples.get(&id).copied().unwrap_or(0);
         let measured = running.into_iter().map(|(mut live, program, before)| {
             let after = prog::prog_runs(program.as_fd())?;
             live.packets = after.runs.saturating_sub(before.runs);
             live.nanoseconds = after.nanoseconds.saturating_sub(before.nanoseconds);
+            live.own.1 = of(live.own.0);
+            for LiveCall { programs: [one, other], samples, .. } in &mut live.called {
+                *samples = of(*one) + if one == other { 0 } else { of(*other) };
+            }
             Ok(live)
         });
         measured.collect()
@@ -61,8 +96,13 @@ fn idle(place: &HookPoint, dispatcher: &Dispatcher) -> LiveRuns {
     LiveRuns {
         interface: place.interface.clone(),
         hook: place.hook,
-        serials: dispatcher.entries.iter().map(|entry| entry.owner.0).collect(),
+        called: dispatcher.entries.iter().map(called).collect(),
+        own: (dispatcher.program.unwrap_or(0), 0),
         packets: 0,
         nanoseconds: 0,
     }
+}
+
+fn called(entry: &DispatcherEntry) -> LiveCall {
+    LiveCall { serial: entry.owner.0, programs: entry.slots.programs, samples: 0 }
 }

@@ -9,11 +9,11 @@ use twinprobe_ebpf_common::hook::XdpMode;
 
 use crate::attach::dispatcher::chain::Dispatcher;
 use crate::attach::dispatcher::dispatchers::Dispatchers;
-use crate::attach::dispatcher::entry::Entry;
+use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::rank::DeploymentId;
-use crate::net::rtnl::socket::Socket;
+use crate::net::rtnl::socket::NetlinkSocket;
 
 /// The program that packets at a place meet.
 enum Standing {
@@ -70,7 +70,7 @@ impl Dispatchers {
                 return;
             }
             Ok(Standing::Another) => self.switch(dispatcher, place, dispatcher.entries.clone()),
-            // The watch of the interfaces is about to report that the interface has gone.
+            // The watch of the interfaces is about to report that the interface was removed.
             Ok(Standing::Nothing) if !was_gone && is_gone(place) => return,
             Ok(Standing::Nothing) => self.attach_again(dispatcher, place),
             Err(error) => {
@@ -132,11 +132,11 @@ fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::R
 }
 
 fn is_gone(place: &HookPoint) -> bool {
-    let device = place.netns.run(|| Socket::here()?.device(place.ifindex));
+    let device = place.netns.run(|| NetlinkSocket::here()?.device(place.ifindex));
     matches!(device, Ok(Ok(None)))
 }
 
 /// Returns the XDP mode that the probes ask for; all probes that ask for one ask for the same.
-fn xdp_mode(entries: &[Entry]) -> XdpMode {
+fn xdp_mode(entries: &[DispatcherEntry]) -> XdpMode {
     entries.iter().map(|entry| entry.xdp_mode).find(|mode| *mode != XdpMode::Auto).unwrap_or(XdpMode::Auto)
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
-use crate::attach::dispatcher::entry::Entry;
+use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::dispatcher::kinds;
 use crate::attach::dispatcher::program::{self, Call, DebugInfo};
 use crate::attach::hook::error::AttachError;
@@ -22,7 +22,7 @@ use crate::trial::programs;
 
 /// A dispatcher's program, for as long as a dispatcher has it.
 #[derive(Debug)]
-pub struct Revision {
+pub struct DispatcherProgram {
     program: OwnedFd,
     pub id: u32,
 }
@@ -33,7 +33,7 @@ struct Key {
     hook: Hook,
     calls: Vec<CallKey>,
     /// The place of a program that is for one place only.
-    place: Option<hook_point::Key>,
+    place: Option<hook_point::HookKey>,
 }
 
 /// Slots, page and offset of the epoch word, whether the verdict counts, whether it stands, and the sample. The slots say
@@ -42,13 +42,13 @@ type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
 /// The programs that dispatchers have.
 #[derive(Debug)]
-pub struct Revisions {
-    known: Mutex<BTreeMap<Key, Weak<Revision>>>,
+pub struct DispatcherPrograms {
+    known: Mutex<BTreeMap<Key, Weak<DispatcherProgram>>>,
     /// False if every dispatcher has a program of its own.
     shared: bool,
 }
 
-impl Revision {
+impl DispatcherProgram {
     fn new(program: OwnedFd) -> io::Result<Self> {
         Ok(Self { id: prog::prog_identity(program.as_fd())?.id, program })
     }
@@ -68,19 +68,23 @@ impl Revision {
     }
 }
 
-impl Revisions {
+impl DispatcherPrograms {
     pub fn new(shared: bool) -> Self {
         Self { known: Mutex::default(), shared }
     }
 
     /// Returns the program for `place` that calls `entries`.
-    pub fn get(&self, place: &HookPoint, entries: &[Entry]) -> Result<Arc<Revision>, AttachError> {
+    pub fn get(
+        &self,
+        place: &HookPoint,
+        entries: &[DispatcherEntry],
+    ) -> Result<Arc<DispatcherProgram>, AttachError> {
         let key = self.key(place, entries);
         if let Some(known) = self.known.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(known);
         }
         let program = load(place, entries)?;
-        let revision = Arc::new(Revision::new(program).map_err(|error| place.failed(error))?);
+        let revision = Arc::new(DispatcherProgram::new(program).map_err(|error| place.failed(error))?);
         self.keep(key, &revision);
         Ok(revision)
     }
@@ -89,13 +93,13 @@ impl Revisions {
     pub fn get_or_adopt(
         &self,
         place: &HookPoint,
-        entries: &[Entry],
+        entries: &[DispatcherEntry],
         present: Option<OwnedFd>,
-    ) -> Result<Arc<Revision>, AttachError> {
+    ) -> Result<Arc<DispatcherProgram>, AttachError> {
         let wanted = self.get(place, entries)?;
         let Some(present) = present else { return Ok(wanted) };
         let adopt = || {
-            let present = Revision::new(present)?;
+            let present = DispatcherProgram::new(present)?;
             Ok((present.id != wanted.id && wanted.does_the_same(present.program())?).then_some(present))
         };
         match adopt().map_err(|error| place.failed(error))? {
@@ -108,8 +112,8 @@ impl Revisions {
         }
     }
 
-    fn key(&self, place: &HookPoint, entries: &[Entry]) -> Key {
-        let call = |entry: &Entry| {
+    fn key(&self, place: &HookPoint, entries: &[DispatcherEntry]) -> Key {
+        let call = |entry: &DispatcherEntry| {
             let enforces = entry.verdict == Verdict::Enforce;
             (entry.slots.id, entry.page.number, entry.epoch_offset, enforces, entry.stands, entry.sample)
         };
@@ -117,16 +121,16 @@ impl Revisions {
         Key { hook: place.hook, calls, place: (!self.shared).then(|| place.key()) }
     }
 
-    fn keep(&self, key: Key, revision: &Arc<Revision>) {
+    fn keep(&self, key: Key, revision: &Arc<DispatcherProgram>) {
         let mut known = self.known.lock();
         known.retain(|_, revision| revision.strong_count() > 0);
         known.insert(key, Arc::downgrade(revision));
     }
 }
 
-fn load(place: &HookPoint, entries: &[Entry]) -> Result<OwnedFd, AttachError> {
+fn load(place: &HookPoint, entries: &[DispatcherEntry]) -> Result<OwnedFd, AttachError> {
     let kind = place.hook.kind();
-    let calls: Vec<Call<'_>> = entries.iter().map(Entry::call).collect();
+    let calls: Vec<Call<'_>> = entries.iter().map(DispatcherEntry::call).collect();
     let program = program::build(place.hook, &calls);
     let debug_info = DebugInfo::new(&program.functions);
     let btf = prog::btf_load(&debug_info.btf).map_err(|error| place.failed(error))?;

@@ -8,7 +8,7 @@ use super::*;
 fn words(bytes: usize) -> Words {
     let file = tempfile::tempfile().unwrap();
     file.set_len(bytes as u64).unwrap();
-    let memory = Mapping::new(file.as_fd(), 0, bytes, Access::ReadWrite).unwrap();
+    let memory = Mapping::new(file.as_fd(), 0, bytes, MappingAccess::ReadWrite).unwrap();
     Words { map: file.into(), memory, adopted: false }
 }
 

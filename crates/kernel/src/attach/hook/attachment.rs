@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
@@ -124,13 +124,15 @@ impl Attachment {
     pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
         let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
         match self {
-            Self::Link(..) if hook == Hook::Xdp => xdp::runs(ifindex, program),
-            Self::Link(..) => tcx::runs(ifindex, hook, program),
+            Self::Link(..) => match hook.kind() {
+                ProgramKind::Xdp => xdp::runs(ifindex, program),
+                ProgramKind::Tc => tcx::runs(ifindex, hook, program),
+            },
             Self::Clsact(_) => Ok(true),
         }
     }
 
-    /// Removes the pins of an attachment that is gone.
+    /// Removes the pins of an attachment that has ended.
     pub fn unpin(pins: &Path) -> io::Result<()> {
         for name in LINK_PINS.map(link_pin).iter().map(String::as_str).chain(clsact::PINS) {
             found(std::fs::remove_file(pins.join(name)))?;

@@ -7,12 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::{Hook, Position};
 
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
 use crate::net::rtnl::filter::{Filter, FilterLocation, Parent};
-use crate::net::rtnl::socket::Socket;
+use crate::net::rtnl::socket::NetlinkSocket;
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
 
@@ -32,7 +33,7 @@ pub const PINS: [&str; 2] = [PIN, NEW_PIN];
 #[derive(Debug)]
 pub struct ClsactFilter {
     /// A socket in the interface's namespace, whichever thread uses it.
-    socket: Mutex<Socket>,
+    socket: Mutex<NetlinkSocket>,
     parent: Parent,
     place: FilterLocation,
     program: ProgIdentity,
@@ -43,7 +44,7 @@ impl ClsactFilter {
     pub fn attach(place: &HookPoint, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
         let failed = |error| place.failed(error);
         let parent = parent(place.ifindex, place.hook);
-        let mut socket = Socket::here().map_err(failed)?;
+        let mut socket = NetlinkSocket::here().map_err(failed)?;
         socket.add_clsact(place.ifindex).map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST) => AttachError::Occupied(format!(
                 "{0} has the qdisc ingress, which leaves no room for clsact; delete it first (tc qdisc del \
@@ -90,7 +91,7 @@ impl ClsactFilter {
         if pinned.is_empty() {
             return Ok(None);
         }
-        let mut socket = Socket::here()?;
+        let mut socket = NetlinkSocket::here()?;
         let parent = parent(ifindex, hook);
         for (program, path) in &pinned {
             let Some(place) = find(&mut socket, parent, program.id)? else { continue };
@@ -134,7 +135,11 @@ impl ClsactFilter {
 }
 
 fn parent(ifindex: u32, hook: Hook) -> Parent {
-    Parent { ifindex, egress: hook == Hook::TcEgress }
+    let egress = match Direction::from(hook) {
+        Direction::Ingress => false,
+        Direction::Egress => true,
+    };
+    Parent { ifindex, egress }
 }
 
 fn pin(program: BorrowedFd<'_>, pins: &Path, name: &str) -> io::Result<PathBuf> {
@@ -144,7 +149,7 @@ fn pin(program: BorrowedFd<'_>, pins: &Path, name: &str) -> io::Result<PathBuf> 
     Ok(path)
 }
 
-fn find(socket: &mut Socket, parent: Parent, program: u32) -> io::Result<Option<FilterLocation>> {
+fn find(socket: &mut NetlinkSocket, parent: Parent, program: u32) -> io::Result<Option<FilterLocation>> {
     let found = socket.filters(parent)?.into_iter().find(|filter| filter.program == Some(program));
     Ok(found.map(|filter| filter.place))
 }
@@ -170,7 +175,7 @@ mod tests {
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
     use crate::sys::asm;
-    use crate::sys::bpffs::testing::Pins;
+    use crate::sys::bpffs::testing::PinsDirectory;
     use crate::sys::prog::ProgLoad;
 
     fn filter(priority: u16, is_alike: bool) -> Filter {
@@ -202,9 +207,9 @@ mod tests {
         let named = Named::new();
         named.ip("link add tpa type veth peer name tpb");
         let netns = Netns::open(&named.path()).unwrap();
-        let pins = Pins::new("clsact");
+        let pins = PinsDirectory::new("clsact");
         let pins = &pins.0;
-        let index = Socket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
+        let index = NetlinkSocket::open(&netns).unwrap().device_by_name("tpa").unwrap().unwrap().index;
         let place = HookPoint {
             netns: netns.clone(),
             interface: "tpa".into(),

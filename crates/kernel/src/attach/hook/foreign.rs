@@ -1,4 +1,4 @@
-//! XDP programs of other owners, described for messages.
+//! XDP programs and their owners, described for messages.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use aya::programs::{ProgramInfo, loaded_programs};
 
-use crate::net::rtnl::socket::Socket;
+use crate::net::rtnl::socket::NetlinkSocket;
 use crate::net::rtnl::xdp::Device;
 use crate::sys::map;
 use crate::sys::object::{self, ObjectKind};
@@ -19,6 +19,31 @@ const LIBXDP_MAGIC: u8 = 236;
 /// The name of this daemon's dispatchers.
 const OWN_DISPATCHER: &str = "tp_dispatcher";
 
+/// An XDP program at an interface, with its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpNeighbour {
+    pub interface: String,
+    /// The owner and the program in words.
+    pub described: String,
+    /// True for a dispatcher of a twinprobe.
+    pub is_own: bool,
+}
+
+/// Returns the XDP programs at the interfaces of the caller's namespace, by the names of the interfaces.
+pub fn neighbours() -> io::Result<Vec<XdpNeighbour>> {
+    let mut devices = NetlinkSocket::here()?.devices()?;
+    devices.sort_by(|one, other| one.name.cmp(&other.name));
+    let of = |device: Device| {
+        let Device { index, name: interface, programs, .. } = device;
+        programs.into_iter().map(move |(mode, id)| {
+            let program = Foreign::new(index, id, mode);
+            let is_own = program.owner == ForeignOwner::Twinprobe;
+            XdpNeighbour { interface: interface.clone(), described: program.describe(is_own), is_own }
+        })
+    };
+    Ok(devices.into_iter().flat_map(of).collect())
+}
+
 /// An XDP program of another owner, beside which the kernel allows no other.
 #[derive(Debug)]
 struct Foreign {
@@ -30,7 +55,7 @@ struct Foreign {
 
 #[derive(Debug, PartialEq, Eq)]
 enum ForeignOwner {
-    Libxdp { programs: Vec<String>, count: Option<u8> },
+    Libxdp { programs: Vec<String>, count: Option<u8>, pins: String },
     Twinprobe,
     Unknown,
 }
@@ -43,12 +68,22 @@ impl Foreign {
             LIBXDP_DISPATCHER => {
                 let directory = Path::new(LIBXDP_PINS).join(format!("dispatch-{ifindex}-{id}"));
                 let programs = libxdp_programs(&directory).unwrap_or_default();
-                ForeignOwner::Libxdp { programs, count: info.as_ref().and_then(libxdp_count) }
+                let (count, pins) = (info.as_ref().and_then(libxdp_count), directory.display().to_string());
+                ForeignOwner::Libxdp { programs, count, pins }
             }
             OWN_DISPATCHER => ForeignOwner::Twinprobe,
             _ => ForeignOwner::Unknown,
         };
         Self { name, id, mode, owner }
+    }
+
+    /// Returns the program in words that end a sentence.
+    fn describe(&self, is_own: bool) -> String {
+        let Self { name, id, mode, .. } = self;
+        if is_own {
+            return format!("a dispatcher of twinprobe, {name} (id {id}, {mode})");
+        }
+        self.to_string().trim_end_matches(',').to_owned()
     }
 }
 
@@ -59,13 +94,13 @@ impl fmt::Display for Foreign {
         match owner {
             ForeignOwner::Unknown => write!(f, "the XDP program {described}"),
             ForeignOwner::Twinprobe => write!(f, "the dispatcher of another twinprobe, {described},"),
-            ForeignOwner::Libxdp { programs, count } => {
+            ForeignOwner::Libxdp { programs, count, pins } => {
                 write!(f, "a dispatcher of libxdp, {described},")?;
                 match (programs.as_slice(), count) {
                     ([], Some(1)) => write!(f, " with 1 program,"),
                     ([], Some(count)) => write!(f, " with {count} programs,"),
                     ([], None) => Ok(()),
-                    (programs, _) => write!(f, " with {},", programs.join(", ")),
+                    (programs, _) => write!(f, " with {} (pinned in {pins}),", programs.join(", ")),
                 }
             }
         }
@@ -90,7 +125,7 @@ fn explain(interface: &str, on: &str, programs: &[Foreign]) -> String {
     let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
     let advice = match programs.first().map(|program| &program.owner) {
         Some(ForeignOwner::Libxdp { .. }) => {
-            format!("twinprobe does not join it: unload it (xdp-loader unload {on} --all), or use hook tc")
+            format!("twinprobe does not join it: use hook tc, or unload it (xdp-loader unload {on} --all)")
         }
         Some(ForeignOwner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
         Some(ForeignOwner::Unknown) | None => format!(
@@ -102,7 +137,7 @@ fn explain(interface: &str, on: &str, programs: &[Foreign]) -> String {
 
 /// Returns the programs at the interface, or else at an interface on top of it: the kernel refuses both.
 fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
-    let mut socket = Socket::here()?;
+    let mut socket = NetlinkSocket::here()?;
     let Some(device) = socket.device(ifindex)? else { return Ok(None) };
     let occupied = |device: &Device| !device.programs.is_empty();
     let occupied = if occupied(&device) {
@@ -156,7 +191,8 @@ mod tests {
         let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
         let libxdp = |programs: &[&str], count| {
             let programs = programs.iter().map(ToString::to_string).collect();
-            foreign(LIBXDP_DISPATCHER, ForeignOwner::Libxdp { programs, count })
+            let pins = format!("{LIBXDP_PINS}/dispatch-2-7");
+            foreign(LIBXDP_DISPATCHER, ForeignOwner::Libxdp { programs, count, pins })
         };
         for (programs, on, expected) in [
             (
@@ -174,15 +210,15 @@ mod tests {
             (
                 vec![libxdp(&["a", "b"], Some(2))],
                 "bond0",
-                "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with a, b, is attached to bond0, which is \
-                 on top of eth0; twinprobe does not join it: unload it (xdp-loader unload bond0 --all), or use \
-                 hook tc",
+                "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with a, b (pinned in /sys/fs/bpf/xdp/dispatch-2-7), \
+                 is attached to bond0, which is on top of eth0; twinprobe does not join it: use hook tc, or unload it \
+                 (xdp-loader unload bond0 --all)",
             ),
             (
                 vec![libxdp(&[], Some(2))],
                 "eth0",
                 "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 2 programs, is attached to eth0; \
-                 twinprobe does not join it: unload it (xdp-loader unload eth0 --all), or use hook tc",
+                 twinprobe does not join it: use hook tc, or unload it (xdp-loader unload eth0 --all)",
             ),
             (
                 vec![],
@@ -193,5 +229,17 @@ mod tests {
         ] {
             assert_eq!(explain("eth0", on, &programs), expected);
         }
+    }
+
+    #[test]
+    fn each_owner_is_described_at_the_end_of_a_sentence() {
+        let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
+        let own = foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe).describe(true);
+        assert_eq!(own, "a dispatcher of twinprobe, tp_dispatcher (id 7, native)");
+        let bare = foreign("filter", ForeignOwner::Unknown).describe(false);
+        assert_eq!(bare, "the XDP program filter (id 7, native)");
+        let owner = ForeignOwner::Libxdp { programs: Vec::new(), count: Some(1), pins: String::new() };
+        let libxdp = foreign(LIBXDP_DISPATCHER, owner).describe(false);
+        assert_eq!(libxdp, "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 1 program");
     }
 }

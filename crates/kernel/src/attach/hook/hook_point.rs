@@ -20,11 +20,11 @@ pub struct HookPoint {
 
 /// The identity of a place: namespace, interface index, hook, and true for [`Position::First`]. The interface's name is
 /// not a part of it, because names change.
-pub type Key = (u64, u32, Hook, bool);
+pub type HookKey = (u64, u32, Hook, bool);
 
 impl HookPoint {
-    pub fn key(&self) -> Key {
-        let first = self.hook != Hook::Xdp && self.position == Position::First;
+    pub fn key(&self) -> HookKey {
+        let first = self.hook.has_positions() && self.position == Position::First;
         (self.netns.id(), self.ifindex, self.hook, first)
     }
 
@@ -49,7 +49,7 @@ impl PartialEq for HookPoint {
 impl Eq for HookPoint {}
 
 /// Returns the place that a directory of pins is for; `None` if this is not such a name.
-pub fn parse_pin_name(name: &str) -> Option<Key> {
+pub fn parse_pin_name(name: &str) -> Option<HookKey> {
     let mut parts = name.splitn(4, '_');
     let mut next = || parts.next();
     let (netns, ifindex, hook, position) = (next()?, next()?, next()?, next()?);

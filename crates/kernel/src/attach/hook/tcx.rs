@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aya_obj::generated::bpf_attach_type::{self, BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE};
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::{Hook, Position};
 
 use crate::attach::hook::error::AttachError;
@@ -18,7 +19,10 @@ const MAX_PROGRAMS: usize = 64;
 pub const MODE: &str = "tcx";
 
 fn attach_type(hook: Hook) -> bpf_attach_type {
-    if hook == Hook::TcIngress { BPF_TCX_INGRESS } else { BPF_TCX_EGRESS }
+    match Direction::from(hook) {
+        Direction::Ingress => BPF_TCX_INGRESS,
+        Direction::Egress => BPF_TCX_EGRESS,
+    }
 }
 
 /// Tells whether the interface reports this program. To be called in the interface's namespace.

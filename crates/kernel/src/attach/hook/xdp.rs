@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::hook::XdpMode;
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::foreign;
 use crate::attach::hook::hook_point::HookPoint;
-use crate::net::rtnl::socket::Socket;
+use crate::net::rtnl::socket::NetlinkSocket;
 use crate::sys::{call, link};
 use crate::trial::programs;
 
@@ -83,9 +83,9 @@ pub fn attach(
 }
 
 /// Returns the reason why a driver refuses a program for packets of a single buffer with this error, and the cure; `None` if
-/// the MTU of the interface is no reason. To be called in the interface's namespace.
+/// the MTU of the interface is not a reason. To be called in the interface's namespace.
 pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
-    let mtu = Socket::here().ok()?.device(place.ifindex).ok()??.mtu;
+    let mtu = NetlinkSocket::here().ok()?.device(place.ifindex).ok()??.mtu;
     if !programs::has_frags() || mtu <= USUAL_MTU || mtu >= LOOPBACK_MTU {
         return None;
     }
@@ -98,7 +98,7 @@ pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
 
 /// Tells whether the interface reports this program. To be called in the interface's namespace.
 pub fn runs(ifindex: u32, program: u32) -> io::Result<bool> {
-    let device = Socket::here()?.device(ifindex)?;
+    let device = NetlinkSocket::here()?.device(ifindex)?;
     Ok(device.is_some_and(|device| device.programs.iter().any(|(_, id)| *id == program)))
 }
 

@@ -3,7 +3,7 @@
 //! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. The
 //! switch to that thread is a full memory barrier on every architecture: what they wrote is seen, and programs that begin
 //! later see the flip. The CPU that runs the thread when it is asked needs no visit: who asked has held the same lock
-//! after the flip. Nor does the CPU on which who asked was after the flip, if nobody else has asked: so on two CPUs it is
+//! after the flip. Nor does the CPU on which who asked was after the flip, if no other caller has asked: so on two CPUs it is
 //! enough that the thread is woken on the other one. A sweep takes tens of microseconds on an idle machine. The method
 //! is not valid where softirqs are preemptible (PREEMPT_RT).
 

@@ -1,4 +1,4 @@
-//! Threads, one for each method, so that a delayed method delays nobody whom another method can serve.
+//! Threads, one for each method, so that a delayed method delays no caller that another method can serve.
 
 use std::collections::BTreeMap;
 use std::hint::spin_loop;
@@ -168,7 +168,7 @@ impl Workers {
         self.state.lock().reports.clone()
     }
 
-    /// Ends the threads, each after the grace period it waits for; to be called once nobody will ask any more.
+    /// Ends the threads, each after the grace period it waits for; to be called when no caller will ask any more.
     pub fn end(&self) {
         self.state.lock().ended = true;
         for asked in &self.asked {

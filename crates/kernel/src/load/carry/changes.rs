@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use twinprobe_ebpf_common::field::join::Join;
+use twinprobe_ebpf_common::field::join::LeafJoin;
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::leaf::{Leaf, Leaves};
 use twinprobe_ebpf_common::{MapFamily, MergeRule, MergeRules, RawTable, TableLayout};
@@ -38,7 +38,7 @@ struct Fields {
     /// machine's own byte order.
     counters: Vec<(usize, usize)>,
     /// All others, each with the offset of its array element.
-    others: Vec<(Leaf<Join>, usize)>,
+    others: Vec<(Leaf<LeafJoin>, usize)>,
 }
 
 impl Fields {
@@ -142,12 +142,12 @@ fn join_others(
     layout: &TableLayout,
     slot: usize,
     Change { key, now, before }: Change<'_>,
-    others: &[(Leaf<Join>, usize)],
+    others: &[(Leaf<LeafJoin>, usize)],
     exchanger: &mut Exchanger<'_>,
 ) -> io::Result<()> {
     let of_slot = |value: &[u8]| value[slot * layout.slot_stride()..][..layout.value.size].to_vec();
     let (now, before) = (of_slot(now), before.map(of_slot));
-    let is_changed = |(leaf, base): &&(Leaf<Join>, usize)| {
+    let is_changed = |(leaf, base): &&(Leaf<LeafJoin>, usize)| {
         before.as_ref().is_none_or(|before| leaf.load(before, *base) != leaf.load(&now, *base))
     };
     let mut value = vec![0; layout.value_stride()];

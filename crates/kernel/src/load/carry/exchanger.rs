@@ -34,7 +34,7 @@ pub enum Exchange {
     Done,
     /// The field has another value by now.
     Changed,
-    /// The field can't be exchanged, or its entry has gone.
+    /// The field can't be exchanged, or its entry was deleted.
     Impossible,
 }
 

@@ -17,7 +17,7 @@ use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
 use crate::plan::probe_plan::MapPlan;
 use crate::read::map::MetricMap;
-use crate::read::table::Table;
+use crate::read::table::MapTable;
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
@@ -57,6 +57,8 @@ struct Transfer {
     /// The size of the new map in entries, and the keys of the entries that did not fit into it.
     max_entries: u32,
     left: HashSet<Box<[u8]>>,
+    /// The keys of the entries that the configuration gives the new map: these stay as they are.
+    filled: HashSet<Box<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -213,7 +215,7 @@ impl Transfer {
         let fd = old_fds.of_twin(active).try_clone().map_err(failed)?;
         let access = [capabilities.access(from.kind); 2];
         let layout = Arc::new(from.clone());
-        let old = MetricMap::Table(Table::new(fd, name, layout, old.spec.max_entries, access));
+        let old = MetricMap::Table(MapTable::new(fd, name, layout, old.spec.max_entries, access));
         let target = match new_fds {
             Twins::Private(_) => Target::Window,
             Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
@@ -225,8 +227,8 @@ impl Transfer {
         };
         let name = name.clone();
         let max_entries = new.spec.max_entries;
-        let left = HashSet::new();
-        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left };
+        let (left, filled) = (HashSet::new(), new.fill.iter().map(|entry| entry.key.clone()).collect());
+        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left, filled };
         // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
         // use.
         let is_live = matches!(transfer.target, Target::Live(..));
@@ -259,7 +261,16 @@ impl Transfer {
     }
 
     fn converted(&self, rows: &RawTable) -> RawTable {
-        convert_onto(&self.blank, rows, &self.from, &self.to).unwrap_or_default()
+        let rows = convert_onto(&self.blank, rows, &self.from, &self.to).unwrap_or_default();
+        if self.filled.is_empty() {
+            return rows;
+        }
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (key, value) in rows.entries(&self.to).filter(|(key, _)| !self.filled.contains(*key)) {
+            keys.extend_from_slice(key);
+            values.extend_from_slice(value);
+        }
+        RawTable { keys, values, ..RawTable::default() }
     }
 
     /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the counts that

@@ -7,7 +7,7 @@ use aya_obj::generated::{
     TC_H_CLSACT, TC_H_MAJ_MASK, TC_H_MIN_EGRESS, TC_H_MIN_INGRESS, TCA_BPF_FLAG_ACT_DIRECT,
 };
 
-use crate::net::rtnl::socket::{Request, Socket, attribute, attributes, text, u32_at};
+use crate::net::rtnl::socket::{NetlinkSocket, Request, attribute, attributes, text, u32_at};
 
 /// The size of `struct tcmsg` (`linux/rtnetlink.h`): family, interface, handle, parent, and a word with a filter's
 /// priority and protocol.
@@ -57,7 +57,7 @@ pub struct Filter {
     pub program: Option<u32>,
 }
 
-impl Socket {
+impl NetlinkSocket {
     /// Makes the qdisc if there is none. Fails with `EEXIST` if a qdisc of another kind is in its place.
     pub fn add_clsact(&mut self, ifindex: u32) -> io::Result<()> {
         let request = Request::new(

@@ -49,13 +49,13 @@ pub enum Message {
 
 /// A netlink socket. It stays in the namespace in which it was made, whatever thread uses it.
 #[derive(Debug)]
-pub struct Socket {
+pub struct NetlinkSocket {
     fd: OwnedFd,
     buffer: Vec<u8>,
     sequence: u32,
 }
 
-impl Socket {
+impl NetlinkSocket {
     pub fn open(netns: &Netns) -> io::Result<Self> {
         netns.run(Self::here)?
     }
@@ -128,7 +128,7 @@ impl Socket {
     }
 }
 
-impl AsRawFd for Socket {
+impl AsRawFd for NetlinkSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -136,7 +136,7 @@ impl AsRawFd for Socket {
 
 /// Lists all links of a namespace at one moment, by index.
 pub fn list(netns: &Netns) -> io::Result<BTreeMap<u32, Link>> {
-    let mut socket = Socket::open(netns)?;
+    let mut socket = NetlinkSocket::open(netns)?;
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
     let links = socket.ask(&request, |payload| match message(libc::RTM_NEWLINK, payload) {
         Message::Here(link) => Some((link.index, link)),

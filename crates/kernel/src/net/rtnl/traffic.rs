@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::net::netns::Netns;
-use crate::net::rtnl::socket::{LINK_INFO, Request, Socket, attributes, text, u32_at};
+use crate::net::rtnl::socket::{LINK_INFO, NetlinkSocket, Request, attributes, text, u32_at};
 
 /// An attribute of `linux/if_link.h`: `struct rtnl_link_stats64`.
 const IFLA_STATS64: u16 = 23;
@@ -17,13 +17,16 @@ pub struct Traffic {
     pub received_bytes: u64,
     pub sent_packets: u64,
     pub sent_bytes: u64,
+    /// The packets that came and were thrown away, by the card or by the kernel, as `/proc/net/dev` adds them up.
+    pub received_dropped: u64,
+    pub sent_dropped: u64,
 }
 
 /// Returns the traffic of all interfaces of a namespace. Namespaces with many interfaces take a millisecond for each
 /// hundred of them.
 pub fn traffic(netns: &Netns) -> io::Result<Vec<Traffic>> {
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
-    Socket::open(netns)?.ask(&request, one)
+    NetlinkSocket::open(netns)?.ask(&request, one)
 }
 
 fn one(payload: &[u8]) -> Option<Traffic> {
@@ -38,6 +41,9 @@ fn one(payload: &[u8]) -> Option<Traffic> {
                 };
                 [found.received_packets, found.sent_packets] = [word(0), word(1)];
                 [found.received_bytes, found.sent_bytes] = [word(2), word(3)];
+                // The card had no room for those that it missed.
+                let missed = word(15);
+                [found.received_dropped, found.sent_dropped] = [word(6) + missed, word(7)];
             }
             _ => {}
         }
@@ -63,8 +69,29 @@ mod tests {
         }
         let after = of(&netns);
         assert_eq!(after.index, 1);
-        // Three datagrams, of which each is answered: nobody listens.
+        // Three datagrams, of which each is answered: no socket listens.
         assert!(after.received_packets >= before.received_packets + 3, "{before:?} {after:?}");
         assert!(after.sent_bytes >= before.sent_bytes + 3 * 128, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn what_an_interface_throws_away_is_counted_apart() {
+        let named = Named::new();
+        let netns = Netns::open(&named.path()).unwrap();
+        // The other end takes no packets as long as these.
+        named.ip("link add tpa type veth peer name tpb");
+        named.ip("link set tpb mtu 200");
+        named.ip("address add 192.0.2.1/24 dev tpa");
+        named.ip("link set tpa up");
+        named.ip("link set tpb up");
+        named.ip("neighbor add 192.0.2.2 lladdr 02:00:00:00:00:01 dev tpa");
+        let of = |name: &str| traffic(&netns).unwrap().into_iter().find(|one| one.name == name).unwrap();
+        let (sent, received) = (of("tpa"), of("tpb"));
+        let sender = netns.run(|| std::net::UdpSocket::bind("192.0.2.1:0")).unwrap().unwrap();
+        for _ in 0..5 {
+            sender.send_to(&[0; 700], "192.0.2.2:9").unwrap();
+        }
+        assert_eq!(of("tpa").sent_dropped, sent.sent_dropped + 5);
+        assert_eq!(of("tpb").received_dropped, received.received_dropped + 5);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::net::rtnl::socket::{LINK_INFO, Request, Socket, attributes, text, u32_at};
+use crate::net::rtnl::socket::{LINK_INFO, NetlinkSocket, Request, attributes, text, u32_at};
 
 /// Attributes of `linux/if_link.h`: the id of the program in each mode.
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
@@ -32,7 +32,7 @@ impl Device {
     }
 }
 
-impl Socket {
+impl NetlinkSocket {
     pub fn devices(&mut self) -> io::Result<Vec<Device>> {
         self.ask(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]), device)
     }
@@ -85,7 +85,7 @@ mod tests {
     use crate::net::netns::Netns;
     use crate::net::netns::testing::Named;
 
-    impl Socket {
+    impl NetlinkSocket {
         /// Returns the interface of this name; `None` if there is none.
         pub fn device_by_name(&mut self, name: &str) -> io::Result<Option<Device>> {
             let name = [name.as_bytes(), b"\0"].concat();
@@ -100,7 +100,7 @@ mod tests {
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link add tpm type bridge");
         named.ip("link set dev tpa master tpm");
-        let mut socket = Socket::open(&Netns::open(&named.path()).unwrap()).unwrap();
+        let mut socket = NetlinkSocket::open(&Netns::open(&named.path()).unwrap()).unwrap();
         let mut find = |name| socket.device_by_name(name).unwrap();
         let (tpa, tpb, tpm) = (find("tpa"), find("tpb"), find("tpm"));
         assert_eq!(find("tpx"), None);

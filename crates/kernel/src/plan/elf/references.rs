@@ -24,7 +24,7 @@ pub struct Misplaced {
 /// function.
 pub fn misplaced(builder: &Builder<'_>) -> Vec<Misplaced> {
     let mut misplaced = Vec::new();
-    for section in &builder.sections {
+    for section in builder.sections.iter().filter(|section| !section.delete) {
         let (SectionData::Relocation(relocations), Some(target)) = (&section.data, section.sh_info_section)
         else {
             continue;

@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::{Btf, EventKind, MergeRules};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
-use crate::plan::request::Notes;
+use crate::plan::request::PlanFindings;
 use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The most struct types that a message lists.
@@ -16,12 +16,12 @@ pub fn plan(
     defined: &Definitions,
     request: &MetricRequest,
     kind: EventKind,
-    notes: &mut Notes,
+    notes: &mut PlanFindings,
 ) -> MetricSource {
     let map = format!("map {} is of type {}", request.map, kind.name());
     let stream = "its events are streamed, each once";
     let hidden = request.visibility == Visibility::Hidden;
-    let merged = request.merge.as_ref().is_some_and(|rules| *rules != MergeRules::default());
+    let merged = request.rules().is_some_and(|rules| *rules != MergeRules::default());
     for (asked, field, message) in [
         (request.is_snapshot(), "snapshot", "there is no state to take a snapshot of; leave snapshot out"),
         (request.is_reset(), "init", "reading takes an event out anyway; leave init out"),

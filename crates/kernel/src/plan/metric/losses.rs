@@ -1,10 +1,11 @@
 //! The counters of what found no room in a map, which `twinprobe.h` puts into a section of their own. They are read like
 //! metrics that no document shows: with the windows of the maps that they belong to. Documents show the losses with the
-//! metrics of a map; a map that no metric shows has an entry of its own for them.
+//! metrics of a map; a map that no metric shows has an entry of its own for them. Beside them is the counter of packets whose bytes
+//! are not all counted.
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::metric::{Counting, OnReplace, StrategyChoice, Visibility};
 use twinprobe_ebpf_common::{Layout, MapKind, MergeRules, TableLayout};
 
 use crate::plan::object::Definitions;
@@ -13,6 +14,8 @@ use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The section of the counters.
 const SECTION: &str = ".data.twinprobe";
+/// The counter of packets that stand for several frames, and whose headers `twinprobe.h` does not all know.
+const UNSURE: &str = ".data.twinprobe:tp_unsure";
 /// The name of a counter, before that of its map.
 const PREFIX: &str = "tp_lost_";
 /// The size of a counter in bytes.
@@ -29,20 +32,19 @@ pub fn requests(
     on_replace: OnReplace,
 ) -> Vec<MetricRequest> {
     let snapshots = metrics.iter().any(|metric| metric.is_snapshot());
+    let hidden = |counter: String, reader: Option<&&MetricRequest>| MetricRequest {
+        counting: if snapshots { Counting::Sum(MergeRules::default()) } else { Counting::Live },
+        visibility: Visibility::Hidden,
+        on_replace: reader.map_or(on_replace, |reader| reader.on_replace),
+        ..request(counter.clone(), counter, reader.map_or(field, |reader| &reader.field))
+    };
     let counters = defined.maps.keys().filter_map(|map| {
         let counter = format!("{SECTION}:{PREFIX}{map}");
         offset(defined, &counter)?;
-        let reader = metrics.iter().find(|metric| metric.map == *map);
-        let hidden = request(counter.clone(), counter, reader.map_or(field, |reader| &reader.field));
-        Some(MetricRequest {
-            source: if snapshots { Source::Snapshot } else { Source::Live },
-            visibility: Visibility::Hidden,
-            merge: snapshots.then(MergeRules::default),
-            on_replace: reader.map_or(on_replace, |reader| reader.on_replace),
-            ..hidden
-        })
+        Some(hidden(counter, metrics.iter().find(|metric| metric.map == *map)))
     });
-    counters.collect()
+    let unsure = offset(defined, UNSURE).map(|_| hidden(UNSURE.to_owned(), None));
+    counters.chain(unsure).collect()
 }
 
 /// Returns a request for the losses of a map that no metric shows. `metrics` are those of the direction.
@@ -62,11 +64,9 @@ fn request(name: String, map: String, field: &str) -> MetricRequest {
         field: field.to_owned(),
         name,
         map,
-        source: Source::Live,
-        after_read: AfterRead::Keep,
+        counting: Counting::Live,
         visibility: Visibility::Export,
         aggregation: None,
-        merge: None,
         strategy: StrategyChoice::Auto,
         on_replace: OnReplace::default(),
         event_type: None,
@@ -79,6 +79,11 @@ pub fn source(defined: &Definitions, request: &MetricRequest) -> Option<MetricSo
     let (key, value) = (Layout::opaque(0), Layout::unsigned(SIZE));
     let layout = Arc::new(TableLayout { kind: MapKind::Global, key, value, slots: 1, inner: None });
     Some(MetricSource::Variable(VariableSpec { layout, offset, initial: vec![0; SIZE].into() }))
+}
+
+/// Tells whether `counter`, the map of a metric, counts packets whose bytes are not all counted.
+pub fn is_unsure(counter: &str) -> bool {
+    counter == UNSURE
 }
 
 /// Returns the map that `counter`, the map of a metric, counts the losses of; `None` if it is no such counter.

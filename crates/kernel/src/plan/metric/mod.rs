@@ -1,6 +1,8 @@
 //! The content that metrics are read from, one file for each kind of content.
 
 pub mod events;
+pub mod fill;
+pub mod initial;
 pub mod losses;
 pub mod source;
 pub mod tables;

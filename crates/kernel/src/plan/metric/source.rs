@@ -1,12 +1,12 @@
 //! The choice of what a metric is read from, and of what a reading does to it.
 
-use twinprobe_ebpf_common::metric::{Source, Visibility};
+use twinprobe_ebpf_common::metric::Visibility;
 use twinprobe_ebpf_common::{EventKind, MapFamily};
 
 use crate::plan::metric::{events, tables, variables};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{Extraction, MetricSource};
-use crate::plan::request::{KernelFacts, Notes};
+use crate::plan::request::{KernelFacts, PlanFindings};
 use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Returns the source that the metric is read from; `None` if it can't be read, for which `notes` get the finding.
@@ -14,7 +14,7 @@ pub fn source(
     defined: &Definitions,
     request: &MetricRequest,
     facts: KernelFacts,
-    notes: &mut Notes,
+    notes: &mut PlanFindings,
 ) -> Option<MetricSource> {
     let name = &request.map;
     let source = match (name.split_once(':'), defined.maps.get(name).filter(|_| !name.starts_with('.'))) {
@@ -52,10 +52,10 @@ pub fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction 
         MetricSource::Table(layout) => layout.kind.family() == MapFamily::Fifo,
         MetricSource::Variable(_) => false,
     };
-    match (request.source, request.visibility) {
-        (Source::Snapshot, _) => Extraction::Clear,
-        (Source::Live, Visibility::Export) if pops || request.is_reset() => Extraction::Drain,
-        (Source::Live, Visibility::Hidden) if request.is_reset() => Extraction::Discard,
-        (Source::Live, _) => Extraction::Copy,
+    match request.visibility {
+        _ if request.is_snapshot() => Extraction::Clear,
+        Visibility::Export if pops || request.is_reset() => Extraction::Drain,
+        Visibility::Hidden if request.is_reset() => Extraction::Discard,
+        Visibility::Export | Visibility::Hidden => Extraction::Copy,
     }
 }

@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::{EventKind, MapKind};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::MetricSource;
-use crate::plan::request::{KernelFacts, Notes};
+use crate::plan::request::{KernelFacts, PlanFindings};
 use crate::plan::shape;
 use twinprobe_ebpf_common::request::MetricRequest;
 
@@ -19,7 +19,7 @@ pub fn plan(
     request: &MetricRequest,
     spec: &MapSpec,
     facts: KernelFacts,
-    notes: &mut Notes,
+    notes: &mut PlanFindings,
 ) -> Result<MetricSource, Finding> {
     let name = &request.map;
     let kind = readable(&format!("map {name} is"), spec, |kind| kind != MapKind::Global)

@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::{Layout, MapKind, SectionVariable, TableLayout};
 
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{MetricSource, VariableSpec};
-use crate::plan::request::Notes;
+use crate::plan::request::PlanFindings;
 use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Plans how the variable `name` of `section` is read.
@@ -15,7 +15,7 @@ pub fn plan(
     defined: &Definitions,
     request: &MetricRequest,
     (section, name): (&str, &str),
-    notes: &mut Notes,
+    notes: &mut PlanFindings,
 ) -> Result<MetricSource, Finding> {
     let variable = find(defined, section, name).map_err(|message| request.finding("map", message))?;
     let spec = &defined.maps[section];

@@ -1,6 +1,6 @@
 //! The effect of a reading on each metric's map, and the layout of the map's rows.
 
-use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
+use twinprobe_ebpf_common::metric::{Counting, MapCopy, Visibility};
 use twinprobe_ebpf_common::{EventKind, MapKind, Shape};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, plan, window};
@@ -12,7 +12,8 @@ fn hidden(request: MetricRequest) -> MetricRequest {
 }
 
 fn reset(request: MetricRequest) -> MetricRequest {
-    MetricRequest { after_read: AfterRead::Reset, ..request }
+    let copy = if request.is_snapshot() { MapCopy::Snapshot } else { MapCopy::Live };
+    MetricRequest { counting: Counting::Window(copy), ..request }
 }
 
 #[test]

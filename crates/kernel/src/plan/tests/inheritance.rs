@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Layout, MapKind};
 
 use super::scene::{at, compiled, cumulative, defines, live, map, numbered, outer, plan, requested, window};
 use crate::plan::inherit::Inherited::{Convert, FromActive, New, Same};
-use crate::plan::inherit::{Inherited, Replaced, inherit, origins};
+use crate::plan::inherit::{Inherited, ReplacedDirection, inherit, origins};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::DirectionPlan;
 use twinprobe_ebpf_common::request::MetricRequest;
@@ -29,7 +29,7 @@ fn all(old: &DirectionPlan, new: &DirectionPlan) -> Vec<Inherited> {
 }
 
 fn replacing(old: &DirectionPlan, new: &DirectionPlan, more_known: &BTreeSet<String>) -> Vec<Inherited> {
-    let old = [Replaced { plan: old, more_known }];
+    let old = [ReplacedDirection { plan: old, more_known }];
     let origins: Vec<Vec<usize>> = new.maps.iter().map(|map| origins(&old, new, None, map)).collect();
     inherit(&old, new, &origins)
 }

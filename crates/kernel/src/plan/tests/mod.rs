@@ -1,4 +1,5 @@
 mod extraction;
+mod fill;
 mod inheritance;
 mod objects;
 mod refusals;

@@ -114,12 +114,15 @@ fn plan_many_maps() -> Duration {
 fn objects_without_one_entry_point_are_refused() {
     let two = "SEC(\"xdp\") int a(void *ctx) { return 2; } SEC(\"xdp\") int b(void *ctx) { return 2; }";
     for (source, words) in [
-        (two, "2 entry points: a, b; the source needs exactly one program in SEC(\"xdp\")"),
+        (two, "2 entry points: a, b; choose one by the field entry"),
         (
             "SEC(\"tc\") int a(void *ctx) { return 0; }",
-            "no entry point: the source needs one program in SEC(\"xdp\"); a",
+            "a is in SEC(\"tc\"), and the hook xdp runs other programs; write SEC(\"xdp\")",
         ),
-        ("SEC(\"maps\") int legacy; SEC(\"xdp\") int a(void *ctx) { return 2; }", "legacy map definitions"),
+        (
+            "SEC(\"maps\") int legacy; SEC(\"xdp\") int a(void *ctx) { return 2; }",
+            "error parsing map `legacy`",
+        ),
     ] {
         let elf = compile(source);
         let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
@@ -129,7 +132,7 @@ fn objects_without_one_entry_point_are_refused() {
         assert!(finding.message.contains(words), "{}", finding.message);
     }
     let (_, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), HEADER.as_bytes())], &[], FACTS);
-    assert!(findings[0].message.contains("no ELF file"), "{findings:?}");
+    assert!(findings[0].message.contains("not an ELF file"), "{findings:?}");
 }
 
 #[test]

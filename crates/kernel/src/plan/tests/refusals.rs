@@ -1,6 +1,6 @@
 //! The refusal of each mistake, with the field that the finding names.
 
-use twinprobe_ebpf_common::metric::{AfterRead, Visibility};
+use twinprobe_ebpf_common::metric::{Counting, MapCopy, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MapKind, MergeRule, MergeRules};
 
 use super::scene::{compiled, cumulative, defines, live, map, numbered, outer, refused, texts, window};
@@ -16,7 +16,8 @@ fn typed(request: MetricRequest, name: &str) -> MetricRequest {
 }
 
 fn reset(request: MetricRequest) -> MetricRequest {
-    MetricRequest { after_read: AfterRead::Reset, ..request }
+    let copy = if request.is_snapshot() { MapCopy::Snapshot } else { MapCopy::Live };
+    MetricRequest { counting: Counting::Window(copy), ..request }
 }
 
 /// Asserts that there is one finding, in this field of the first metric, with these words.
@@ -57,7 +58,10 @@ fn of_maps() {
     ] {
         expect(&refused(&source, vec![request]), field, words);
     }
-    assert!(!refused(&source, vec![live("nosuch")])[0].1.contains(".rodata"), "sections are no maps to name");
+    assert!(
+        !refused(&source, vec![live("nosuch")])[0].1.contains(".rodata"),
+        "sections are not maps to name"
+    );
     let none = refused(&defines(&[], &[]), vec![live("nosuch")]);
     expect(&none, "map", "the source defines no map nosuch; it defines none");
 }
@@ -84,13 +88,10 @@ fn of_variables() {
 fn of_events() {
     let source = r#"struct event { u32 number; } *unused; struct later { u32 x; } *unused2;
         struct { __uint(type, 27); __uint(max_entries, 4096); } ring SEC(".maps");"#;
-    let other = MergeRules { default: MergeRule::Max, ..MergeRules::default() };
-    let default = MetricRequest { merge: Some(MergeRules::default()), ..cumulative("ring") };
     for (request, field, words) in [
-        (default, "snapshot", "there is no state to take a snapshot of"),
+        (cumulative("ring"), "snapshot", "there is no state to take a snapshot of"),
         (reset(live("ring")), "init", "reading takes an event out anyway"),
         (summed(live("ring")), "agg", "there is nothing to aggregate"),
-        (MetricRequest { merge: Some(other), ..live("ring") }, "merge", "there are no windows to add up"),
         (
             MetricRequest { visibility: Visibility::Hidden, ..live("ring") },
             "export",
@@ -104,6 +105,11 @@ fn of_events() {
     ] {
         expect(&texts(&compiled(source, vec![request]).1), field, words);
     }
+    let other = MergeRules { default: MergeRule::Max, ..MergeRules::default() };
+    let request = MetricRequest { counting: Counting::Sum(other), ..live("ring") };
+    let findings = texts(&compiled(source, vec![request]).1);
+    let fields: Vec<&str> = findings.iter().map(|(field, _)| field.as_str()).collect();
+    assert_eq!(fields, ["ingress.metrics[0].snapshot", "ingress.metrics[0].merge"]);
 }
 
 #[test]

@@ -7,15 +7,15 @@ use std::process::{Command, Stdio};
 use aya_obj::btf::BtfFeatures;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
-use twinprobe_ebpf_common::metric::{AfterRead, OnReplace, Source, StrategyChoice, Visibility};
-use twinprobe_ebpf_common::{Btf, MapKind};
+use twinprobe_ebpf_common::metric::{Counting, MapCopy, OnReplace, StrategyChoice, Visibility};
+use twinprobe_ebpf_common::{Btf, MapKind, MergeRules};
 
 use crate::plan::build::directions;
 use crate::plan::draft::Planned;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
-use crate::plan::request::{DirectionRequest, KernelFacts};
+use crate::plan::request::{DirectionRequest, KernelFacts, KernelOptions};
 use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 
 static ALL_TYPES: BtfFeatures = BtfFeatures::new(true, true, true, true, true, true, true, true);
@@ -26,6 +26,7 @@ pub const FACTS: KernelFacts = KernelFacts {
     monotonic_zero_ns: 7,
     btf: Some(&ALL_TYPES),
     xdp_frags: true,
+    options: KernelOptions(|name| (name == "CONFIG_HZ").then(|| "250".to_owned())),
 };
 
 pub const HEADER: &str = r#"
@@ -91,7 +92,9 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
     Definitions {
         entry: "entry".to_owned(),
         frags: false,
+        others: Vec::new(),
         maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
+        calls: Default::default(),
         slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
         btf: Btf::parse(&btf).unwrap(),
         warnings: Vec::new(),
@@ -105,11 +108,9 @@ pub fn live(map: &str) -> MetricRequest {
         field: String::new(),
         name: format!("of_{map}"),
         map: map.to_owned(),
-        source: Source::Live,
-        after_read: AfterRead::Keep,
+        counting: Counting::Live,
         visibility: Visibility::Export,
         aggregation: None,
-        merge: None,
         strategy: StrategyChoice::Auto,
         on_replace: OnReplace::Carry,
         event_type: None,
@@ -118,12 +119,12 @@ pub fn live(map: &str) -> MetricRequest {
 
 /// Makes a metric whose windows do not add up.
 pub fn window(map: &str) -> MetricRequest {
-    MetricRequest { after_read: AfterRead::Reset, ..cumulative(map) }
+    MetricRequest { counting: Counting::Window(MapCopy::Snapshot), ..live(map) }
 }
 
 /// Makes a metric whose windows add up.
 pub fn cumulative(map: &str) -> MetricRequest {
-    MetricRequest { source: Source::Snapshot, ..live(map) }
+    MetricRequest { counting: Counting::Sum(MergeRules::default()), ..live(map) }
 }
 
 /// Makes the request for a direction at this hook with these metrics.
@@ -137,7 +138,8 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     });
     let code = format!("{}.source", hook.direction());
     let (on_replace, metrics, lines) = (OnReplace::Carry, metrics.collect(), BTreeMap::new());
-    DirectionRequest { attach, code, on_replace, metrics, lines }
+    let (variables, fill, anew) = Default::default();
+    DirectionRequest { attach, entry: None, variables, fill, anew, code, on_replace, metrics, lines }
 }
 
 /// Plans a source with these metrics. Returns the plan and its warnings, or the findings.

@@ -10,7 +10,7 @@ use super::scene::{FACTS, at, cumulative, defines, live, map, numbered, outer, p
 use crate::plan::build::directions;
 use crate::plan::footprint::Footprint;
 use crate::plan::inherit::Inherited::{Convert, FromActive, New, Same};
-use crate::plan::inherit::{Inherited, Replaced, inherit, origins};
+use crate::plan::inherit::{Inherited, ReplacedDirection, inherit, origins};
 use crate::plan::map_spec::MapSpec;
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
@@ -161,7 +161,7 @@ fn one_metric_has_a_shared_map_begin_anew() {
 /// Returns the origins of map `m` in both directions, and what becomes of its content.
 fn replaced(old: &[DirectionPlan; 2], new: &[DirectionPlan; 2]) -> [(Vec<usize>, Inherited); 2] {
     let none = Default::default();
-    let old = old.each_ref().map(|plan| Replaced { plan, more_known: &none });
+    let old = old.each_ref().map(|plan| ReplacedDirection { plan, more_known: &none });
     [(&new[0], None), (&new[1], Some(&new[0]))].map(|(plan, earlier)| {
         let origins: Vec<Vec<usize>> =
             plan.maps.iter().map(|map| origins(&old, plan, earlier, map)).collect();

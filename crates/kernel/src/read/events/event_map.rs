@@ -7,7 +7,7 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::{EventKind, Layout};
 
 use crate::read::events::perf::{self, PerfBuffers};
-use crate::read::events::record::{EventRecord, Progress};
+use crate::read::events::record::{EventRecord, ReadingEnd};
 use crate::read::events::ringbuf::RingBuffer;
 use crate::read::events::waiter::Waiter;
 use crate::sys::call::KernelError;
@@ -86,8 +86,8 @@ impl EventReader {
     }
 
     /// Hands on events, up to about `limit` bytes of each ring. The next event wakes waiters only after
-    /// [`Progress::Drained`].
-    pub fn read(&mut self, limit: usize, sink: impl FnMut(EventRecord<'_>)) -> Progress {
+    /// [`ReadingEnd::Drained`].
+    pub fn read(&mut self, limit: usize, sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         match self {
             Self::Ringbuf(ring) => ring.read(limit, sink),
             Self::Perf(buffers) => buffers.read(limit, sink),

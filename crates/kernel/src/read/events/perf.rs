@@ -9,25 +9,25 @@ use std::sync::atomic::Ordering;
 use aya_obj::generated::perf_event_attr;
 use rustix::param::page_size;
 
-use crate::read::events::record::{EventRecord, Progress};
-use crate::sys::mapping::{Access, Mapping};
+use crate::read::events::record::{EventRecord, ReadingEnd};
+use crate::sys::mapping::{Mapping, MappingAccess};
 use crate::sys::{cpus, map};
 
 /// The size of one CPU's ring, in bytes.
 pub const RING: usize = 256 << 10;
 
-const PERF_TYPE_SOFTWARE: u32 = 1;
+pub const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
 /// A read of the descriptor returns the number of lost records (Linux 6.0).
 const PERF_FORMAT_LOST: u64 = 1 << 4;
 const PERF_RECORD_LOST: u32 = 2;
-const PERF_RECORD_SAMPLE: u32 = 9;
+pub const PERF_RECORD_SAMPLE: u32 = 9;
 /// Offsets in `struct perf_event_mmap_page` (`linux/perf_event.h`).
-const DATA_HEAD: usize = 1024;
+pub const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 /// The size of `struct perf_event_header`: type, misc, size.
-const HEADER: usize = 8;
+pub const HEADER: usize = 8;
 
 /// The rings of all CPUs.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct PerfBuffers {
     cpus: Vec<CpuBuffer>,
     /// The number of lost records that the rings reported, for kernels without [`PERF_FORMAT_LOST`].
     told: u64,
-    /// The number of records lost in rings that are gone.
+    /// The number of records lost in rings that were removed.
     lost_before: u64,
 }
 
@@ -106,8 +106,8 @@ impl PerfBuffers {
         self.cpus.iter().map(CpuBuffer::fill).max().unwrap_or(0)
     }
 
-    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
-        let mut progress = Progress::Drained;
+    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
+        let mut progress = ReadingEnd::Drained;
         let told = &mut self.told;
         for buffer in &mut self.cpus {
             let more = buffer.read(limit, |event| {
@@ -116,8 +116,8 @@ impl PerfBuffers {
                 }
                 sink(event);
             });
-            if more == Progress::More {
-                progress = Progress::More;
+            if more == ReadingEnd::More {
+                progress = ReadingEnd::More;
             }
         }
         let lost_before = &mut self.lost_before;
@@ -137,7 +137,7 @@ impl CpuBuffer {
             result => (result?, true),
         };
         let page = page_size();
-        let mapping = Mapping::new(fd.as_fd(), 0, page + RING, Access::ReadWrite)?;
+        let mapping = Mapping::new(fd.as_fd(), 0, page + RING, MappingAccess::ReadWrite)?;
         let fd = Arc::new(fd);
         Ok(Self { cpu, ended: false, fd, mapping, page, tail: 0, counts_lost, scratch: Vec::new() })
     }
@@ -146,7 +146,7 @@ impl CpuBuffer {
         self.mapping.u64(DATA_HEAD).load(Ordering::Acquire).saturating_sub(self.tail)
     }
 
-    fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
+    fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         let head = self.mapping.u64(DATA_HEAD).load(Ordering::Acquire);
         let start = self.tail;
         while self.tail < head && self.tail - start < limit as u64 {
@@ -177,7 +177,7 @@ impl CpuBuffer {
         if self.tail != start {
             self.mapping.u64(DATA_TAIL).store(self.tail, Ordering::Release);
         }
-        if self.tail == head { Progress::Drained } else { Progress::More }
+        if self.tail == head { ReadingEnd::Drained } else { ReadingEnd::More }
     }
 
     /// Reads the number of lost records; `None` if this kernel does not report it.
@@ -219,13 +219,18 @@ fn perf_event_open(cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
     attr.read_format = read_format;
     attr.__bindgen_anon_1.sample_period = 1;
     attr.__bindgen_anon_2.wakeup_events = 1;
+    open_event(&attr, cpu)
+}
+
+/// Opens an event of everything that runs on a CPU.
+pub fn open_event(attr: &perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
     const EVERY_PROCESS: i32 = -1;
     const NO_GROUP: i32 = -1;
     // SAFETY: `attr` is a live structure of the size it names.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attr,
+            std::ptr::from_ref(attr),
             EVERY_PROCESS,
             cpu,
             NO_GROUP,
@@ -265,7 +270,7 @@ mod tests {
         // The last CPU goes. Its ring is empty, so that the next read removes it.
         let (last, rest) = online.split_last().unwrap();
         assert!(!buffers.follow(rest).unwrap());
-        assert_eq!(buffers.read(usize::MAX, |_| {}), Progress::Drained);
+        assert_eq!(buffers.read(usize::MAX, |_| {}), ReadingEnd::Drained);
         assert_eq!(buffers.fds().count(), rest.len());
         let key = (*last as u32).to_ne_bytes();
         assert!(map::map_delete(map.as_fd(), &key).unwrap());

@@ -15,7 +15,7 @@ pub enum EventRecord<'a> {
 
 /// The reason why a reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadingEnd {
     /// No event is left in the rings.
     Drained,
     /// The limit was reached before the rings were empty.

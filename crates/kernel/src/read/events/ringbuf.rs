@@ -8,8 +8,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::param::page_size;
 
-use crate::read::events::record::{EventRecord, Progress};
-use crate::sys::mapping::{Access, Mapping};
+use crate::read::events::record::{EventRecord, ReadingEnd};
+use crate::sys::mapping::{Mapping, MappingAccess};
 
 /// The flag of a record that is still being written.
 const BUSY: u32 = 1 << 31;
@@ -27,7 +27,7 @@ pub struct RingBuffer {
     consumer: Mapping,
     /// The page with the producer's position.
     producer: Mapping,
-    /// The mapping of the ring, twice; `None` while nobody reads it.
+    /// The mapping of the ring, twice; `None` while it has no reader.
     data: Option<Mapping>,
     /// The size of the ring, in bytes.
     pub size: u64,
@@ -38,8 +38,8 @@ pub struct RingBuffer {
 impl RingBuffer {
     pub fn open(fd: &Arc<OwnedFd>, size: u32) -> io::Result<Self> {
         let page = page_size();
-        let consumer = Mapping::new(fd.as_fd(), 0, page, Access::ReadWrite)?;
-        let producer = Mapping::new(fd.as_fd(), page, page, Access::Read)?;
+        let consumer = Mapping::new(fd.as_fd(), 0, page, MappingAccess::ReadWrite)?;
+        let producer = Mapping::new(fd.as_fd(), page, page, MappingAccess::Read)?;
         let position = consumer.u64(0).load(Ordering::Relaxed);
         let mut ring =
             Self { fd: Arc::clone(fd), consumer, producer, data: None, size: size.into(), position };
@@ -51,7 +51,7 @@ impl RingBuffer {
     pub fn map(&mut self) -> io::Result<()> {
         if self.data.is_none() {
             let length = 2 * self.size as usize;
-            self.data = Some(Mapping::new(self.fd.as_fd(), 2 * page_size(), length, Access::Read)?);
+            self.data = Some(Mapping::new(self.fd.as_fd(), 2 * page_size(), length, MappingAccess::Read)?);
         }
         Ok(())
     }
@@ -66,15 +66,15 @@ impl RingBuffer {
         self.producer.u64(0).load(Ordering::Acquire).saturating_sub(self.position)
     }
 
-    /// Hands on records until none is left or `limit` bytes were read. After [`Progress::Drained`] the next record
+    /// Hands on records until none is left or `limit` bytes were read. After [`ReadingEnd::Drained`] the next record
     /// makes the descriptor readable.
-    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> Progress {
+    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         let mut read = 0;
         loop {
             let before = self.position;
             self.scan(limit as u64 - read, &mut sink);
             if self.position == before {
-                return Progress::Drained;
+                return ReadingEnd::Drained;
             }
             read += self.position - before;
             // The kernel wakes only for the record at the consumer's position: it stores a record's length, then loads
@@ -82,7 +82,7 @@ impl RingBuffer {
             // order, or each could miss the other's store.
             fence(Ordering::SeqCst);
             if read >= limit as u64 {
-                return Progress::More;
+                return ReadingEnd::More;
             }
         }
     }

@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 
 use twinprobe_ebpf_common::RawTable;
 
-use crate::read::journal::segment::{Shape, create, size};
+use crate::read::journal::segment::{JournalShape, create, size};
 use crate::sys::batch::{self, BatchAttr};
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess};
 use crate::sys::object;
 
 const UNDER_WAY: usize = 64;
@@ -35,7 +35,7 @@ const UNWRITTEN: u64 = u32::MAX as u64;
 #[derive(Debug)]
 pub struct Batch {
     memory: Mapping,
-    shape: Shape,
+    shape: JournalShape,
     pub room: usize,
 }
 
@@ -50,19 +50,20 @@ pub struct Moved {
 }
 
 impl Batch {
-    pub fn create(pin: &Path, shape: Shape, room: usize) -> io::Result<Self> {
+    pub fn create(pin: &Path, shape: JournalShape, room: usize) -> io::Result<Self> {
         let bytes = values(shape, room) + room * shape.value;
         let map = create(bytes)?;
-        let batch = Self { memory: Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite)?, shape, room };
+        let batch =
+            Self { memory: Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?, shape, room };
         batch.set(ROOM, room as u64);
         object::obj_pin(map.as_fd(), pin)?;
         Ok(batch)
     }
 
     /// Maps the batch that an earlier process has made; `None` if `map` is not a batch for rows of this shape.
-    pub fn adopt(map: &OwnedFd, shape: Shape) -> io::Result<Option<Self>> {
+    pub fn adopt(map: &OwnedFd, shape: JournalShape) -> io::Result<Option<Self>> {
         let Some(bytes) = size(map)?.filter(|bytes| *bytes >= KEYS) else { return Ok(None) };
-        let memory = Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite)?;
+        let memory = Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?;
         let room = usize::try_from(memory.u64(ROOM).load(Ordering::SeqCst)).unwrap_or(usize::MAX);
         let needed = room.checked_mul(shape.row()).map(|rows| rows.saturating_add(KEYS));
         let fits =
@@ -130,6 +131,6 @@ impl Batch {
 }
 
 /// Returns the offset of the values, in bytes.
-const fn values(shape: Shape, room: usize) -> usize {
+const fn values(shape: JournalShape, room: usize) -> usize {
     KEYS + (room * shape.key).next_multiple_of(8)
 }

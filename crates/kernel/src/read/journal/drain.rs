@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{MapFamily, RawTable};
 
-use crate::crash;
 use crate::read::access::Strategy;
 use crate::read::journal::journal::Journal;
-use crate::read::journal::segment::Word;
+use crate::read::journal::segment::SegmentWord;
 use crate::read::map::MetricMap;
 use crate::read::nested;
-use crate::read::table::{ReadResult, Sink, Table, collect};
+use crate::read::table::{MapTable, ReadResult, Sink, collect};
 use crate::read::variable::Variable;
-use crate::read::walk::keys::Seen;
+use crate::read::walk::keys::SeenKeys;
 use crate::sys::call::KernelError;
 use crate::sys::map;
+use twinprobe_faults::crash;
 
 impl MetricMap {
     /// Moves the content into the journal in `directory`, which survives a crash of this process. After an error or a
@@ -32,7 +32,7 @@ impl MetricMap {
             return nested::each(table, &mut |_| ControlFlow::Continue(()), &mut drain).map(drop);
         }
         let mut journal = self.journal(directory)?;
-        if journal.word(Word::Complete) == 0 {
+        if journal.word(SegmentWord::Complete) == 0 {
             match self {
                 Self::Variable(variable) => swap(variable, &mut journal)?,
                 Self::Table(table) if table.layout.kind.family() == MapFamily::Fifo => {
@@ -43,7 +43,7 @@ impl MetricMap {
                 }
                 Self::Table(table) => copy_and_reset(table, &mut journal)?,
             }
-            journal.set(Word::Complete, 1);
+            journal.set(SegmentWord::Complete, 1);
         }
         Ok(())
     }
@@ -78,17 +78,17 @@ fn of_inner(directory: &Path, id: u32) -> PathBuf {
     directory.join(format!("inner_{id}"))
 }
 
-fn unprepared(map: &Table) -> impl Fn(io::Error) -> KernelError {
+fn unprepared(map: &MapTable) -> impl Fn(io::Error) -> KernelError {
     |error| map.error("preparation of the journal", error)
 }
 
 /// Pops all values, but at most as many as the map has room for: packets may push values as fast as they are popped.
-pub fn pop_all(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
+pub fn pop_all(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     while journal.len() < map.max_entries && journal.pop(map)? {}
     Ok(())
 }
 
-fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
+fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     // A map without entries gets no journal, because a journal costs several maps in the kernel.
     let mut key = vec![0; map.key_size()];
     let any = map::map_next_key(map.fd(), None, &mut key).map_err(|error| map.error("key walk", error))?;
@@ -99,7 +99,7 @@ fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
     let mut room = map.batch_len();
     loop {
         journal.settle_batch().map_err(unprepared(map))?;
-        let (before, cursor) = (journal.len(), journal.word(Word::Cursor));
+        let (before, cursor) = (journal.len(), journal.word(SegmentWord::Cursor));
         let outcome = journal.batch(room).map_err(unprepared(map))?.take(map.fd(), before, cursor);
         crash::point("moved");
         journal.settle_batch().map_err(unprepared(map))?;
@@ -116,11 +116,11 @@ fn take_batches(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
 }
 
 /// Copies the map chunk by chunk: each is copied into the journal, marked as started, reset, and marked as done.
-fn copy_and_reset(map: &Table, journal: &mut Journal) -> Result<(), KernelError> {
+fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     journal.reset_started(map)?;
     // Entries that are rows already, from a walk that was interrupted, are left out: their counts since then belong to
     // the next window.
-    let mut known = (!journal.is_empty()).then(|| Seen::new(map.key_size()));
+    let mut known = (!journal.is_empty()).then(|| SeenKeys::new(map.key_size()));
     if let Some(known) = &mut known {
         let _ = journal.read(&mut |chunk| {
             chunk.entries(&map.layout).for_each(|(key, _)| {
@@ -167,32 +167,32 @@ fn swap(variable: &Variable, journal: &mut Journal) -> Result<(), KernelError> {
     if !journal.is_empty() {
         return Ok(());
     }
-    if journal.word(Word::Started) == 0 {
+    if journal.word(SegmentWord::Started) == 0 {
         write(AfterRead::Keep, journal)?;
-        journal.set(Word::Started, 1);
+        journal.set(SegmentWord::Started, 1);
         crash::point("copied");
         write(AfterRead::Reset, journal)?;
     } else {
         let _ = variable.read(AfterRead::Reset, &mut |_| ControlFlow::Continue(()));
     }
     crash::point("emptied");
-    journal.set(Word::Done, 1);
+    journal.set(SegmentWord::Done, 1);
     Ok(())
 }
 
 impl Journal {
     /// Writes rows and marks them as started; [`Self::reset_started`] resets their entries.
-    pub fn start(&mut self, map: &Table, rows: &RawTable) -> Result<(), KernelError> {
+    pub fn start(&mut self, map: &MapTable, rows: &RawTable) -> Result<(), KernelError> {
         let done = self.len();
         self.write(done, rows).map_err(unprepared(map))?;
-        self.set(Word::Started, done + rows.len(&map.layout));
+        self.set(SegmentWord::Started, done + rows.len(&map.layout));
         crash::point("copied");
         Ok(())
     }
 
     /// Resets the entries of the rows that are started but not done. A repetition after a crash does no harm.
-    pub fn reset_started(&mut self, map: &Table) -> Result<(), KernelError> {
-        let (done, started) = (self.len(), self.word(Word::Started));
+    pub fn reset_started(&mut self, map: &MapTable) -> Result<(), KernelError> {
+        let (done, started) = (self.len(), self.word(SegmentWord::Started));
         if done == started {
             return Ok(());
         }
@@ -203,23 +203,23 @@ impl Journal {
         });
         result?;
         crash::point("emptied");
-        self.set(Word::Done, started);
+        self.set(SegmentWord::Done, started);
         Ok(())
     }
 
     /// Moves the head of the map into the journal. Returns false if the map is empty.
-    pub fn pop(&mut self, map: &Table) -> Result<bool, KernelError> {
+    pub fn pop(&mut self, map: &MapTable) -> Result<bool, KernelError> {
         if !map::map_lookup(map.fd(), &[], &mut self.head).map_err(|error| map.error("look-up", error))? {
             return Ok(false);
         }
         let place = self.prepare().map_err(unprepared(map))?;
         let done = self.len();
-        self.set(Word::Started, done + 1);
+        self.set(SegmentWord::Started, done + 1);
         let popped = map::map_lookup_and_delete(map.fd(), &[], self.slot(place));
         crash::point("popped");
         match popped {
-            Ok(true) => self.set(Word::Done, done + 1),
-            Ok(false) | Err(_) => self.set(Word::Started, done),
+            Ok(true) => self.set(SegmentWord::Done, done + 1),
+            Ok(false) | Err(_) => self.set(SegmentWord::Started, done),
         }
         popped.map_err(|error| map.error("pop", error))
     }

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use twinprobe_ebpf_common::RawTable;
 
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{MapTable, ReadResult, Sink};
 use crate::sys::map;
 
 /// Pops at most `max_entries` values: a live queue may be filled as fast as it is emptied.
-pub fn read(map: &Table, sink: &mut Sink<'_>) -> ReadResult {
+pub fn read(map: &MapTable, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     let mut value = vec![0; map.value_stride()];
     for _ in 0..map.max_entries {

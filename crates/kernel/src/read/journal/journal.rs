@@ -31,7 +31,7 @@ use std::{fs, io};
 use twinprobe_ebpf_common::{MapFamily, RawTable, TableLayout};
 
 use crate::read::journal::batch::{Batch, Moved};
-use crate::read::journal::segment::{Segment, Shape, Word};
+use crate::read::journal::segment::{JournalShape, Segment, SegmentWord};
 use crate::read::table::{self, Sink};
 use crate::sys::call::found;
 use crate::sys::object;
@@ -41,7 +41,7 @@ use crate::sys::object;
 pub struct Journal {
     directory: PathBuf,
     layout: Arc<TableLayout>,
-    shape: Shape,
+    shape: JournalShape,
     chunk_bytes: usize,
     pub segments: Vec<Segment>,
     pub batch: Option<Batch>,
@@ -55,7 +55,7 @@ impl Journal {
     /// of maps with this layout. They have been set aside then, and the next call begins a new journal.
     pub fn open(directory: &Path, layout: &Arc<TableLayout>) -> io::Result<Self> {
         let (key, value) = (layout.key.size, layout.value_stride());
-        let shape = Shape { kind: layout.kind.bpf_type().unwrap_or(0), key, value };
+        let shape = JournalShape { kind: layout.kind.bpf_type().unwrap_or(0), key, value };
         let mut journal = Self {
             directory: directory.to_owned(),
             layout: Arc::clone(layout),
@@ -77,7 +77,7 @@ impl Journal {
 
     /// The number of complete rows.
     pub fn len(&self) -> usize {
-        self.word(Word::Done)
+        self.word(SegmentWord::Done)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -120,15 +120,15 @@ impl Journal {
     }
 
     /// Returns a number of the first segment; 0 if there is no segment yet.
-    pub fn word(&self, word: Word) -> usize {
+    pub fn word(&self, word: SegmentWord) -> usize {
         self.segments.first().map_or(0, |first| first.word(word))
     }
 
-    pub fn set(&self, word: Word, number: usize) {
+    pub fn set(&self, word: SegmentWord, number: usize) {
         self.segments.iter().take(1).for_each(|first| first.set(word, number));
     }
 
-    /// Writes rows, of which the first gets this number. They belong to the journal once [`Word::Done`] covers them.
+    /// Writes rows, of which the first gets this number. They belong to the journal once [`SegmentWord::Done`] covers them.
     pub fn write(&mut self, number: usize, rows: &RawTable) -> io::Result<()> {
         let (layout, key_size) = (Arc::clone(&self.layout), self.shape.key);
         for (number, (key, value)) in (number..).zip(rows.entries(&layout)) {
@@ -149,9 +149,9 @@ impl Journal {
         if let Some(cursor) = cursor {
             self.write(before, &rows)?;
             let done = before + rows.len(&self.layout);
-            self.set(Word::Cursor, cursor);
-            self.set(Word::Started, done);
-            self.set(Word::Done, done);
+            self.set(SegmentWord::Cursor, cursor);
+            self.set(SegmentWord::Started, done);
+            self.set(SegmentWord::Done, done);
         }
         self.batch.iter().for_each(Batch::finish);
         Ok(())
@@ -231,7 +231,7 @@ impl Journal {
     /// Decides whether the pop that was started last took place. Fails with the reason if the numbers of rows
     /// contradict each other.
     fn settle(&mut self) -> Result<(), String> {
-        let (started, done) = (self.word(Word::Started), self.word(Word::Done));
+        let (started, done) = (self.word(SegmentWord::Started), self.word(SegmentWord::Done));
         let room: usize = self.segments.iter().map(Segment::slots).sum();
         let popped = self.layout.kind.family() == MapFamily::Fifo;
         if started.checked_sub(done).is_none_or(|open| popped && open > 1) || started > room {
@@ -241,8 +241,8 @@ impl Journal {
             let expected = self.segments[0].expected().to_vec();
             let slot = self.segments[segment].slot(slot);
             let is_there = slot.iter().zip(&expected).any(|(slot, expected)| *slot != !expected);
-            self.set(Word::Done, done + usize::from(is_there));
-            self.set(Word::Started, done + usize::from(is_there));
+            self.set(SegmentWord::Done, done + usize::from(is_there));
+            self.set(SegmentWord::Started, done + usize::from(is_there));
         }
         Ok(())
     }

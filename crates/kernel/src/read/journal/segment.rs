@@ -21,7 +21,7 @@ use aya_obj::generated::BPF_F_MMAPABLE;
 use rustix::param::page_size;
 
 use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess};
 use crate::sys::object;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"tpjourn1");
@@ -39,7 +39,7 @@ const ELEMENT: usize = size_of::<u64>();
 
 /// The kind of map that a journal has rows of, and the sizes of key and value in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct JournalShape {
     /// The number of the map's type.
     pub kind: u32,
     pub key: usize,
@@ -48,7 +48,7 @@ pub struct Shape {
 
 /// A number in the first segment.
 #[derive(Clone, Copy, Debug)]
-pub enum Word {
+pub enum SegmentWord {
     /// The number of rows that are started. They are complete, except that the pop of the last one may not have taken
     /// place; the map may still have their entries.
     Started = 24,
@@ -63,13 +63,13 @@ pub enum Word {
 #[derive(Debug)]
 pub struct Segment {
     memory: Mapping,
-    shape: Shape,
+    shape: JournalShape,
     /// The offset of the first slot, in bytes.
     start: usize,
     slots: usize,
 }
 
-impl Shape {
+impl JournalShape {
     fn start(self, index: usize) -> usize {
         if index == 0 { (EXPECTED + self.row()).next_multiple_of(EXPECTED) } else { 0 }
     }
@@ -92,7 +92,7 @@ impl Shape {
 
 impl Segment {
     /// Makes a segment. It is pinned once it is complete, so that a crash leaves no unfinished one.
-    pub fn create(pin: &Path, shape: Shape, index: usize) -> io::Result<Self> {
+    pub fn create(pin: &Path, shape: JournalShape, index: usize) -> io::Result<Self> {
         let map = create(shape.bytes(index))?;
         let segment = Self::map(&map, shape, index)?;
         if index == 0 {
@@ -106,7 +106,7 @@ impl Segment {
 
     /// Maps a segment that an earlier process has pinned. The inner error is the reason why `map` is not a segment of
     /// this shape.
-    pub fn adopt(map: &OwnedFd, shape: Shape, index: usize) -> io::Result<Result<Self, String>> {
+    pub fn adopt(map: &OwnedFd, shape: JournalShape, index: usize) -> io::Result<Result<Self, String>> {
         let Some(bytes) = size(map)?.filter(|bytes| *bytes >= EXPECTED) else {
             return Ok(Err(format!("segment {index} is another map")));
         };
@@ -114,7 +114,7 @@ impl Segment {
         // too short.
         let short = bytes < shape.bytes(index);
         if index == 0 {
-            let head = Mapping::new(map.as_fd(), 0, EXPECTED, Access::Read)?;
+            let head = Mapping::new(map.as_fd(), 0, EXPECTED, MappingAccess::Read)?;
             let [magic, kind, row, key] = HEAD.map(|offset| head.u64(offset).load(Ordering::Relaxed));
             if magic != MAGIC {
                 return Ok(Err("it does not begin as journals do".into()));
@@ -131,9 +131,9 @@ impl Segment {
         Self::map(map, shape, index).map(Ok)
     }
 
-    fn map(map: &OwnedFd, shape: Shape, index: usize) -> io::Result<Self> {
+    fn map(map: &OwnedFd, shape: JournalShape, index: usize) -> io::Result<Self> {
         let (start, bytes) = (shape.start(index), shape.bytes(index));
-        let memory = Mapping::new(map.as_fd(), 0, bytes, Access::ReadWrite)?;
+        let memory = Mapping::new(map.as_fd(), 0, bytes, MappingAccess::ReadWrite)?;
         Ok(Self { memory, shape, start, slots: (bytes - start) / shape.row().max(1) })
     }
 
@@ -160,12 +160,12 @@ impl Segment {
         unsafe { self.memory.bytes_mut(EXPECTED, self.shape.value) }
     }
 
-    pub fn word(&self, word: Word) -> usize {
+    pub fn word(&self, word: SegmentWord) -> usize {
         usize::try_from(self.memory.u64(word as usize).load(Ordering::SeqCst)).unwrap_or(usize::MAX)
     }
 
     /// Stores a number, after everything that was written before.
-    pub fn set(&self, word: Word, number: usize) {
+    pub fn set(&self, word: SegmentWord, number: usize) {
         self.memory.u64(word as usize).store(number as u64, Ordering::SeqCst);
     }
 }

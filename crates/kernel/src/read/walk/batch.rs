@@ -2,19 +2,19 @@
 
 use twinprobe_ebpf_common::RawTable;
 
-use crate::read::table::Table;
+use crate::read::table::MapTable;
 use crate::sys::batch::{self, BatchCursor};
 use crate::sys::call::KernelError;
 
 pub struct Batches<'a> {
-    map: &'a Table,
+    map: &'a MapTable,
     cursor: BatchCursor,
     /// The number of entries that one call may return.
     pub room: usize,
 }
 
 impl<'a> Batches<'a> {
-    pub fn new(map: &'a Table) -> Self {
+    pub fn new(map: &'a MapTable) -> Self {
         Self { map, cursor: BatchCursor::new(map.key_size()), room: map.batch_len() }
     }
 
@@ -45,7 +45,7 @@ impl<'a> Batches<'a> {
     }
 }
 
-pub fn delete(map: &Table, rows: &RawTable) -> Result<(), KernelError> {
+pub fn delete(map: &MapTable, rows: &RawTable) -> Result<(), KernelError> {
     let len = rows.len(&map.layout);
     let mut done = 0;
     while done < len {

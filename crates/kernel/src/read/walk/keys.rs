@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::metric::AfterRead;
 
-use crate::read::table::{ReadResult, Sink, Table};
+use crate::read::table::{MapTable, ReadResult, Sink};
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
-pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
+pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
     let mut rows = RawTable::default();
     let result = walk(map, after, &mut rows, sink);
     // The rest of the rows is handed on even after an error, because a reset has taken them out of the map.
@@ -20,14 +20,14 @@ pub fn read(map: &Table, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult {
 
 /// Returns the number of steps after which a walk ends that programs make start again and again: twice what a full map
 /// needs.
-pub fn limit(map: &Table) -> usize {
+pub fn limit(map: &MapTable) -> usize {
     map.max_entries.saturating_mul(2)
 }
 
 /// Reads every key once. A walk whose next key is deleted meanwhile starts again, and skips the keys that were read
 /// before.
-fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>) -> ReadResult {
-    let mut seen = Seen::new(map.key_size());
+fn walk(map: &MapTable, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>) -> ReadResult {
+    let mut seen = SeenKeys::new(map.key_size());
     let mut value = vec![0; map.value_stride()];
     let (mut key, mut next) = (vec![0; map.key_size()], vec![0; map.key_size()]);
     let mut more = next_key(map, None, &mut key)?;
@@ -59,13 +59,13 @@ fn walk(map: &Table, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>)
     Ok(ControlFlow::Continue(()))
 }
 
-fn next_key(map: &Table, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool, KernelError> {
+fn next_key(map: &MapTable, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool, KernelError> {
     map::map_next_key(map.fd(), key, next).map_err(|error| map.error("key walk", error))
 }
 
 /// Reads and deletes an entry: in one call if the type has the operation, else in two. Returns false if there is no
 /// such entry.
-fn take(map: &Table, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
+fn take(map: &MapTable, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
     if map.access.operations.lookup_and_delete {
         return map::map_lookup_and_delete(map.fd(), key, value);
     }
@@ -75,13 +75,13 @@ fn take(map: &Table, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
 pub const SMALL: usize = size_of::<u128>();
 
 /// A set of keys of one size. Keys come from packets, so the hash must be one that senders can't aim at.
-pub enum Seen {
+pub enum SeenKeys {
     /// Keys of up to 16 bytes, padded with zeros, which need no allocation each.
     Small(HashSet<u128>),
     Large(HashSet<Box<[u8]>>),
 }
 
-impl Seen {
+impl SeenKeys {
     pub fn new(key_size: usize) -> Self {
         if key_size <= SMALL { Self::Small(HashSet::new()) } else { Self::Large(HashSet::new()) }
     }

@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::metric::OnReplace;
 use super::*;
 use crate::plan::build;
 use crate::plan::map_spec::MapSpec;
-use crate::plan::request::{DirectionRequest, KernelFacts};
+use crate::plan::request::{DirectionRequest, KernelFacts, KernelOptions};
 use crate::plan::tests::scene;
 use crate::sys::cpus;
 use twinprobe_ebpf_common::request::AttachRequest;
@@ -58,10 +58,15 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
         monotonic_zero_ns: 0,
         btf: aya::features().btf(),
         xdp_frags: true,
+        options: KernelOptions::NONE,
     };
-    let object = ProbeObject::parse(&compiled(source), hook.kind(), facts).unwrap();
+    let object = ProbeObject::parse(&compiled(source), hook, None, facts).unwrap();
     let (xdp_mode, position) = (XdpMode::Auto, Position::Last);
     let request = DirectionRequest {
+        entry: None,
+        variables: BTreeMap::new(),
+        fill: Arc::default(),
+        anew: Default::default(),
         code: format!("{}.source", hook.direction()),
         attach: AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position },
         on_replace: OnReplace::Carry,

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use aya_obj::Function;
 use aya_obj::generated::{bpf_func_id as Id, bpf_insn};
 
-use crate::load::rewrite::{Change, TooLong, rewrite};
+use crate::load::rewrite::{Rewriting, TooLong, rewrite};
 use crate::sys::asm;
 
 /// Sends a packet at once, while the program runs.
@@ -45,7 +45,8 @@ pub fn follow(
     }
     let [first, second] = asm::load_map_value(0, time, 0);
     let load = [first, second, asm::load_u64(0, 0, 0)];
-    let change =
-        |_, insn: &bpf_insn| if reads_clock(insn) { Change::Replace(load.to_vec()) } else { Change::Keep };
+    let change = |_, insn: &bpf_insn| {
+        if reads_clock(insn) { Rewriting::Replace(load.to_vec()) } else { Rewriting::Keep }
+    };
     Ok(rewrite(function, instructions, change)?)
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use aya_obj::generated::BPF_F_MMAPABLE;
 
 use crate::sys::map::{self, MapCreate};
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess};
 
 /// The number of packets of one run: as many tail calls as the kernel allows (33) are a bit more.
 pub const BATCH: usize = 32;
@@ -56,7 +56,7 @@ impl Control {
     pub fn new() -> io::Result<Self> {
         let array = MapCreate::array("tp_replay", SIZE, 1);
         let map = map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })?;
-        let memory = Mapping::new(map.as_fd(), 0, SIZE, Access::ReadWrite)?;
+        let memory = Mapping::new(map.as_fd(), 0, SIZE, MappingAccess::ReadWrite)?;
         Ok(Self { map, memory })
     }
 

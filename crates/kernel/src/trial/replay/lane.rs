@@ -184,7 +184,10 @@ impl Lane {
             }
         }
         self.control.set_packet(batch.bytes, pieces, length);
-        let kind = if self.hook == Hook::TcIngress { kind(bytes) } else { 0 };
+        let kind = match self.hook {
+            Hook::TcIngress => kind(bytes),
+            Hook::Xdp | Hook::TcEgress => 0,
+        };
         self.control.set_record(batch.packets, time_ns, batch.bytes, length, kind);
         batch.packets += 1;
         batch.bytes += length.next_multiple_of(8);
@@ -275,7 +278,7 @@ impl Lane {
         self.loaded.programs.of_twin(0).as_fd()
     }
 
-    /// Makes room in the rings: nobody else reads them.
+    /// Makes room in the rings: they have no other reader.
     fn drain(&mut self) {
         for ring in &mut self.rings {
             ring.read(usize::MAX, |_| self.counts.events += 1);

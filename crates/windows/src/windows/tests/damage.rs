@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::scene::{damage, put_body};
 use super::*;
 use crate::body::stored::WindowError;
-use crate::retention::{Limits, Missing};
+use crate::retention::{Missing, RetentionLimits};
 
 /// Returns a body of a later version, of which only the magic, the version and the digest are as today.
 fn newer() -> Vec<u8> {
@@ -113,7 +113,11 @@ fn a_large_body_that_is_gone_or_damaged_costs_its_window() {
 fn a_damaged_state_is_reported_and_the_windows_say_what_they_can() {
     let directory = directory();
     let windows = open(directory.path());
-    windows.set_limits(Limits { retain: 3, collectors: vec!["a".to_owned()], ..Limits::default() });
+    windows.set_limits(RetentionLimits {
+        retain: 3,
+        collectors: vec!["a".to_owned()],
+        ..RetentionLimits::default()
+    });
     (4..=9).for_each(|seq| drop(commit(&windows, seq, 1)));
     windows.set_taken(8);
     windows.acknowledge(7, None).unwrap();

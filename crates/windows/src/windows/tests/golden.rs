@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::baseline::Base;
-use crate::body::part::{Part, PartContent, ages_as_rows};
-use crate::index::state::State;
+use crate::body::part::{BaselinePart, PartContent, ages_as_rows};
+use crate::index::state::SeriesState;
 use crate::rows;
 use crate::windows::tests::scene::put_body;
 
@@ -37,8 +37,8 @@ fn with(seq: u64, bytes: &[u8]) -> (TempDir, Arc<Windows>) {
     (directory, windows)
 }
 
-fn sum(of: Direction, map: &str, through: u64) -> Part {
-    Part {
+fn sum(of: Direction, map: &str, through: u64) -> BaselinePart {
+    BaselinePart {
         direction: of,
         map: map.into(),
         metric: None,
@@ -64,7 +64,7 @@ fn windows_of_the_first_format_are_read() {
     let sums: Vec<(&str, usize)> =
         parts.iter().map(|part| (&*part.map, part.rows.len(&part.layout))).collect();
     assert_eq!(sums, [("in_array", 8), ("in_percpu_array", 8)]);
-    for Part { layout, rows, ages, dropped, .. } in &parts {
+    for BaselinePart { layout, rows, ages, dropped, .. } in &parts {
         let first = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
         let slots = rows.values.chunks_exact(layout.slot_stride());
         assert_eq!(slots.map(first).sum::<u64>(), 7, "packets of all keys and CPUs");
@@ -75,8 +75,8 @@ fn windows_of_the_first_format_are_read() {
 /// The head of the golden files since the second format.
 fn golden_head() -> WindowHead {
     let mut head = head(7, ClosedBy::Request, 3);
-    let seen = StoredMetric { dropped: 5, ..head.metrics.swap_remove(0) };
-    let hidden = StoredMetric { direction: Direction::Egress, ..seen.clone() };
+    let seen = MetricHead { dropped: 5, ..head.metrics.swap_remove(0) };
+    let hidden = MetricHead { direction: Direction::Egress, ..seen.clone() };
     (head.metrics, head.hidden) = (vec![seen], vec![hidden]);
     head
 }
@@ -89,7 +89,7 @@ fn assert_window(name: &str, head: &WindowHead) {
     assert_eq!(*reader.head, *head);
     assert_eq!(reader.head.metrics.len(), 1, "what is hidden is not shown");
     let map = "map of a";
-    let named = |part: Part| Part { metric: Some("a".into()), ..part };
+    let named = |part: BaselinePart| BaselinePart { metric: Some("a".into()), ..part };
     let parts = vec![named(sum(Direction::Ingress, map, 7)), named(sum(Direction::Egress, map, 7))];
     assert_eq!(windows.base(None).unwrap(), Some(Base { through: 7, parts }));
 }
@@ -108,6 +108,14 @@ fn windows_of_the_third_format_are_read() {
     assert_window("window-3", &head);
 }
 
+/// The golden file is from a daemon whose sums had at most 64 bits.
+#[test]
+fn windows_of_the_fourth_format_are_read() {
+    let mut head = golden_head();
+    head.metrics[0].sample = NonZeroU32::new(100);
+    assert_window("window-4", &head);
+}
+
 #[test]
 fn windows_of_this_format_are_read_and_written() {
     let directory = directory();
@@ -119,13 +127,13 @@ fn windows_of_this_format_are_read_and_written() {
         writer.rows(place, &rows(3, 4)).unwrap();
         writer.rows(head.place_of_ages(place), &ages_as_rows(&[1, 3, 2, 3])).unwrap();
     }
-    assert_golden("window-4", &bytes(&writer.commit().unwrap()));
-    assert_window("window-4", &head);
+    assert_golden("window-5", &bytes(&writer.commit().unwrap()));
+    assert_window("window-5", &head);
 }
 
 /// The sum of one map and the open rows of another, as the golden files have them.
-fn golden_parts() -> [Part; 2] {
-    let open = Part {
+fn golden_parts() -> [BaselinePart; 2] {
+    let open = BaselinePart {
         content: PartContent::Open,
         ages: Vec::new(),
         dropped: 0,
@@ -153,9 +161,9 @@ fn baselines_of_the_first_format_are_read() {
 }
 
 /// The parts of the golden files since the second format.
-fn named_parts() -> [Part; 3] {
+fn named_parts() -> [BaselinePart; 3] {
     let [sum, open_rows] = golden_parts();
-    let named = |name: &str| Part { metric: Some(name.into()), ..sum.clone() };
+    let named = |name: &str| BaselinePart { metric: Some(name.into()), ..sum.clone() };
     [named("x"), named("y"), open_rows]
 }
 
@@ -167,6 +175,14 @@ fn baselines_of_the_second_format_are_read() {
     assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
 }
 
+/// The golden file is from a daemon whose sums had at most 64 bits.
+#[test]
+fn baselines_of_the_third_format_are_read() {
+    let (_directory, windows) = with_baseline(&golden("baseline-3"));
+    let base = Base { through: 8, parts: named_parts().into() };
+    assert_eq!(windows.base(Some(12)).unwrap(), Some(base));
+}
+
 #[test]
 fn baselines_of_this_format_are_read_and_written() {
     let directory = directory();
@@ -174,10 +190,10 @@ fn baselines_of_this_format_are_read_and_written() {
     let parts = named_parts();
     windows.write_baseline((9, 12), &parts, Durable::Now).unwrap();
     let id = windows.index.lock().all().1[0].0;
-    let body = rows::body(&windows.database, rows::Table::Baselines, id).unwrap().unwrap();
-    assert_golden("baseline-3", &body);
+    let body = rows::body(&windows.database, rows::SqlTable::Baselines, id).unwrap().unwrap();
+    assert_golden("baseline-4", &body);
 
-    let (directory, windows) = with_baseline(&golden("baseline-3"));
+    let (directory, windows) = with_baseline(&golden("baseline-4"));
     let base = Base { through: 8, parts: parts.into() };
     for windows in [&windows, &open(directory.path())] {
         assert_eq!(windows.base(Some(12)).unwrap(), Some(base.clone()));
@@ -191,12 +207,12 @@ fn baselines_of_this_format_are_read_and_written() {
 
 #[test]
 fn states_are_read_and_written() {
-    let state = State::decode(&golden("state-0.json")).unwrap();
+    let state = SeriesState::decode(&golden("state-0.json")).unwrap();
     assert_eq!((state.first, state.last, state.acknowledged, state.reported_through), (1, 2, 1, 2));
-    let mut state = State { first: 1, last: 9, acknowledged: 4, damaged: 1, ..State::default() };
+    let mut state = SeriesState { first: 1, last: 9, acknowledged: 4, damaged: 1, ..SeriesState::default() };
     state.collectors.insert("a".into(), 6);
     state.lost.add(2, 9);
     (state.reported, state.reported_through) = (1, 9);
     assert_golden("state-1.json", &state.encode());
-    assert_eq!(State::decode(&golden("state-1.json")).unwrap(), state);
+    assert_eq!(SeriesState::decode(&golden("state-1.json")).unwrap(), state);
 }

@@ -8,6 +8,7 @@ pub mod model;
 pub mod random;
 pub mod retention;
 pub mod scene;
+pub mod sums;
 pub mod takeover;
 pub mod threads;
 
@@ -16,12 +17,12 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use twinprobe_ebpf_common::{
-    Aggregation, Completeness, Context, Direction, Format, Origin, SeriesRules, Temporality, Window,
+    Aggregation, Context, Direction, DocumentOrigin, Format, MetricHead, Temporality, Window,
 };
 use twinprobe_ebpf_common::{Layout, MapKind, RawTable, TableLayout};
 use twinprobe_store::{Connection, Database, Durable};
 
-use crate::body::head::{ClosedBy, StoredMetric, WindowHead};
+use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::stored::StoredWindow;
 use crate::store::WindowStore;
 use crate::windows::Windows;
@@ -57,23 +58,12 @@ fn layout(kind: MapKind, inner: Option<Arc<TableLayout>>) -> Arc<TableLayout> {
     Arc::new(TableLayout { kind, key: Layout::unsigned(4), value: Layout::unsigned(8), slots: 1, inner })
 }
 
-fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> StoredMetric {
-    let text = |text: &str| format!("{text} of {name}");
-    let agg = Some(Aggregation::Max);
-    let (name, map, help) = (name.to_owned(), text("map"), text("help"));
-    StoredMetric {
-        direction,
-        name,
-        map,
-        help,
-        agg,
-        layout,
-        sample: None,
-        reading: Temporality::Cumulative,
-        dropped: 0,
-        events: None,
-        completeness: Completeness::default(),
-        series: SeriesRules::default(),
+fn metric(direction: Direction, name: &str, layout: Arc<TableLayout>) -> MetricHead {
+    MetricHead {
+        help: format!("help of {name}"),
+        agg: Some(Aggregation::Max),
+        temporality: Temporality::Cumulative,
+        ..MetricHead::new(direction, name, &format!("map of {name}"), layout)
     }
 }
 
@@ -81,7 +71,7 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     let inner = layout(MapKind::Hash, None);
     WindowHead {
         probe: "p".into(),
-        origin: Some(Arc::new(Origin {
+        origin: Some(Arc::new(DocumentOrigin {
             node: "gw-1".into(),
             instance: "4f0c".into(),
             labels: [("rack".into(), "7".into())].into(),
@@ -106,6 +96,7 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
             metric(Direction::Egress, "b", layout(MapKind::HashOfMaps, Some(inner))),
         ],
         hidden: Vec::new(),
+        changes: None,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::body::head::ClosedBy;
-use crate::retention::{AckError, Limits, Missing};
-use crate::windows::{Statistics, Windows};
+use crate::retention::{AckError, Missing, RetentionLimits};
+use crate::windows::{WindowStatistics, Windows};
 
 pub const COLLECTORS: [&str; 3] = ["a", "b", "c"];
 
@@ -22,7 +22,7 @@ pub struct Model {
     pub reported: u64,
     pub acknowledged: u64,
     pub cursors: BTreeMap<String, u64>,
-    pub limits: Limits,
+    pub limits: RetentionLimits,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct View {
     newest: Option<u64>,
     untaken: Vec<u64>,
     unreported: u64,
-    statistics: Statistics,
+    statistics: WindowStatistics,
     acknowledged: Vec<Result<u64, AckError>>,
     acknowledged_for_all: u64,
     taken: Vec<u64>,
@@ -86,7 +86,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: RetentionLimits) {
         self.limits = limits;
         self.cursors.retain(|name, _| self.limits.collectors.contains(name));
         self.release();
@@ -145,7 +145,7 @@ impl Model {
             newest: self.files().into_iter().max(),
             untaken: self.retained.iter().filter_map(untaken).collect(),
             unreported: self.lost.len() as u64 - self.reported,
-            statistics: Statistics {
+            statistics: WindowStatistics {
                 retained: self.retained.len(),
                 bytes: self.retained.values().map(sum).sum(),
                 oldest: self.retained.keys().next().copied(),

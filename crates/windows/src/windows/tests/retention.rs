@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::body::part::{Part, PartContent};
-use crate::retention::{AckError, Limits, Missing};
+use crate::body::part::{BaselinePart, PartContent};
+use crate::retention::{AckError, Missing, RetentionLimits};
 use crate::windows::tests::scene::damage;
 
 #[test]
@@ -52,14 +52,17 @@ fn only_configured_collectors_acknowledge() {
     commit(&windows, 1, 1);
     let unknown = Err(AckError::UnknownCollector("a".into()));
     assert_eq!(windows.acknowledge(9, Some("a")), unknown);
-    windows.set_limits(Limits { collectors: vec!["a".into(), "b".into()], ..Limits::default() });
+    windows.set_limits(RetentionLimits {
+        collectors: vec!["a".into(), "b".into()],
+        ..RetentionLimits::default()
+    });
     assert_eq!(windows.acknowledge(9, Some("a")), Err(AckError::Beyond { newest: 1 }));
     windows.acknowledge(1, Some("a")).unwrap();
     assert_eq!(
         (windows.acknowledged("a"), windows.acknowledged("b"), numbers(&windows)),
         (Ok(1), Ok(0), vec![1])
     );
-    windows.set_limits(Limits { collectors: vec!["a".into()], ..Limits::default() });
+    windows.set_limits(RetentionLimits { collectors: vec!["a".into()], ..RetentionLimits::default() });
     assert_eq!(numbers(&windows), [0; 0], "nobody else has to");
 }
 
@@ -104,7 +107,7 @@ fn slow_readers_keep_no_more_than_the_budget() {
         store.enforce();
         readers.iter().map(|reader| reader.chunk(0, 0).is_ok()).collect::<Vec<_>>()
     };
-    windows.set_limits(Limits { retain: 2, ..Limits::default() });
+    windows.set_limits(RetentionLimits { retain: 2, ..RetentionLimits::default() });
     assert_eq!(readers.iter().map(|reader| reader.held()).collect::<Vec<_>>(), [size, size, 0, 0]);
     assert_eq!(readable(), [true; 4]);
     commit(&windows, 5, LARGE);
@@ -130,11 +133,11 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
         let rows = rows(1, bytes as usize / 12);
         let (direction, map, content) = (Direction::Ingress, "m".to_owned(), PartContent::Sum);
         let (metric, ages) = (None, Vec::new());
-        vec![Part { direction, map, metric, content, through: 4, layout, rows, ages, dropped: 0 }]
+        vec![BaselinePart { direction, map, metric, content, through: 4, layout, rows, ages, dropped: 0 }]
     };
 
     // Four sizes are kept. The limit of the probe and that of all probes count alike, as does the next daemon.
-    let limit = |bytes| windows.set_limits(Limits { bytes, ..Limits::default() });
+    let limit = |bytes| windows.set_limits(RetentionLimits { bytes, ..RetentionLimits::default() });
     limit(4 * size);
     assert_eq!(kept(&windows), 4);
     limit(4 * size - 1);
@@ -148,7 +151,7 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
     let windows = enforce(3 * size - 1);
     assert_eq!((numbers(&windows), kept(&windows), windows.statistics().lost), (vec![3, 4], 2, 2));
     windows.write_baseline((5, 7), &sums(2 * size), Durable::Now).unwrap();
-    windows.set_limits(Limits { bytes: 3 * size, ..Limits::default() });
+    windows.set_limits(RetentionLimits { bytes: 3 * size, ..RetentionLimits::default() });
     assert_eq!(numbers(&windows), [4], "the sums are no smaller than two windows");
     windows.forget_baseline(7);
     commit(&windows, 5, 64);
@@ -186,7 +189,11 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
 fn windows_of_pages_take_nothing_from_collectors() {
     let directory = directory();
     let windows = open(directory.path());
-    windows.set_limits(Limits { retain: 2, collectors: vec!["a".to_owned()], ..Limits::default() });
+    windows.set_limits(RetentionLimits {
+        retain: 2,
+        collectors: vec!["a".to_owned()],
+        ..RetentionLimits::default()
+    });
     let page = |seq| windows.write(&head(seq, ClosedBy::Page, 0)).unwrap().commit().unwrap();
     commit(&windows, 1, 1);
     commit(&windows, 2, 1);

@@ -11,7 +11,7 @@ use proptest::sample::subsequence;
 use super::*;
 use crate::body::format::Encoder;
 use crate::body::stored::WindowError;
-use crate::retention::{AckError, Limits};
+use crate::retention::{AckError, RetentionLimits};
 use crate::windows::tests::model::{COLLECTORS, Kept, Model, view};
 
 /// An operation. `pick` chooses among the windows that exist when the operation runs.
@@ -31,7 +31,7 @@ pub enum Operation {
         pick: u64,
         collector: Option<&'static str>,
     },
-    SetLimits(Limits),
+    SetLimits(RetentionLimits),
     DropOldest,
     /// Changes a byte of a body, which a reader finds.
     Damage {
@@ -48,12 +48,12 @@ pub enum Operation {
     Full(bool),
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = RetentionLimits> {
     let bytes = prop_oneof![3 => Just(u64::MAX), 1 => 0_u64..20_000];
     (1_usize..6, bytes, subsequence(&COLLECTORS[..2], 0..=2), any::<bool>()).prop_map(
         |(retain, bytes, collectors, taken_counts)| {
             let collectors = collectors.into_iter().map(str::to_owned).collect();
-            Limits { retain, bytes, collectors, taken_counts }
+            RetentionLimits { retain, bytes, collectors, taken_counts }
         },
     )
 }

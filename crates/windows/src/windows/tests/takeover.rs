@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::*;
-use crate::index::state::State;
+use crate::index::state::SeriesState;
 use crate::retention::Missing;
 use crate::rows::Form;
 use crate::takeover::take_over;
@@ -35,7 +35,7 @@ fn taken_over(files: &[(&str, Vec<u8>)]) -> (TempDir, Result<Arc<Windows>, std::
 
 #[test]
 fn every_form_of_a_file_becomes_what_it_meant() {
-    let mut state = State { first: 1, last: 9, acknowledged: 4, ..State::default() };
+    let mut state = SeriesState { first: 1, last: 9, acknowledged: 4, ..SeriesState::default() };
     state.collectors.insert("a".into(), 6);
     state.lost.add(2, 4);
     let (directory, windows) = taken_over(&[

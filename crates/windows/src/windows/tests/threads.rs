@@ -4,7 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::body::stored::WindowError;
-use crate::retention::Limits;
+use crate::retention::RetentionLimits;
 
 const WINDOWS: u64 = 300;
 
@@ -19,7 +19,7 @@ fn write(windows: &Arc<Windows>, seq: u64) -> u64 {
 fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
     let directory = directory();
     let windows = open(directory.path());
-    windows.set_limits(Limits { retain: 4, ..Limits::default() });
+    windows.set_limits(RetentionLimits { retain: 4, ..RetentionLimits::default() });
     let reported = thread::scope(|scope| {
         let writer = scope.spawn(|| (1..=WINDOWS).map(|seq| write(&windows, seq)).sum::<u64>());
         for reader in 0..3 {

@@ -26,11 +26,16 @@ fn labels_are_those_of_openmetrics() {
     assert_eq!(serde_json::to_value(&labels).unwrap(), valid);
     assert_eq!(validate(&patched(&json!({}))).unwrap().labels, BTreeMap::new());
     for name in ["", "9a", "a-b", "a.b", "\u{e4}", "__name__", "a b"] {
-        refused(&json!({ "labels": { name: "x" } }), "labels", "is no name of a label");
+        refused(&json!({ "labels": { name: "x" } }), "labels", "is not a name of a label");
     }
     for name in ["probe", "direction", "node", "instance", "cpu", "le", "quantile", "index", "index12"] {
         refused(&json!({ "labels": { name: "x" } }), "labels", "choose another name");
     }
+    for subsystem in ["", "9", "a-b", "net ", &"n".repeat(65)] {
+        refused(&json!({ "subsystem": subsystem }), "subsystem", "can't begin a metric's name");
+    }
+    let subsystem = validate(&patched(&json!({ "subsystem": "net" }))).unwrap().subsystem;
+    assert_eq!(subsystem.as_deref(), Some("net"));
     refused(&json!({ "labels": { "n".repeat(129): "x" } }), "labels", "128 are the limit");
     refused(&json!({ "labels": { "a": "x".repeat(1025) } }), "labels.a", "1024 are the limit");
     for control in ["\u{0}", "a\rb", "\u{1b}", "\u{7f}", "\u{85}"] {
@@ -68,11 +73,11 @@ fn calls_are_functions_in_slots() {
     );
     assert!(source.calls["none"].is_empty());
     let calls = |calls: Value| json!({ "ingress": { "calls": calls } });
-    refused(&calls(json!({ "a b": {} })), "ingress.calls", "no name of a table of programs");
+    refused(&calls(json!({ "a b": {} })), "ingress.calls", "not a name of a table of programs");
     for slot in ["-1", "01", "x", "4294967296"] {
-        refused(&calls(json!({ "t": { slot: "f" } })), "ingress.calls.t", "is no slot");
+        refused(&calls(json!({ "t": { slot: "f" } })), "ingress.calls.t", "is not a slot");
     }
-    refused(&calls(json!({ "t": { "1": "a b" } })), "ingress.calls.t.1", "no C identifier");
+    refused(&calls(json!({ "t": { "1": "a b" } })), "ingress.calls.t.1", "not a C identifier");
     let many: Value = (0..251).map(|slot: u32| (slot.to_string(), json!("f"))).collect();
     refused(&calls(json!({ "t": many })), "ingress.calls.t", "250 are the limit");
     let libbpf = json!({ "ingress": { "dialect": "libbpf", "calls": {} } });
@@ -103,10 +108,81 @@ fn series_of_metrics_have_their_rules() {
     }
     refused(&metric(json!({ "sum_expires": "1h", "init": true })), &at("sum_expires"), "it needs snapshot");
     for name in ["", "9a", "a-b", "__name__"] {
-        refused(&metric(json!({ "key_label": name })), &at("key_label"), "is no name of a label");
+        refused(&metric(json!({ "key_label": name })), &at("key_label"), "is not a name of a label");
     }
     for name in ["probe", "cpu", "le", "index", "site"] {
         refused(&metric(json!({ "key_label": name })), &at("key_label"), "choose another name");
     }
     refused(&metric(json!({ "max_series": 0 })), &at("max_series"), "at least 1");
+}
+
+#[test]
+fn files_stay_in_the_folder_of_the_source() {
+    let files = |files: Value| json!({ "ingress": { "files": files } });
+    let valid = json!({ "sizes.h": "", "lib/a_b-c+d.h": "int x;", "lib/deep/..x.h": "" });
+    let config = validate(&patched(&files(valid.clone()))).unwrap();
+    let Some(Code::Source(source)) = config.ingress.map(|ingress| ingress.code) else { panic!("a source") };
+    assert_eq!(serde_json::to_value(&source.files).unwrap(), valid);
+    for (name, words) in [
+        ("/etc/passwd", "is an absolute path"),
+        ("../x.h", "leaves the source's folder"),
+        ("a/../../x.h", "leaves the source's folder"),
+        ("", "is not a name of a file"),
+        ("a//b.h", "is not a name of a file"),
+        ("./a.h", "is not a name of a file"),
+        ("a\nb.h", "is not a name of a file"),
+        ("a b.h", "is not a name of a file"),
+        ("a\\b.h", "is not a name of a file"),
+        ("probe.c", "is the name of the source itself"),
+        (&*"n".repeat(256), "255 are the limit"),
+    ] {
+        refused(&files(json!({ name: "" })), "ingress.files", words);
+    }
+    refused(&files(json!({ "a": "", "a/b.h": "" })), "ingress.files", "is a file, and a folder");
+    refused(&files(json!({ "a.h": "x\n\0" })), "ingress.files.a.h", "NUL byte in line 2");
+    let many = |count: usize| (0..count).map(|i| (format!("f{i}"), "x")).collect::<BTreeMap<_, _>>();
+    assert!(validate(&patched(&files(json!(many(64))))).is_ok());
+    refused(&files(json!(many(65))), "ingress.files", "64 are the limit");
+    refused(&files(json!({ "a.h": "x".repeat(1 << 20) })), "ingress.files", "1048576 are the limit");
+    let object = json!({ "ingress": { "source": null, "object": "AAAA", "files": {} } });
+    let mut config = patched(&json!({}));
+    config["ingress"] = object["ingress"].clone();
+    config["ingress"].as_object_mut().unwrap().remove("source");
+    let rejection = validate(&config).unwrap_err();
+    let is_refused = |(field, message): &(String, String)| {
+        field == "ingress.files" && message.contains("is for the compiler")
+    };
+    assert!(rejection.iter().any(is_refused), "{rejection:?}");
+}
+
+#[test]
+fn interfaces_are_taken_out_of_patterns() {
+    let with = |interfaces: Value, excluded: Value| json!({ "interface": null, "interfaces": interfaces, "exclude_interfaces": excluded });
+    let change = |patch: Value| {
+        let mut config = patched(&json!({}));
+        let config = config.as_object_mut().unwrap();
+        config.remove("interface");
+        config.extend(patch.as_object().unwrap().clone());
+        config.remove("interface");
+        json!(config)
+    };
+    let config = validate(&change(with(json!(["*", "eth0"]), json!(["lo", "docker*"])))).unwrap();
+    assert!(config.excludes("lo") && config.excludes("docker0") && !config.excludes("eth0"));
+    assert!(validate(&change(with(json!(["*"]), json!([])))).is_ok());
+    for (interfaces, excluded, field, words) in [
+        (json!(["eth0"]), json!(["lo"]), "exclude_interfaces", "there is no pattern"),
+        (
+            json!(["*", "eth0"]),
+            json!(["eth*"]),
+            "exclude_interfaces",
+            "takes out \"eth0\", which interfaces names",
+        ),
+        (json!(["*"]), json!(["lo", "lo"]), "exclude_interfaces[1]", "is listed twice"),
+        (json!(["*"]), json!(["a/b"]), "exclude_interfaces[0]", "is not an interface name"),
+        (json!(["*"]), json!(vec!["x"; 1025]), "exclude_interfaces", "1024 are the limit"),
+    ] {
+        let rejection = validate(&change(with(interfaces, excluded))).unwrap_err();
+        let is_it = |(at, message): &(String, String)| at == field && message.contains(words);
+        assert!(rejection.iter().any(is_it), "{words}: {rejection:?}");
+    }
 }

@@ -50,7 +50,7 @@ fn shared_maps_are_names_of_maps_in_both_directions() {
     let both = |shared: Value| json!({ "shared_maps": shared, "egress": { "source": "int y;" } });
     refused(&both(json!(["m", "n", "m"])), "shared_maps[2]", "\"m\" is listed twice");
     for name in ["", ".bss:x", ".bss", "a b", "1a"] {
-        refused(&both(json!([name])), "shared_maps[0]", "is no name of a map in the source");
+        refused(&both(json!([name])), "shared_maps[0]", "is not a name of a map in the source");
     }
     assert!(validate(&patched(&both(json!([])))).is_ok());
 }

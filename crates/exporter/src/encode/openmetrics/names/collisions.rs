@@ -1,14 +1,13 @@
 //! Metrics of one probe that exclude each other in OpenMetrics: two of their numbers would be one family, or one would
 //! have a name that the other reserves. A PUT looks for them, because each would cost the other its type.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::Direction;
-
-use super::family::{Family, Kind, kind, sample_name};
-use crate::encode::openmetrics::samples::Value;
-use crate::encode::openmetrics::series::Series;
+use super::family::{Family, FamilyKind, kind, sample_name};
+use super::sums::sums;
+use crate::encode::openmetrics::samples::FamilySamples;
+use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
 /// Two numbers that need the same name.
@@ -24,24 +23,20 @@ pub struct Collision {
 /// A number of a metric, and the family that it is in.
 struct Owner<'a> {
     at: usize,
-    series: &'a Series,
-    value: &'a Value,
+    series: &'a MetricSeries,
+    value: &'a FamilySamples,
     family: Family,
 }
 
 /// Returns the first collision of each pair of metrics of a probe with these labels.
-pub fn collisions(
-    labels: &BTreeMap<String, String>,
-    metrics: &[(Direction, &Arc<Metric>)],
-) -> Vec<Collision> {
-    let series: Vec<Series> = metrics
-        .iter()
-        .map(|(direction, metric)| Series::new("", labels, *direction, metric, Arc::default()))
-        .collect();
+pub fn collisions(labels: &BTreeMap<String, String>, metrics: &[&Arc<Metric>]) -> Vec<Collision> {
+    let series: Vec<MetricSeries> =
+        metrics.iter().map(|metric| MetricSeries::new("", labels, &[], metric, Arc::default())).collect();
+    let sums: HashSet<usize> = sums(&series.iter().collect::<Vec<_>>()).into_values().collect();
     let mut owners: Vec<Owner<'_>> = Vec::new();
     let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
     let mut found: Vec<Collision> = Vec::new();
-    for (at, series) in series.iter().enumerate() {
+    for (at, series) in series.iter().enumerate().filter(|(at, _)| !sums.contains(at)) {
         for value in &series.samples.values {
             let kind = kind(series, value);
             let family = Family { name: sample_name(kind, value), kind, members: Vec::new() };
@@ -69,14 +64,14 @@ fn share(one: &Owner<'_>, other: &Owner<'_>) -> bool {
     let is_same = one.family.name == other.family.name
         && one.series.original.name == other.series.original.name
         && one.value.field == other.value.field;
-    let histograms = [one, other].map(|owner| owner.family.kind).map(Kind::is_histogram);
+    let histograms = [one, other].map(|owner| owner.family.kind).map(FamilyKind::is_histogram);
     let alike = one.family.kind == other.family.kind || histograms == [false; 2];
     is_same && alike && one.series.labels != other.series.labels
 }
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_ebpf_common::{Layout, MapKind, Render, TableLayout, Temporality};
+    use twinprobe_ebpf_common::{Direction, Layout, MapKind, Render, TableLayout, Temporality};
 
     use super::*;
     use crate::encode::openmetrics::samples::tests::record;
@@ -84,7 +79,7 @@ mod tests {
     fn metric(name: &str, value: Layout, temporality: Temporality) -> Arc<Metric> {
         let key = Layout::unsigned(4);
         let layout = TableLayout { kind: MapKind::Array, key, value, slots: 1, inner: None };
-        Arc::new(Metric { temporality, ..Metric::example(name, layout) })
+        Arc::new(Metric::example(name, layout).with(|head| head.temporality = temporality))
     }
 
     fn plain(name: &str) -> Arc<Metric> {
@@ -97,8 +92,14 @@ mod tests {
     }
 
     fn found(metrics: &[(Direction, Arc<Metric>)]) -> Vec<(String, [(usize, String); 2])> {
-        let metrics: Vec<_> = metrics.iter().map(|(direction, metric)| (*direction, metric)).collect();
-        collisions(&BTreeMap::new(), &metrics).into_iter().map(|found| (found.name, found.of)).collect()
+        let of = |(direction, metric): &(Direction, Arc<Metric>)| {
+            Arc::new(Metric::clone(metric).with(|head| head.direction = *direction))
+        };
+        let metrics: Vec<_> = metrics.iter().map(of).collect();
+        collisions(&BTreeMap::new(), &metrics.iter().collect::<Vec<_>>())
+            .into_iter()
+            .map(|found| (found.name, found.of))
+            .collect()
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::collections::{HashMap, HashSet};
 
 use twinprobe_ebpf_common::{MergeRule, Temporality};
 
-use crate::encode::openmetrics::samples::Value;
-use crate::encode::openmetrics::series::Series;
+use super::sums::sums;
+use crate::encode::openmetrics::samples::FamilySamples;
+use crate::encode::openmetrics::series::MetricSeries;
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FamilyKind {
     Gauge,
     Counter,
     Histogram,
@@ -21,7 +22,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl FamilyKind {
     /// The name in the metadata.
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +56,7 @@ impl Kind {
 pub struct Family {
     /// The name of its samples, which for a counter ends in [`TOTAL`].
     pub name: String,
-    pub kind: Kind,
+    pub kind: FamilyKind,
     /// The place of a series and the place of a value in it; no two have the same probe and direction.
     pub members: Vec<(usize, usize)>,
 }
@@ -67,7 +68,7 @@ impl Family {
     /// The name in the metadata.
     pub fn base(&self) -> &str {
         match self.kind {
-            Kind::Counter => self.name.strip_suffix(TOTAL).unwrap_or(&self.name),
+            FamilyKind::Counter => self.name.strip_suffix(TOTAL).unwrap_or(&self.name),
             _ => &self.name,
         }
     }
@@ -79,22 +80,22 @@ impl Family {
 }
 
 fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
-    Kind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
+    FamilyKind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
 }
 
 /// Returns the type of the samples of one value. A sum of numbers that are never negative is a counter; of live numbers
 /// only the name tells whether they count.
-pub fn kind(series: &Series, value: &Value) -> Kind {
+pub fn kind(series: &MetricSeries, value: &FamilySamples) -> FamilyKind {
     let (temporality, samples) = (series.metric.temporality, &series.samples);
     let counter = value.counts && is_total(&value.family);
     match (temporality, value.merge) {
-        (Temporality::Window, _) if samples.is_histogram => Kind::GaugeHistogram,
-        _ if samples.is_histogram => Kind::Histogram,
-        (Temporality::Cumulative, Some(MergeRule::Sum)) if value.counts => Kind::Counter,
-        (Temporality::Cumulative, None) | (Temporality::Live, _) if counter => Kind::Counter,
+        (Temporality::Window, _) if samples.is_histogram => FamilyKind::GaugeHistogram,
+        _ if samples.is_histogram => FamilyKind::Histogram,
+        (Temporality::Cumulative, Some(MergeRule::Sum)) if value.counts => FamilyKind::Counter,
+        (Temporality::Cumulative, None) | (Temporality::Live, _) if counter => FamilyKind::Counter,
         // A version that did not store the rule has stored the window.
-        (Temporality::Cumulative, None) => Kind::Unknown,
-        (Temporality::Window | Temporality::Cumulative | Temporality::Live, _) => Kind::Gauge,
+        (Temporality::Cumulative, None) => FamilyKind::Unknown,
+        (Temporality::Window | Temporality::Cumulative | Temporality::Live, _) => FamilyKind::Gauge,
     }
 }
 
@@ -103,19 +104,20 @@ fn is_total(name: &str) -> bool {
 }
 
 /// Returns the name of the samples of this type: that of a counter ends in [`TOTAL`].
-pub fn sample_name(kind: Kind, value: &Value) -> String {
-    let ending = if kind == Kind::Counter && !is_total(&value.family) { TOTAL } else { "" };
+pub fn sample_name(kind: FamilyKind, value: &FamilySamples) -> String {
+    let ending = if kind == FamilyKind::Counter && !is_total(&value.family) { TOTAL } else { "" };
     format!("{}{ending}", value.family)
 }
 
-/// Returns the families of all series, in the order of their first samples, and the members that belong to none: those
+/// Returns the families of all series but those that are [`sums`], in the order of their first samples, and the members that belong to none: those
 /// of families with a name in `reserved`, and those with a name that their probe and direction already has.
-pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
+pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut members = HashSet::new();
     let mut nameless = Vec::new();
-    for (at, series) in all.iter().enumerate() {
+    let sums: HashSet<usize> = sums(all).into_values().collect();
+    for (at, series) in all.iter().enumerate().filter(|(at, _)| !sums.contains(at)) {
         for (index, value) in series.samples.values.iter().enumerate() {
             let kind = kind(series, value);
             let name = sample_name(kind, value);
@@ -129,7 +131,7 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
                 let family = &mut families[family];
                 family.members.push((at, index));
                 if family.kind != kind {
-                    family.kind = Kind::Unknown;
+                    family.kind = FamilyKind::Unknown;
                 }
             } else {
                 by_name.insert(name.clone(), families.len());
@@ -145,8 +147,8 @@ pub fn families(all: &[&Series], reserved: &HashSet<String>) -> (Vec<Family>, Ve
     // A family that becomes `unknown` claims fewer names, so that one pass is enough.
     for family in &mut families {
         let shares = family.claims().any(|claim| owners.get(&claim).is_some_and(|count| *count > 1));
-        if shares && family.kind != Kind::Gauge {
-            family.kind = Kind::Unknown;
+        if shares && family.kind != FamilyKind::Gauge {
+            family.kind = FamilyKind::Unknown;
         }
     }
     for family in families.extract_if(.., |family| reserved.contains(&family.name)) {
@@ -168,20 +170,20 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use twinprobe_ebpf_common::{Direction, Layout, MapKind, TableLayout};
+    use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 
     use super::*;
     use crate::metric::Metric;
 
-    fn series(probe: &str, name: &str, temporality: Temporality) -> Series {
+    fn series(probe: &str, name: &str, temporality: Temporality) -> MetricSeries {
         let (key, value) = (Layout::unsigned(4), Layout::unsigned(1));
         let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
-        let metric = Metric { temporality, ..Metric::example(name, layout) };
-        Series::new(probe, &BTreeMap::new(), Direction::Ingress, &Arc::new(metric), Arc::default())
+        let metric = Metric::example(name, layout).with(|head| head.temporality = temporality);
+        MetricSeries::new(probe, &BTreeMap::new(), &[], &Arc::new(metric), Arc::default())
     }
 
-    fn kinds(all: &[Series], own: &str) -> (Vec<(String, Kind)>, usize) {
-        let all: Vec<&Series> = all.iter().collect();
+    fn kinds(all: &[MetricSeries], own: &str) -> (Vec<(String, FamilyKind)>, usize) {
+        let all: Vec<&MetricSeries> = all.iter().collect();
         let (families, nameless) = families(&all, &reserved(own));
         (families.into_iter().map(|family| (family.name, family.kind)).collect(), nameless.len())
     }
@@ -190,12 +192,12 @@ mod tests {
     fn the_name_and_what_it_counts_from_make_the_type() {
         use Temporality::{Cumulative, Live, Window};
         for (name, temporality, kind) in [
-            ("a_total", Window, Kind::Gauge),
-            ("a_total", Cumulative, Kind::Counter),
-            ("a_total", Live, Kind::Counter),
-            ("_total", Live, Kind::Gauge),
-            ("a", Cumulative, Kind::Unknown),
-            ("a", Live, Kind::Gauge),
+            ("a_total", Window, FamilyKind::Gauge),
+            ("a_total", Cumulative, FamilyKind::Counter),
+            ("a_total", Live, FamilyKind::Counter),
+            ("_total", Live, FamilyKind::Gauge),
+            ("a", Cumulative, FamilyKind::Unknown),
+            ("a", Live, FamilyKind::Gauge),
         ] {
             let (families, nameless) = kinds(&[series("p", name, temporality)], "");
             assert_eq!((families, nameless), (vec![(name.to_owned(), kind)], 0));
@@ -206,12 +208,12 @@ mod tests {
     fn a_name_is_taken_once() {
         let live = |probe, name| series(probe, name, Temporality::Live);
         let (families, nameless) = kinds(&[live("p", "a"), live("q", "a"), live("p", "a")], "");
-        assert_eq!((families, nameless), (vec![("a".into(), Kind::Gauge)], 1), "of one probe, once");
+        assert_eq!((families, nameless), (vec![("a".into(), FamilyKind::Gauge)], 1), "of one probe, once");
         let window = series("q", "a_total", Temporality::Window);
         let (families, _) = kinds(&[live("p", "a_total"), window], "");
-        assert_eq!(families, [("a_total".into(), Kind::Unknown)], "their types differ");
+        assert_eq!(families, [("a_total".into(), FamilyKind::Unknown)], "their types differ");
         let (families, _) = kinds(&[live("p", "a_total"), live("p", "a")], "");
-        let expected = [("a_total".into(), Kind::Unknown), ("a".into(), Kind::Gauge)];
+        let expected = [("a_total".into(), FamilyKind::Unknown), ("a".into(), FamilyKind::Gauge)];
         assert_eq!(families, expected, "a counter a_total would reserve the name a");
         let (families, nameless) = kinds(&[live("p", "up")], "# TYPE up gauge\nup 1\n");
         assert_eq!((families, nameless), (vec![], 1), "the page has it already");

@@ -1,5 +1,6 @@
-//! The names of families: types, units, and metrics that need the same name.
+//! The names of families: types, units, sums of histograms, and metrics that need the same name.
 
 pub mod collisions;
 pub mod family;
+pub mod sums;
 pub mod units;

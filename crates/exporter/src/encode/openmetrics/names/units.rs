@@ -29,7 +29,7 @@ impl Scale {
     pub const NANO: Self = Self::Decimal(NANO);
 }
 
-/// The units that are no base units: names as Prometheus' linter knows them.
+/// The units that are not base units: names as Prometheus' linter knows them.
 const UNITS: [(&str, &str, Scale); 12] = [
     ("nanoseconds", "seconds", Scale::Decimal(-9)),
     ("microseconds", "seconds", Scale::Decimal(-6)),

@@ -1,6 +1,6 @@
 //! A page about one table: how often its rows are asked for, and which of them become samples.
 
-use twinprobe_ebpf_common::{MapKind, TableLayout};
+use twinprobe_ebpf_common::{Direction, MapKind, TableLayout};
 
 use super::*;
 use crate::encode::openmetrics::samples::tests::record;
@@ -13,7 +13,7 @@ fn page(keys: &[&[u8]], own: &str) -> (String, usize) {
     let metric = Arc::new(Metric::example("m", layout));
     let (mut page, mut out, mut asked) = (PageEncoder::of_one(&Head::default()), Vec::new(), 0);
     page.skipped_before(4);
-    page.add_metric(Direction::Ingress, &metric, Arc::default());
+    page.add_metric(&metric, Arc::default());
     page.begin(own, &mut Vec::new());
     while page.next_table(&mut out).is_some() {
         asked += 1;
@@ -45,7 +45,8 @@ fn a_table_of_many_families_is_asked_for_a_few_times() {
     for directions in [&[Direction::Ingress][..], &Direction::ALL] {
         let (mut page, mut out, mut asked) = (PageEncoder::of_one(&Head::default()), Vec::new(), 0);
         for direction in directions {
-            page.add_metric(*direction, &metric, Arc::default());
+            let metric = Metric::clone(&metric).with(|head| head.direction = *direction);
+            page.add_metric(&Arc::new(metric), Arc::default());
         }
         page.begin("", &mut out);
         while page.next_table(&mut out).is_some() {

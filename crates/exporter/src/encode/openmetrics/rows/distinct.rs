@@ -7,26 +7,30 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 
-use crate::encode::openmetrics::series::Series;
+use crate::encode::openmetrics::series::MetricSeries;
 
 /// The keys that one walk over a table has met.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct WalkedKeys {
     /// Two hashes, keyed at random, stand for a key. A collision would lose a sample, and packets can choose their keys.
     hashers: [RandomState; 2],
     keys: HashSet<[u64; 2]>,
 }
 
-impl Seen {
+impl WalkedKeys {
     /// Returns the set for a walk over a table; `None` if no key can come twice.
-    pub fn for_walk(series: &Series) -> Option<Self> {
+    pub fn for_walk(series: &MetricSeries) -> Option<Self> {
         let kind = series.metric.layout.kind;
         let is_live = series.metric.temporality == Temporality::Live;
         (!kind.has_keys() || kind.family() == MapFamily::Trie && is_live).then(Self::default)
     }
 
-    /// Returns the rows whose keys are new, and the number of the other rows. `rows` come from [`Series::prepare`].
-    pub fn distinct<'a>(&mut self, series: &Series, rows: Cow<'a, RawTable>) -> (Cow<'a, RawTable>, usize) {
+    /// Returns the rows whose keys are new, and the number of the other rows. `rows` come from [`MetricSeries::prepare`].
+    pub fn distinct<'a>(
+        &mut self,
+        series: &MetricSeries,
+        rows: Cow<'a, RawTable>,
+    ) -> (Cow<'a, RawTable>, usize) {
         let hash = |key: &[u8]| self.hashers.each_ref().map(|hasher| hasher.hash_one(key));
         let hashes: Vec<_> = (0..series.len(&rows)).map(|row| hash(series.key(&rows, row))).collect();
         let new: Vec<bool> = hashes.into_iter().map(|hashes| self.keys.insert(hashes)).collect();
@@ -47,23 +51,23 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use twinprobe_ebpf_common::{Direction, Layout, MapKind, TableLayout};
+    use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
 
     use super::*;
     use crate::metric::Metric;
 
-    fn series(kind: MapKind, temporality: Temporality) -> Series {
+    fn series(kind: MapKind, temporality: Temporality) -> MetricSeries {
         let (key, value) = (Layout::unsigned(2), Layout::unsigned(1));
         let layout = TableLayout { kind, key, value, slots: 1, inner: None };
-        let metric = Metric { temporality, ..Metric::example("m", layout) };
-        Series::new("p", &BTreeMap::new(), Direction::Ingress, &Arc::new(metric), Arc::default())
+        let metric = Metric::example("m", layout).with(|head| head.temporality = temporality);
+        MetricSeries::new("p", &BTreeMap::new(), &[], &Arc::new(metric), Arc::default())
     }
 
     #[test]
     fn of_keys_that_come_again_the_first_stays() {
         let series = series(MapKind::LpmTrie, Temporality::Live);
         let rows = RawTable { keys: vec![1, 0, 2, 0, 1, 0], values: vec![10, 20, 30], ..RawTable::default() };
-        let mut seen = Seen::for_walk(&series).expect("a live trie");
+        let mut seen = WalkedKeys::for_walk(&series).expect("a live trie");
         let (distinct, duplicates) = seen.distinct(&series, Cow::Borrowed(&rows));
         assert_eq!(
             (&distinct.keys[..], &distinct.values[..], duplicates),
@@ -80,7 +84,7 @@ mod tests {
             (MapKind::LpmTrie, Temporality::Window, false),
             (MapKind::LpmTrie, Temporality::Live, true),
         ] {
-            assert_eq!(Seen::for_walk(&series(kind, temporality)).is_some(), expected, "{kind:?}");
+            assert_eq!(WalkedKeys::for_walk(&series(kind, temporality)).is_some(), expected, "{kind:?}");
         }
     }
 }

@@ -13,9 +13,9 @@ const INNER: &str = "inner";
 /// Returns the metric of a map of maps as a metric of one table, and any other metric unchanged.
 pub fn flat(metric: &Arc<Metric>) -> Arc<Metric> {
     let Some(inner) = &metric.layout.inner else { return Arc::clone(metric) };
-    metric.cache.get(|| {
+    metric.cache().get(|| {
         let layout = Arc::new(layout(&metric.layout, inner));
-        Metric { layout, ..Metric::clone(metric) }
+        Metric::clone(metric).with(|head| head.layout = layout)
     })
 }
 

@@ -8,8 +8,8 @@ use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
 use twinprobe_ebpf_common::{MergeRule, RawTable};
 
 use crate::decode::decoder::Decoder;
-use crate::encode::openmetrics::samples::Value;
-use crate::encode::openmetrics::series::{Series, each_item};
+use crate::encode::openmetrics::samples::FamilySamples;
+use crate::encode::openmetrics::series::{MetricSeries, each_item};
 use crate::encode::openmetrics::text::integer;
 
 /// The name of a key that stands for all others.
@@ -48,7 +48,7 @@ pub struct Largest {
 
 impl Ranking {
     /// Adds rows whose labels differ from those of all rows before.
-    pub fn add(&mut self, series: &Series, rows: &RawTable) {
+    pub fn add(&mut self, series: &MetricSeries, rows: &RawTable) {
         for row in 0..series.len(rows) {
             let (key, value) = (series.key(rows, row), series.value(rows, row));
             let size = size(series, rows, row);
@@ -68,7 +68,7 @@ impl Ranking {
     }
 
     /// Returns the largest rows.
-    pub fn finish(self, series: &Series) -> Largest {
+    pub fn finish(self, series: &MetricSeries) -> Largest {
         let mut rows = RawTable::default();
         for Reverse((_, _, key, value)) in self.rows.into_sorted_vec() {
             rows.keys.extend_from_slice(&key);
@@ -86,7 +86,7 @@ impl Largest {
     }
 
     /// Writes the samples of one value of the samples of the table, in the family `name`.
-    pub fn write(&self, name: &str, series: &Series, value: usize, out: &mut Vec<u8>) {
+    pub fn write(&self, name: &str, series: &MetricSeries, value: usize, out: &mut Vec<u8>) {
         let (mut row, len) = (0, series.len(&self.rows));
         let of = &series.samples.values[value];
         while row < len {
@@ -100,7 +100,7 @@ impl Largest {
 }
 
 impl Others {
-    fn add(&mut self, series: &Series, value: &[u8]) {
+    fn add(&mut self, series: &MetricSeries, value: &[u8]) {
         let (is_first, values) = (self.rows == 0, &series.samples.values);
         self.rows += 1;
         self.numbers.resize(values.len(), Vec::new());
@@ -116,7 +116,13 @@ impl Others {
         }
     }
 
-    fn write(&self, start: [&str; 3], series: &Series, (index, of): (usize, &Value), out: &mut Vec<u8>) {
+    fn write(
+        &self,
+        start: [&str; 3],
+        series: &MetricSeries,
+        (index, of): (usize, &FamilySamples),
+        out: &mut Vec<u8>,
+    ) {
         let mut numbers = self.numbers.get(index).into_iter().flatten();
         let start = start.concat().into_bytes();
         for cpu in 0..series.cpus() {
@@ -139,14 +145,14 @@ impl Others {
 }
 
 /// Calls `visit` with each number that a value has in its family.
-fn each_number(series: &Series, of: &Value, value: &[u8], visit: &mut impl FnMut(u128)) {
+fn each_number(series: &MetricSeries, of: &FamilySamples, value: &[u8], visit: &mut impl FnMut(u128)) {
     for slot in series.slots_of(value) {
         each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| visit(of.leaf.load(slot, base)));
     }
 }
 
 /// Returns the sum of the numbers by which a row is ranked.
-fn size(series: &Series, rows: &RawTable, row: usize) -> i128 {
+fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
     let Some(by) = series.samples.values.get(series.samples.by) else { return 0 };
     let mut size = 0_i128;
     each_number(series, by, series.value(rows, row), &mut |bits| {
@@ -162,7 +168,7 @@ fn size(series: &Series, rows: &RawTable, row: usize) -> i128 {
 
 /// Returns the label of all keys that are not shown. It has the name of the key's label, if there is one only, and a value that
 /// no shown key has.
-fn other_label(series: &Series, rows: &RawTable) -> String {
+fn other_label(series: &MetricSeries, rows: &RawTable) -> String {
     let [key] = &series.samples.keys[..] else { return format!(",key=\"{OTHER}\"") };
     let mut label = format!("{}{OTHER}", key.label);
     let is_text = matches!(

@@ -174,9 +174,10 @@ fn a_grace_period_begins_after_the_call() {
     let (release, begun, held_up) = told(Sweep);
     let quiescer = Quiescer::with(Auto, vec![held_up]).unwrap();
     let short = || quiescer.workers.wait(Instant::now() + Duration::from_millis(20));
-    assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);
-    // On a busy machine only now.
-    begun.recv().unwrap();
+    // On a busy machine the time may be over before anybody has asked.
+    while begun.try_recv().is_err() {
+        assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
     thread::scope(|scope| {
         let waits = scope.spawn(|| quiescer.quiesce());
         release.send(Ok(())).unwrap();

@@ -40,7 +40,7 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         };
         count(0..5);
         let access = [capabilities.access(kind); 2];
-        let table = Table::new(old.try_clone().unwrap(), "m", Arc::new(layout.clone()), 16, access);
+        let table = MapTable::new(old.try_clone().unwrap(), "m", Arc::new(layout.clone()), 16, access);
         let mut transfer = Transfer {
             direction: "ingress",
             name: "m".to_owned(),
@@ -51,6 +51,7 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
             target: Target::Live(new, HashMap::new()),
             max_entries: 2,
             left: HashSet::new(),
+            filled: HashSet::new(),
         };
         let rows = transfer.rows(AfterRead::Keep).unwrap();
         transfer.put(&rows, &rows, false).unwrap();

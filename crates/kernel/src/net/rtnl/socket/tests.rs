@@ -2,7 +2,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::*;
 
-impl AsFd for Socket {
+impl AsFd for NetlinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -19,7 +19,7 @@ fn of_link(kind: u16, family: u8, index: u32, attributes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A dump that ends with an error, or that a change has interrupted, is no list, however many links it has.
+/// A dump that ends with an error, or that a change has interrupted, is not a list, however many links it has.
 #[test]
 fn what_is_not_complete_is_no_answer() {
     assert_eq!(error_of(&0_i32.to_ne_bytes()), None);

@@ -13,18 +13,18 @@ use super::*;
 use crate::read::journal::drain::pop_all as drain;
 use crate::read::journal::fifo;
 use crate::read::table::tests::*;
-use crate::read::table::{self, Table};
-use crate::sys::bpffs::testing::Pins;
+use crate::read::table::{self, MapTable};
+use crate::sys::bpffs::testing::PinsDirectory;
 use crate::sys::map as sys_map;
 
 const KINDS: [MapKind; 2] = [MapKind::Queue, MapKind::Stack];
 
-impl Pins {
+impl PinsDirectory {
     fn journal(&self) -> PathBuf {
         self.0.join("journal")
     }
 
-    fn open(&self, table: &Table) -> Journal {
+    fn open(&self, table: &MapTable) -> Journal {
         Journal::open(&self.journal(), &table.layout).unwrap()
     }
 }
@@ -41,7 +41,7 @@ impl Journal {
     }
 }
 
-fn fifo(kind: MapKind, value_size: u32, max_entries: u32) -> Table {
+fn fifo(kind: MapKind, value_size: u32, max_entries: u32) -> MapTable {
     table(kind, (0, value_size), max_entries, accesses(kind)[0], table::CHUNK_BYTES)
 }
 
@@ -55,7 +55,7 @@ fn content(value_size: u32, number: u32) -> Vec<u8> {
 }
 
 /// Pushes values and returns them in the order in which they have to be popped.
-fn push(table: &Table, count: u32) -> Vec<u8> {
+fn push(table: &MapTable, count: u32) -> Vec<u8> {
     let size = table.layout.value.size as u32;
     let mut values: Vec<Vec<u8>> = (0..count).map(|number| content(size, number)).collect();
     for value in &values {
@@ -67,13 +67,13 @@ fn push(table: &Table, count: u32) -> Vec<u8> {
     values.concat()
 }
 
-fn is_empty(table: &Table) -> bool {
+fn is_empty(table: &MapTable) -> bool {
     !sys_map::map_lookup(table.fd(), &[], &mut vec![0; table.value_stride()]).unwrap()
 }
 
 #[test]
 fn all_sizes_and_several_segments() {
-    let pins = Pins::new("sizes");
+    let pins = PinsDirectory::new("sizes");
     for kind in KINDS {
         for (size, count) in
             [(1, 100_000), (3, 50_000), (7, 1000), (8, 1), (20, 9000), (4099, 70), (70_000, 5)]
@@ -93,7 +93,7 @@ fn all_sizes_and_several_segments() {
 
 #[test]
 fn an_empty_map_makes_nothing() {
-    let pins = Pins::new("empty");
+    let pins = PinsDirectory::new("empty");
     let table = fifo(MapKind::Queue, 8, 10);
     let mut journal = pins.open(&table);
     drain(&table, &mut journal).unwrap();
@@ -104,7 +104,7 @@ fn an_empty_map_makes_nothing() {
 /// Values are handed on in chunks that do not depend on segments.
 #[test]
 fn chunks() {
-    let pins = Pins::new("chunks");
+    let pins = PinsDirectory::new("chunks");
     let table = fifo(MapKind::Queue, 1000, 2000);
     let expected = push(&table, 2000);
     let mut journal = pins.open(&table);
@@ -127,7 +127,7 @@ fn an_end_at_every_point_of_a_pop() {
     for (size, before) in [(3000, 0), (3000, 1), (3000, 19), (3000, 20), (3000, 21), (1, 5)] {
         for kind in KINDS {
             for point in ["nothing", "prepared", "started", "popped", "finished"] {
-                let pins = Pins::new("points");
+                let pins = PinsDirectory::new("points");
                 let table = fifo(kind, size, 100);
                 let alike = content(size, 7);
                 let count = before + 10;
@@ -145,7 +145,7 @@ fn an_end_at_every_point_of_a_pop() {
                 if steps > 0 {
                     let place = journal.prepare().unwrap();
                     if steps > 1 {
-                        journal.set(Word::Started, journal.len() + 1);
+                        journal.set(SegmentWord::Started, journal.len() + 1);
                     }
                     if steps > 2 {
                         assert!(
@@ -153,7 +153,7 @@ fn an_end_at_every_point_of_a_pop() {
                         );
                     }
                     if steps > 3 {
-                        journal.set(Word::Done, journal.len() + 1);
+                        journal.set(SegmentWord::Done, journal.len() + 1);
                     }
                 }
                 drop(journal);
@@ -178,7 +178,7 @@ fn no_room() {
     assert_eq!(error.call, "preparation of the journal", "{error:?}");
     assert!(journal.is_empty());
 
-    let pins = Pins::new("room");
+    let pins = PinsDirectory::new("room");
     let mut journal = pins.open(&table);
     assert!(journal.pop(&table).unwrap());
     // A directory takes the place of the second segment's pin.
@@ -195,7 +195,7 @@ fn no_room() {
 /// An interrupted removal leaves no journal, and nothing that hinders the next one.
 #[test]
 fn half_a_removal() {
-    let pins = Pins::new("removal");
+    let pins = PinsDirectory::new("removal");
     let table = fifo(MapKind::Queue, 3000, 100);
     push(&table, 50);
     drain(&table, &mut pins.open(&table)).unwrap();
@@ -209,7 +209,7 @@ fn half_a_removal() {
 
 #[test]
 fn what_is_no_journal_of_this_map_is_set_aside() {
-    let pins = Pins::new("aside");
+    let pins = PinsDirectory::new("aside");
     let table = fifo(MapKind::Queue, 8, 100);
     let refused = |reason: &str| {
         let error = Journal::open(&pins.journal(), &table.layout).unwrap_err();
@@ -232,11 +232,11 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
     push(&table, 2);
     let mut journal = pins.open(&table);
     drain(&table, &mut journal).unwrap();
-    journal.set(Word::Done, 1);
+    journal.set(SegmentWord::Done, 1);
     drop(journal);
     // One started row more than the rows that are done may be a pop under way.
     assert_eq!(pins.open(&table).len(), 2);
-    pins.open(&table).set(Word::Done, 0);
+    pins.open(&table).set(SegmentWord::Done, 0);
     refused("0 of 2 rows are said to be");
 }
 
@@ -244,13 +244,13 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
 /// journal.
 #[test]
 fn another_value_than_expected_was_popped() {
-    let pins = Pins::new("another");
+    let pins = PinsDirectory::new("another");
     let table = fifo(MapKind::Stack, 8, 100);
     let mut expected = push(&table, 2);
     let mut journal = pins.open(&table);
     assert!(sys_map::map_lookup(table.fd(), &[], &mut journal.head).unwrap());
     let place = journal.prepare().unwrap();
-    journal.set(Word::Started, 1);
+    journal.set(SegmentWord::Started, 1);
     let late = content(8, 77);
     sys_map::map_update(table.fd(), &[], &late).unwrap();
     assert!(sys_map::map_lookup_and_delete(table.fd(), &[], journal.slot(place)).unwrap());
@@ -272,7 +272,7 @@ fn the_copy_of_what_was_popped_does_not_fault() {
         assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
         usage.ru_minflt + usage.ru_majflt
     };
-    let pins = Pins::new("faults");
+    let pins = PinsDirectory::new("faults");
     let table = fifo(MapKind::Queue, 4096, 1000);
     push(&table, 1000);
     let mut journal = pins.open(&table);
@@ -298,7 +298,7 @@ fn speed_of_the_journal() {
 
 /// Prints the best speed of these rounds.
 fn compare_with_a_plain_reading(count: u32, rounds: usize) {
-    let pins = Pins::new("speed");
+    let pins = PinsDirectory::new("speed");
     for size in [8, 64, 1024] {
         let table = fifo(MapKind::Queue, size, count.min(64_000_000 / size));
         let mut best = [Duration::MAX; 2];

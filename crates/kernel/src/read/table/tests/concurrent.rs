@@ -11,7 +11,7 @@ use crate::sys::map as sys_map;
 const KEYS: u32 = 3000;
 
 /// Inserts and deletes keys until `stop` is set, each key always with the value that belongs to it.
-fn churn(table: &Table, stop: &AtomicBool, writes: &AtomicU64) {
+fn churn(table: &MapTable, stop: &AtomicBool, writes: &AtomicU64) {
     let layout = &table.layout;
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     while !stop.load(Relaxed) {

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Layout, MapFamily, MapKind, RawTable, TableLayout};
 
-use crate::read::access::{Access, Operations, Strategy};
+use crate::read::access::{MapAccess, Operations, Strategy};
 use crate::read::map::MetricMap;
-use crate::read::table::Table;
+use crate::read::table::MapTable;
 use crate::sys::call::KernelError;
 use crate::sys::cpus;
 use crate::sys::map::{self, MapCreate};
@@ -58,23 +58,23 @@ pub fn table(
     kind: MapKind,
     sizes: (u32, u32),
     max_entries: u32,
-    access: Access,
+    access: MapAccess,
     chunk_bytes: usize,
-) -> Table {
+) -> MapTable {
     let fd = create(kind, sizes.0, sizes.1, max_entries, 0);
-    let table = Table::new(fd, "test", layout(kind, sizes.0, sizes.1), max_entries, [access; 2]);
-    Table { chunk_bytes, ..table }
+    let table = MapTable::new(fd, "test", layout(kind, sizes.0, sizes.1), max_entries, [access; 2]);
+    MapTable { chunk_bytes, ..table }
 }
 
 /// Returns every way to read maps of this kind.
-pub fn accesses(kind: MapKind) -> Vec<Access> {
+pub fn accesses(kind: MapKind) -> Vec<MapAccess> {
     let operations = maps::operations(kind, cpus()).unwrap();
-    let best = Access::new(kind, operations);
+    let best = MapAccess::new(kind, operations);
     let mut accesses = vec![best];
     if kind.family() == MapFamily::Hash {
-        accesses.push(Access { strategy: Strategy::LookupBatchThenDeleteBatch, ..best });
+        accesses.push(MapAccess { strategy: Strategy::LookupBatchThenDeleteBatch, ..best });
         let without = Operations { lookup_and_delete: false, ..operations };
-        accesses.push(Access { operations: without, ..best.iterative() });
+        accesses.push(MapAccess { operations: without, ..best.iterative() });
     }
     if best.iterative() != best {
         accesses.push(best.iterative());
@@ -104,7 +104,7 @@ pub fn value(layout: &TableLayout, number: u32) -> Vec<u8> {
 }
 
 /// Writes entries `0..count` and returns them.
-pub fn fill(table: &Table, count: u32) -> Rows {
+pub fn fill(table: &MapTable, count: u32) -> Rows {
     let layout = &table.layout;
     let mut rows = Rows::new();
     for number in 0..count {
@@ -117,7 +117,7 @@ pub fn fill(table: &Table, count: u32) -> Rows {
 }
 
 /// Reads the whole map, and checks that no key comes twice and that chunks are not larger than allowed.
-pub fn read(table: &Table, after: AfterRead) -> Rows {
+pub fn read(table: &MapTable, after: AfterRead) -> Rows {
     let mut rows = Rows::new();
     let mut sink = |chunk: &mut RawTable| {
         let largest = table.chunk_bytes + table.key_size() + table.value_stride();
@@ -140,7 +140,7 @@ pub fn collect(rows: &mut Rows, layout: &TableLayout, chunk: &RawTable) {
 }
 
 /// Returns the rows of a map without entries: none, or zeros.
-pub fn emptied(table: &Table, rows: &Rows) -> Rows {
+pub fn emptied(table: &MapTable, rows: &Rows) -> Rows {
     match table.layout.kind.family() {
         MapFamily::Array => rows.keys().map(|key| (key.clone(), vec![0; table.value_stride()])).collect(),
         _ => Rows::new(),

@@ -5,16 +5,16 @@ use aya_obj::generated::BPF_F_MMAPABLE;
 use super::*;
 use crate::read::variable::Variable;
 use crate::sys::map as sys_map;
-use crate::sys::mapping::{Access as Memory, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess as Memory};
 
 pub struct Outer {
-    pub table: Table,
-    pub inner: Vec<(Vec<u8>, Table)>,
+    pub table: MapTable,
+    pub inner: Vec<(Vec<u8>, MapTable)>,
 }
 
 /// An outer map with three inner maps, in slots 0, 2 and 5.
-pub fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: Access) -> Outer {
-    let inner: Vec<(Vec<u8>, Table)> = [0_u32, 2, 5]
+pub fn outer(kind: MapKind, inner_kind: MapKind, access: MapAccess, inner_access: MapAccess) -> Outer {
+    let inner: Vec<(Vec<u8>, MapTable)> = [0_u32, 2, 5]
         .map(|slot| (slot.to_ne_bytes().to_vec(), table(inner_kind, (4, 8), 100, inner_access, 64)))
         .into();
     let fd = sys_map::map_create(&MapCreate {
@@ -32,7 +32,7 @@ pub fn outer(kind: MapKind, inner_kind: MapKind, access: Access, inner_access: A
     }
     let layout =
         TableLayout { inner: Some(layout(inner_kind, 4, 8)), ..TableLayout::clone(&layout(kind, 4, 4)) };
-    let table = Table::new(fd, "outer", Arc::new(layout), 7, [access, inner_access]);
+    let table = MapTable::new(fd, "outer", Arc::new(layout), 7, [access, inner_access]);
     Outer { table, inner }
 }
 

@@ -24,7 +24,7 @@ fn cpu_time() -> Duration {
 }
 
 /// Does batch lookups and nothing else, for comparison with the strategies. Returns the number of rows.
-fn bare(table: &Table) -> usize {
+fn bare(table: &MapTable) -> usize {
     let room = table.batch_len();
     let (mut keys, mut values) = (vec![0; room * table.key_size()], vec![0; room * table.value_stride()]);
     let (mut cursor, mut rows, mut errno) = (BatchCursor::new(table.key_size()), 0, 0);
@@ -35,7 +35,7 @@ fn bare(table: &Table) -> usize {
     rows
 }
 
-fn count_rows(table: &Table, after: AfterRead) -> usize {
+fn count_rows(table: &MapTable, after: AfterRead) -> usize {
     let mut rows = 0;
     let mut sink = |chunk: &mut RawTable| {
         let bytes = chunk.keys.len() + chunk.values.len();

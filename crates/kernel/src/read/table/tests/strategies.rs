@@ -48,12 +48,12 @@ fn a_map_that_lacks_what_its_type_has() {
     const BPF_F_RDONLY: u32 = 1 << 3;
     let kind = MapKind::Hash;
     let fd = create(kind, 4, 8, ENTRIES, BPF_F_RDONLY);
-    let table = Table::new(fd, "test", layout(kind, 4, 8), ENTRIES, [accesses(kind)[0]; 2]);
+    let table = MapTable::new(fd, "test", layout(kind, 4, 8), ENTRIES, [accesses(kind)[0]; 2]);
     assert_eq!(table.strategy(), Strategy::Iterative);
     assert_eq!(read(&table, AfterRead::Keep), Rows::new());
     let array = create(MapKind::Array, 4, 8, 3, BPF_F_RDONLY);
     let access = accesses(MapKind::Array)[0];
-    let table = Table::new(array, "test", layout(MapKind::Array, 4, 8), 3, [access; 2]);
+    let table = MapTable::new(array, "test", layout(MapKind::Array, 4, 8), 3, [access; 2]);
     let error: KernelError =
         table.read_chunks(AfterRead::Reset, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert_eq!((error.call, error.errno()), ("update", libc::EPERM));

@@ -28,14 +28,14 @@ fn drained(map: &MetricMap, journal: &Path) -> Rows {
     rows
 }
 
-fn table_of(map: &MetricMap) -> &Table {
+fn table_of(map: &MetricMap) -> &MapTable {
     let MetricMap::Table(table) = map else { panic!("a variable") };
     table
 }
 
 #[test]
 fn every_kind_and_every_strategy() {
-    let pins = Pins::new("keyed");
+    let pins = PinsDirectory::new("keyed");
     for kind in keyed_kinds() {
         for access in accesses(kind) {
             for chunk_bytes in [1, 1000, 1 << 20] {
@@ -68,7 +68,7 @@ fn every_kind_and_every_strategy() {
 
 #[test]
 fn a_map_without_entries_makes_nothing() {
-    let pins = Pins::new("none");
+    let pins = PinsDirectory::new("none");
     for kind in [MapKind::Hash, MapKind::LpmTrie] {
         for access in accesses(kind) {
             let map = MetricMap::Table(table(kind, (key_size(kind), 8), 10, access, 1000));
@@ -88,16 +88,16 @@ fn an_end_at_every_step_of_a_batch() {
             continue;
         }
         for step in 0..5 {
-            let pins = Pins::new("batch");
+            let pins = PinsDirectory::new("batch");
             let map = table(kind, (4, 12), capacity(kind), access, 2000);
             let expected = fill(&map, ENTRIES);
             let mut journal = pins.open(&map);
             for _ in 0..3 {
-                let (before, cursor) = (journal.len(), journal.word(Word::Cursor));
+                let (before, cursor) = (journal.len(), journal.word(SegmentWord::Cursor));
                 journal.batch(64).unwrap().take(map.fd(), before, cursor).unwrap();
                 journal.settle_batch().unwrap();
             }
-            let (before, cursor) = (journal.len(), journal.word(Word::Cursor));
+            let (before, cursor) = (journal.len(), journal.word(SegmentWord::Cursor));
             assert!(before > 0 && cursor > 0);
             let batch = journal.batch(64).unwrap();
             match step {
@@ -108,14 +108,14 @@ fn an_end_at_every_step_of_a_batch() {
             assert_eq!(moved.cursor.is_some(), step > 0);
             if step > 1 {
                 journal.write(before, &moved.rows).unwrap();
-                journal.set(Word::Cursor, moved.cursor.unwrap());
+                journal.set(SegmentWord::Cursor, moved.cursor.unwrap());
             }
             let done = before + moved.rows.len(&map.layout);
             if step > 2 {
-                journal.set(Word::Started, done);
+                journal.set(SegmentWord::Started, done);
             }
             if step > 3 {
-                journal.set(Word::Done, done);
+                journal.set(SegmentWord::Done, done);
             }
             drop(journal);
             assert_eq!(pins.open(&map).len(), done, "{kind:?}, step {step}");
@@ -135,7 +135,7 @@ fn an_end_at_every_step_of_a_chunk() {
             accesses(kind).into_iter().filter(|access| access.strategy != Strategy::LookupAndDeleteBatch)
         {
             for step in 0..3 {
-                let pins = Pins::new("chunk");
+                let pins = PinsDirectory::new("chunk");
                 let map = table(kind, (key_size(kind), 12), ENTRIES, access, 2000);
                 let expected = fill(&map, ENTRIES);
                 let mut journal = pins.open(&map);
@@ -173,7 +173,7 @@ fn an_end_at_every_step_of_a_chunk() {
 #[test]
 fn a_walk_that_goes_on_leaves_what_has_come_since() {
     for kind in [MapKind::Array, MapKind::LpmTrie] {
-        let pins = Pins::new("since");
+        let pins = PinsDirectory::new("since");
         let map = table(kind, (key_size(kind), 8), ENTRIES, accesses(kind)[0], 800);
         let expected = fill(&map, ENTRIES);
         let mut journal = pins.open(&map);
@@ -198,7 +198,7 @@ fn a_walk_that_goes_on_leaves_what_has_come_since() {
 #[test]
 fn a_map_that_can_not_be_reset() {
     for access in accesses(MapKind::Array) {
-        let pins = Pins::new("frozen");
+        let pins = PinsDirectory::new("frozen");
         let array = table(MapKind::Array, (4, 8), ENTRIES, access, 512);
         let expected = fill(&array, ENTRIES);
         sys_map::map_freeze(array.fd()).unwrap();
@@ -213,7 +213,7 @@ fn a_map_that_can_not_be_reset() {
 
 #[test]
 fn the_maps_in_maps() {
-    let pins = Pins::new("inner");
+    let pins = PinsDirectory::new("inner");
     for kind in [MapKind::HashOfMaps, MapKind::ArrayOfMaps] {
         for inner_kind in [MapKind::Hash, MapKind::Array] {
             let Outer { table, inner } = outer(kind, inner_kind, accesses(kind)[0], accesses(inner_kind)[0]);
@@ -245,7 +245,7 @@ fn the_maps_in_maps() {
 #[test]
 fn a_variable_is_taken_once_and_reset_again_after_an_end() {
     let fd = create(MapKind::Array, 4, 24, 1, BPF_F_MMAPABLE);
-    let memory = Arc::new(Mapping::new(fd.as_fd(), 0, 24, mapping::Access::ReadWrite).unwrap());
+    let memory = Arc::new(Mapping::new(fd.as_fd(), 0, 24, mapping::MappingAccess::ReadWrite).unwrap());
     let layout = Arc::new(TableLayout {
         kind: MapKind::Global,
         key: Layout::opaque(0),
@@ -263,7 +263,7 @@ fn a_variable_is_taken_once_and_reset_again_after_an_end() {
         now
     };
     let values = |journal: &Path| drained(&map, journal).into_values().next().unwrap();
-    let pins = Pins::new("variable");
+    let pins = PinsDirectory::new("variable");
     content(1);
     for later in [2, 3] {
         map.drain_into(&pins.journal()).unwrap();
@@ -273,7 +273,7 @@ fn a_variable_is_taken_once_and_reset_again_after_an_end() {
     MetricMap::forget_drained(&pins.journal()).unwrap();
     let mut journal = Journal::open(&pins.journal(), map.layout()).unwrap();
     journal.write(0, &RawTable { values: vec![3; 8], ..RawTable::default() }).unwrap();
-    journal.set(Word::Started, 1);
+    journal.set(SegmentWord::Started, 1);
     drop(journal);
     map.drain_into(&pins.journal()).unwrap();
     assert_eq!(values(&pins.journal()), [3; 8]);

@@ -8,7 +8,7 @@ use std::{env, thread};
 
 use super::*;
 use crate::read::map::MetricMap;
-use crate::sys::mapping::{Access, Mapping};
+use crate::sys::mapping::{Mapping, MappingAccess};
 
 const DIRECTORY: &str = "TWINPROBE_TEST_JOURNAL";
 const KIND: &str = "TWINPROBE_TEST_JOURNAL_KIND";
@@ -17,19 +17,19 @@ const VALUES: u32 = 20_000;
 const CHUNK_BYTES: usize = 4096;
 
 /// Opens the pinned map that the processes drain.
-fn opened(pins: &Path, kind: MapKind) -> Table {
+fn opened(pins: &Path, kind: MapKind) -> MapTable {
     let map = object::obj_get(&pins.join("map")).unwrap();
     let key_size = if kind.has_keys() { 4 } else { 0 };
-    let table = Table::new(map, "test", layout(kind, key_size, 4), room(kind), [accesses(kind)[0]; 2]);
-    Table { chunk_bytes: CHUNK_BYTES, ..table }
+    let table = MapTable::new(map, "test", layout(kind, key_size, 4), room(kind), [accesses(kind)[0]; 2]);
+    MapTable { chunk_bytes: CHUNK_BYTES, ..table }
 }
 
 const fn room(kind: MapKind) -> u32 {
     if matches!(kind, MapKind::Hash) { 32 * VALUES } else { VALUES }
 }
 
-fn pinned(name: &str, kind: MapKind) -> (Pins, MetricMap) {
-    let pins = Pins::new(name);
+fn pinned(name: &str, kind: MapKind) -> (PinsDirectory, MetricMap) {
+    let pins = PinsDirectory::new(name);
     let key_size = if kind.has_keys() { 4 } else { 0 };
     let map = create(kind, key_size, 4, room(kind), 0);
     object::obj_pin(map.as_fd(), &pins.0.join("map")).unwrap();
@@ -48,7 +48,7 @@ fn a_process_that_drains() {
 
 /// Kills processes at instants that are spread over the drain, until one process completes it. Returns the number of
 /// processes that were killed in the middle.
-fn kill(pins: &Pins, kind: MapKind, round: u64) -> usize {
+fn kill(pins: &PinsDirectory, kind: MapKind, round: u64) -> usize {
     let (mut last, mut in_the_middle) = (0, 0);
     for kill in 0.. {
         let mut child = Command::new(env::current_exe().unwrap())
@@ -92,13 +92,13 @@ fn rounds(mut round: impl FnMut(u64) -> usize) {
 
 /// Returns the number of rows that the draining process has marked as done. Reads the number without opening the
 /// journal, which would complete the row that is under way.
-fn taken(pins: &Pins) -> usize {
+fn taken(pins: &PinsDirectory) -> usize {
     let Ok(map) = object::obj_get(&pins.journal().join("0")) else { return 0 };
-    let head = Mapping::new(map.as_fd(), 0, 64, Access::Read).unwrap();
-    head.u64(Word::Done as usize).load(Ordering::SeqCst) as usize
+    let head = Mapping::new(map.as_fd(), 0, 64, MappingAccess::Read).unwrap();
+    head.u64(SegmentWord::Done as usize).load(Ordering::SeqCst) as usize
 }
 
-fn rows(map: &MetricMap, pins: &Pins) -> RawTable {
+fn rows(map: &MetricMap, pins: &PinsDirectory) -> RawTable {
     let rows = Journal::open(&pins.journal(), map.layout()).unwrap().rows();
     MetricMap::forget_drained(&pins.journal()).unwrap();
     rows

@@ -1,0 +1,66 @@
+// What the daemon itself knows to be wrong: numbers that are missing, probes that do not run, interfaces that drop.
+import type { Document, Probe } from "../api/types.ts";
+import { count, exact, plural } from "./format.ts";
+import { metricAt, placesOf } from "./rows.ts";
+
+export interface Alert {
+  kind: "bad" | "warn";
+  /** The probe or the interface that it is about. */
+  about: string;
+  text: string;
+  /** The view of the probe where more stands. */
+  tab?: string;
+}
+
+/** What a dispatcher or the kernel refused, and what waits. */
+function ofState(probe: Probe): Omit<Alert, "about">[] {
+  const alerts: Omit<Alert, "about">[] = [];
+  if (probe.state === "failed") alerts.push({ kind: "bad", text: `does not run: ${probe.reason ?? "no reason is known"}`, tab: "attachment" });
+  const pending = probe.interfaces.filter((at) => at.state === "pending");
+  for (const reason of new Set(pending.map((at) => at.reason))) {
+    const names = [...new Set(pending.filter((at) => at.reason === reason).map((at) => at.interface))];
+    alerts.push({ kind: "warn", text: `is not attached at ${names.join(", ")}: ${reason}`, tab: "attachment" });
+  }
+  return alerts;
+}
+
+function ofWindows({ windows }: Probe): Omit<Alert, "about">[] {
+  const alerts: Omit<Alert, "about">[] = [];
+  if (windows.error) alerts.push({ kind: "bad", text: `stores no windows: ${windows.error}`, tab: "windows" });
+  if (windows.lost > 0) alerts.push({ kind: "bad", text: `${plural(windows.lost, "window")} went before a collector had acknowledged ${windows.lost === 1 ? "it" : "them"}`, tab: "windows" });
+  if (windows.damaged > 0) alerts.push({ kind: "bad", text: `${plural(windows.damaged, "window")} damaged on disk`, tab: "windows" });
+  if (windows.unreadable) alerts.push({ kind: "warn", text: `${plural(windows.unreadable, "window")} can't be read`, tab: "windows" });
+  return alerts;
+}
+
+function ofEvents(probe: Probe): Omit<Alert, "about">[] {
+  return (probe.events ?? []).flatMap((one): Omit<Alert, "about">[] => {
+    const lost = (one.lost ?? 0) + one.missed;
+    return lost > 0 ? [{ kind: "warn", text: `${plural(lost, "event")} of ${one.metric} lost`, tab: "events" }] : [];
+  });
+}
+
+/** Maps without room, in the newest window. */
+function ofMaps(newest: Document | undefined): Omit<Alert, "about">[] {
+  if (!newest) return [];
+  return placesOf(newest).flatMap((place): Omit<Alert, "about">[] => {
+    const metric = metricAt(newest, place)!;
+    const refused = (metric.completeness?.failed_inserts ?? 0) + (metric.completeness?.failed_reserves ?? 0);
+    if (refused > 0) return [{ kind: "bad", text: `${place.direction} ${place.name} is not complete: ${exact(refused)} found no room in its map`, tab: "table" }];
+    if (metric.full) return [{ kind: "warn", text: `${place.direction} ${place.name} is full (${exact(metric.max_entries ?? metric.entries.length)} entries): what comes may find no room`, tab: "table" }];
+    return [];
+  });
+}
+
+/** What is wrong with a probe, the worst first. */
+export function alertsOf(probe: Probe, newest: Document | undefined): Alert[] {
+  const all = [...ofState(probe), ...ofWindows(probe), ...ofMaps(newest), ...ofEvents(probe)];
+  return all.map((alert) => ({ ...alert, about: probe.name })).sort((a, b) => Number(b.kind === "bad") - Number(a.kind === "bad"));
+}
+
+/** Packets that an interface throws away now. */
+export function dropsOf(name: string, rates: { ingress: { dropped: number }; egress: { dropped: number } } | undefined): Alert[] {
+  if (!rates) return [];
+  const ways = ([["received", rates.ingress.dropped], ["to be sent", rates.egress.dropped]] as const).filter(([, dropped]) => dropped > 0);
+  return ways.map(([word, dropped]) => ({ kind: "warn", about: name, text: `drops ${count(dropped)} packets a second of those ${word}` }));
+}

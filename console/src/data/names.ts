@@ -1,0 +1,16 @@
+// Names of services by their port, for who asks for them: a small table of what is met most, as IANA and habit have it.
+const SERVICES: Record<number, string> = {
+  20: "ftp-data", 21: "ftp", 22: "ssh", 23: "telnet", 25: "smtp", 53: "dns", 67: "dhcp", 68: "dhcp", 69: "tftp", 80: "http", 88: "kerberos", 110: "pop3",
+  111: "rpcbind", 123: "ntp", 137: "netbios", 139: "netbios", 143: "imap", 161: "snmp", 162: "snmp-trap", 179: "bgp", 389: "ldap", 443: "https", 445: "smb",
+  465: "smtps", 500: "ike", 514: "syslog", 546: "dhcpv6", 547: "dhcpv6", 587: "submission", 636: "ldaps", 853: "dns-tls", 873: "rsync", 993: "imaps", 995: "pop3s",
+  1194: "openvpn", 1433: "mssql", 1521: "oracle", 1812: "radius", 1883: "mqtt", 2049: "nfs", 2055: "netflow", 2379: "etcd", 3128: "proxy", 3260: "iscsi", 3306: "mysql",
+  3389: "rdp", 4222: "nats", 4317: "otlp", 4500: "ipsec-nat", 4739: "ipfix", 4789: "vxlan", 5001: "iperf", 5060: "sip", 5201: "iperf3", 5353: "mdns", 5432: "postgresql",
+  5672: "amqp", 6081: "geneve", 6343: "sflow", 6379: "redis", 6443: "kubernetes", 8080: "http-alt", 8443: "https-alt", 8883: "mqtts", 9000: "clickhouse", 9042: "cassandra",
+  9090: "prometheus", 9092: "kafka", 9100: "node-exporter", 9200: "elasticsearch", 9470: "twinprobe", 10250: "kubelet", 11211: "memcached", 27017: "mongodb", 51820: "wireguard",
+};
+
+/** Whether a column has ports, by its name. */
+export const isPort = (id: string) => /(^|[._])port$/.test(id);
+
+/** A port with the name of what is usually there. */
+export const portText = (port: unknown) => (typeof port === "number" && SERVICES[port] ? `${port} ${SERVICES[port]}` : String(port ?? ""));

@@ -1,0 +1,64 @@
+// What of a probe's newest window is worth a look: the largest keys of its main metric, or how a histogram spreads.
+import type { Document, Metric, Probe } from "../api/types.ts";
+import { unitOf } from "./format.ts";
+import { histogramOf, type Scale } from "./histogram.ts";
+import { type Column, columnsOf, isSlots, mainColumn, metricAt, type Place, placesOf, rowsOf, unitName } from "./rows.ts";
+import { linesOf, pointsOf } from "./series.ts";
+
+export interface Top {
+  place: Place;
+  /** The column whose numbers are shown, and the name by which its unit is known. */
+  field: Column;
+  unit: string;
+  /** What slots stand for, if the lines are those of a histogram. */
+  scale: Scale | null;
+  keys: string[];
+  /** The largest keys, with what they have in a second. */
+  lines: { label: string; value: number; bytes?: number }[];
+}
+
+/** Whether a metric counts from the beginning of the probe. */
+export function isCumulative(probe: Probe, place: Place): boolean {
+  const metric = probe.config[place.direction]?.metrics?.find((metric) => metric.name === place.name);
+  return metric ? !metric.init : false;
+}
+
+/** Tables by keys that mean something come first, then numbers, then slots. */
+function rank(metric: Metric): number {
+  if (metric.entries.length === 0) return 3;
+  if (metric.histogram || isSlots(metric)) return 2;
+  return /array$/.test(metric.type) || metric.entries[0]!.key === undefined ? 1 : 0;
+}
+
+/** The metric of a document that people look at first. */
+export function mainPlace(document: Document): Place | undefined {
+  const places = placesOf(document).map((place) => ({ place, rank: rank(metricAt(document, place)!) }));
+  return places.sort((a, b) => a.rank - b.rank)[0]?.place;
+}
+
+/** The largest keys of a probe's newest window, of the metric at `place` or the main one. */
+export function topOf(probe: Probe, windows: Document[], most: number, place = mainPlace(windows[windows.length - 1]!)): Top | null {
+  const newest = windows[windows.length - 1]!;
+  const metric = place && metricAt(newest, place);
+  if (!metric || metric.entries.length === 0) return null;
+  const rows = rowsOf(metric);
+  const columns = columnsOf(rows, metric.agg);
+  const field = mainColumn(columns, rows);
+  if (!field) return null;
+  const keys = columns.filter((column) => column.isKey);
+  const scale = histogramOf(probe, place, metric);
+  const choice = { place, field: field.id, by: keys.map((key) => key.id), top: most, cumulative: isCumulative(probe, place), perSecond: true };
+  const rates = (id: string, top: number) => {
+    const own = { ...choice, field: id, top };
+    return linesOf(pointsOf(windows, own).slice(-1), own).map(({ label, values }) => ({ label, value: values[0] ?? 0 }));
+  };
+  const lines = rates(field.id, most).filter((line) => line.value > 0);
+  // Who knows packets wants to know bytes, too.
+  const sizes = columns.find((column) => column.isNumber && !column.isKey && column.id !== field.id && unitOf(column.title).unit === "bytes");
+  const bytes = new Map(sizes ? rates(sizes.id, Infinity).map((line) => [line.label, line.value]) : []);
+  // The name of a histogram says the unit of what is counted, not that of the counts.
+  const unit = scale ? "" : unitName(field, place.name);
+  // The only slot of an array has no name.
+  const isOne = keys.length === 1 && rows.length === 1 && rows[0]!.key === 0;
+  return { place, field, unit, scale, keys: isOne ? [] : keys.map((key) => key.title), lines: lines.map((line) => ({ ...line, label: isOne ? "all" : line.label, bytes: bytes.get(line.label) })) };
+}

@@ -1,0 +1,82 @@
+// The newest window of every probe, for the page that shows them all. Windows that are large are left to the view of
+// their probe.
+import { signal } from "@preact/signals";
+import { ask, probePath } from "../api/client.ts";
+import type { Document, Probe } from "../api/types.ts";
+import { onWindow, probes } from "./changes.ts";
+
+export interface Standing {
+  /** The newest windows, oldest first: two, of which the later one is shown. */
+  windows: Document[];
+  /** The size of a window that is not fetched, in bytes. */
+  large?: number;
+}
+
+export const standings = signal<ReadonlyMap<string, Standing>>(new Map());
+
+/** A window larger than this is not fetched. */
+const LARGEST = 256 << 10;
+/** A probe's windows are fetched at most so often, in milliseconds. */
+const PACE = 3000;
+const LANES = 2;
+
+const put = (name: string, standing: Standing) => (standings.value = new Map([...standings.value, [name, standing]]));
+
+/** The size of a window so far, by those that are retained. */
+const usual = ({ windows }: Probe) => (windows.retained > 0 ? windows.bytes / windows.retained : 0);
+
+/** Fetches the newest windows of all probes as long as the page is open. Returns how to end that. */
+export function followNewest(): () => void {
+  const control = new AbortController();
+  const scheduled = new Set<string>();
+  const queue: string[] = [];
+  const last = new Map<string, number>();
+  const timers = new Set<ReturnType<typeof setTimeout>>();
+  let busy = 0;
+
+  const fetch = async (name: string) => {
+    const probe = probes.peek().get(name);
+    const { newest, oldest } = probe?.windows ?? {};
+    if (!probe || newest == null || oldest == null) return;
+    const known = standings.peek().get(name)?.windows ?? [];
+    if (usual(probe) > LARGEST) {
+      put(name, { windows: [], large: usual(probe) });
+      return;
+    }
+    const wanted = [newest - 1, newest].filter((seq) => seq >= oldest);
+    const found: Document[] = [];
+    for (const seq of wanted) {
+      const had = known.find((one) => one.window?.seq === seq && one.instance === probe.instance);
+      found.push(had ?? (await ask<Document>(`${probePath(name)}/windows/${seq}`, { signal: control.signal })));
+    }
+    put(name, { windows: found });
+  };
+  const work = async () => {
+    busy += 1;
+    while (queue.length > 0 && !control.signal.aborted) {
+      const name = queue.shift()!;
+      scheduled.delete(name);
+      last.set(name, performance.now());
+      // A window may be acknowledged meanwhile, and the next one is fetched in any case.
+      await fetch(name).catch(() => {});
+    }
+    busy -= 1;
+  };
+  const want = (name: string) => {
+    if (document.hidden || scheduled.has(name)) return;
+    scheduled.add(name);
+    const timer = setTimeout(() => {
+      timers.delete(timer);
+      queue.push(name);
+      if (busy < LANES) void work();
+    }, Math.max(0, (last.get(name) ?? -PACE) + PACE - performance.now()));
+    timers.add(timer);
+  };
+  const stop = onWindow(want);
+  for (const name of probes.peek().keys()) want(name);
+  return () => {
+    stop();
+    control.abort();
+    for (const timer of timers) clearTimeout(timer);
+  };
+}

@@ -1,0 +1,141 @@
+//! The rules of this daemon: which credentials it knows, and which requests it takes.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HeaderMap};
+use http::uri::Uri;
+use parking_lot::RwLock;
+
+use crate::audit::log::AuditLog;
+use crate::client_roles::ClientRoles;
+use crate::hosts::Hosts;
+use crate::lines::{self, LinesError};
+use crate::options::AccessOptions;
+use crate::peer::{Peer, PeerOrigin};
+use crate::principal::{Principal, Who};
+use crate::refusal::Refusal;
+use crate::role::Role;
+use crate::tokens::Tokens;
+
+/// The rules of a running daemon. Requests take the files as they are; [`Self::reload`] exchanges a file as a whole.
+#[derive(Debug)]
+pub struct Access {
+    tokens: Option<PathBuf>,
+    client_roles: Option<PathBuf>,
+    known_tokens: RwLock<Arc<Tokens>>,
+    known_roles: RwLock<Arc<ClientRoles>>,
+    socket_role: Role,
+    /// True if clients over TCP need no credential.
+    open_tcp: bool,
+    hosts: Hosts,
+    audit: Option<Arc<AuditLog>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    #[error(transparent)]
+    File(#[from] LinesError),
+    #[error("--audit-log {path} can't be opened")]
+    Audit {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Access {
+    /// Reads the files. `open_tcp` says that clients over TCP need no credential.
+    pub fn open(options: AccessOptions, open_tcp: bool) -> Result<Self, AccessError> {
+        let AccessOptions { tokens, client_roles, socket_role, hosts, audit_log, audit_required, .. } =
+            options;
+        let known_tokens = tokens.as_deref().map(|path| lines::read(path, Tokens::parse)).transpose()?;
+        let known_roles =
+            client_roles.as_deref().map(|path| lines::read(path, ClientRoles::parse)).transpose()?;
+        let audit = audit_log.map(|path| {
+            AuditLog::open(&path, audit_required).map_err(|source| AccessError::Audit { path, source })
+        });
+        Ok(Self {
+            tokens,
+            client_roles,
+            known_tokens: RwLock::new(Arc::new(known_tokens.unwrap_or_default())),
+            known_roles: RwLock::new(Arc::new(known_roles.unwrap_or_default())),
+            socket_role,
+            open_tcp,
+            hosts: Hosts::new(&hosts),
+            audit: audit.transpose()?,
+        })
+    }
+
+    /// Reads the files again and opens the audit log anew. A file with a mistake changes nothing and is reported.
+    pub fn reload(&self) {
+        let tokens = self.tokens.as_deref().map(|path| {
+            *self.known_tokens.write() = Arc::new(lines::read(path, Tokens::parse)?);
+            Ok::<_, LinesError>(())
+        });
+        let roles = self.client_roles.as_deref().map(|path| {
+            *self.known_roles.write() = Arc::new(lines::read(path, ClientRoles::parse)?);
+            Ok(())
+        });
+        for failed in [tokens, roles].into_iter().flatten().filter_map(Result::err) {
+            let error = twinprobe_ebpf_common::finding::with_causes(&failed);
+            tracing::error!(error, "the file is not used; what was read before holds");
+        }
+        if let Some(log) = &self.audit
+            && let Err(error) = log.reopen()
+        {
+            let path = log.path().display();
+            tracing::error!(%path, %error, "the audit log can't be opened again and goes on in the old file");
+        }
+        tracing::info!("tokens, roles and the audit log were read again");
+    }
+
+    pub fn audit(&self) -> Option<Arc<AuditLog>> {
+        self.audit.clone()
+    }
+
+    /// Writes what the audit log counts still, since the daemon ends.
+    pub fn end(&self) {
+        self.audit.iter().for_each(|log| log.end_interval());
+    }
+
+    /// Refuses requests that another server's page could have sent. Browsers reach no Unix socket.
+    pub fn check_target(&self, peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+        match peer.origin {
+            PeerOrigin::Unix { .. } => Ok(()),
+            PeerOrigin::Tcp { local, .. } => self.hosts.check(local, uri, headers),
+        }
+    }
+
+    /// Returns the sender of a request: the owner of the token if there is one, else of the certificate, else the user
+    /// at the other end of the socket. A token that is not valid is refused even where none is needed.
+    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        if let Some(first) = given.next() {
+            let token = first.to_str().ok().filter(|_| given.next().is_none()).and_then(bearer);
+            let tokens = Arc::clone(&self.known_tokens.read());
+            return token.and_then(|token| tokens.owner(token)).ok_or(Refusal::WrongToken);
+        }
+        let roles = Arc::clone(&self.known_roles.read());
+        if let Some(owner) = roles.owner(&peer.names) {
+            return Ok(owner);
+        }
+        match peer.origin {
+            PeerOrigin::Unix { uid, .. } => {
+                Ok(Principal { who: Who::User(uid), role: Some(self.socket_role) })
+            }
+            PeerOrigin::Tcp { .. } if self.open_tcp => {
+                Ok(Principal { who: Who::Anonymous, role: Some(Role::Admin) })
+            }
+            PeerOrigin::Tcp { .. } => Err(Refusal::NoCredential),
+        }
+    }
+}
+
+/// Returns the token of `Bearer TOKEN`.
+pub fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.trim_start();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}

@@ -1,0 +1,176 @@
+//! The record of one request.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::sync::Arc;
+
+use http::StatusCode;
+use http::request::Parts;
+use parking_lot::Mutex;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use twinprobe_api::ConfigDocument;
+
+use crate::audit::line::Line;
+use crate::audit::log::AuditLog;
+use crate::audit::out::LineRoom;
+use crate::audit::repeats::RepeatKind;
+use crate::peer::{Peer, PeerOrigin};
+use crate::principal::Principal;
+use crate::refusal::Refusal;
+
+/// The length in characters to which a path is cut: clients choose it.
+const PATH_LIMIT: usize = 512;
+/// The same of a request without a credential.
+const SHORT_LIMIT: usize = 64;
+
+/// The facts about a request that its handler knows and the guard does not. The handler adds them while it works, so that
+/// a refused request has them as well.
+#[derive(Clone, Debug, Default)]
+pub struct RecordNotes(Arc<Mutex<Note>>);
+
+#[derive(Clone, Debug, Default)]
+struct Note {
+    probe: Option<String>,
+    /// The SHA-256 of each direction's source, or of its object as it was sent, in base64. That of a source with files also covers
+    /// their names and texts.
+    sources: BTreeMap<&'static str, String>,
+    /// The sender's reason for a change.
+    message: Option<String>,
+}
+
+impl RecordNotes {
+    /// Notes the sender's reason for a change.
+    pub fn explain(&self, message: &str) {
+        self.0.lock().message = Some(message.to_owned());
+    }
+
+    /// Notes the probe and the sources that the request is about.
+    pub fn set(&self, probe: &str, config: &ConfigDocument) {
+        let directions = [("ingress", &config.ingress), ("egress", &config.egress)];
+        let sources = directions.into_iter().filter_map(|(name, direction)| {
+            let direction = direction.as_ref()?;
+            let mut digest =
+                Sha256::new_with_prefix(direction.source.as_ref().or(direction.object.as_ref())?);
+            for text in direction.files.iter().flatten().flat_map(|(name, text)| [name, text]) {
+                // The lengths keep the texts apart.
+                digest.update((text.len() as u64).to_be_bytes());
+                digest.update(text);
+            }
+            Some((name, digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+        });
+        let mut note = self.0.lock();
+        (note.probe, note.sources) = (Some(probe.to_owned()), sources.collect());
+    }
+}
+
+/// The record of one request. A record that is dropped before it is ended tells of a client that has hung up: what it
+/// asked for may have been done.
+#[derive(Debug)]
+pub struct Record {
+    log: Option<Arc<AuditLog>>,
+    line: Line,
+    /// The client without its port.
+    client: String,
+    /// True if the request has no credential, or is refused before its handler runs: it shares its line.
+    is_shared: bool,
+    /// True if the request is to change something.
+    is_change: bool,
+    pub notes: RecordNotes,
+}
+
+impl Record {
+    pub fn begin(log: Option<Arc<AuditLog>>, peer: &Peer, request: &Parts, probe: Option<String>) -> Self {
+        let (from, client) = match &peer.origin {
+            PeerOrigin::Unix { uid, .. } => (peer.origin.shown(), format!("uid:{uid}")),
+            PeerOrigin::Tcp { client, .. } => (peer.origin.shown(), network(client.ip()).to_string()),
+        };
+        // The query is left out: it decides about no more than how an answer looks, and where a list begins. The reason for a
+        // change is among the notes.
+        let path: String = request.uri.path().chars().take(PATH_LIMIT).collect();
+        let probe = probe.map(|probe| probe.chars().take(PATH_LIMIT).collect());
+        let line = Line { from, ..Line::new(format!("{} {path}", request.method), probe) };
+        Self { log, line, client, is_shared: true, is_change: false, notes: RecordNotes::default() }
+    }
+
+    /// The record of a change that no request asks for, but a file.
+    pub fn of_file(
+        log: Option<Arc<AuditLog>>,
+        by: &Principal,
+        file: &Path,
+        what: String,
+        probe: &str,
+    ) -> Self {
+        let line = Line { from: json!({ "file": file }), ..Line::new(what, Some(probe.to_owned())) };
+        let notes = RecordNotes::default();
+        let mut record = Self { log, line, client: String::new(), is_shared: false, is_change: false, notes };
+        record.set_principal(by);
+        record
+    }
+
+    pub fn set_principal(&mut self, principal: &Principal) {
+        self.line.who = Some(principal.who.to_string());
+        self.line.role = principal.role.map(|role| role.name());
+        self.is_shared = false;
+    }
+
+    /// Notes that the request does not reach its handler.
+    pub fn refuse(&mut self, refusal: &Refusal) {
+        self.line.reason = Some(refusal.reason());
+        self.is_shared = true;
+    }
+
+    /// Notes that the request is to change something. With `--audit-required`, writes so before the change is made; after an
+    /// error the change must not be made.
+    pub fn announce(&mut self) -> io::Result<()> {
+        self.is_change = true;
+        match &self.log {
+            Some(log) if log.is_required() => {
+                log.write(&Line { begun: true, ..self.line.clone() }.render(), LineRoom::All)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub fn end(mut self, status: StatusCode) {
+        self.line.outcome = Some(status.as_u16());
+    }
+
+    /// Writes nothing of the request.
+    pub fn forget(mut self) {
+        self.log = None;
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let Some(log) = self.log.take() else { return };
+        let Note { probe, sources, message } = std::mem::take(&mut *self.notes.0.lock());
+        let line = &mut self.line;
+        (line.sources, line.message) = (sources, message);
+        line.probe = line.probe.take().or(probe);
+        let outcome = line.outcome;
+        if self.is_shared {
+            // Whoever has no credential chooses no more than a few bytes of the log.
+            line.what = line.what.chars().take(SHORT_LIMIT).collect();
+            line.probe = line.probe.take().map(|probe| probe.chars().take(SHORT_LIMIT).collect());
+            let (who, reason) = (line.who.clone(), line.reason);
+            let kind = RepeatKind { who, from: std::mem::take(&mut self.client), reason, outcome };
+            return log.share(kind, line.clone());
+        }
+        let is_refused = outcome.is_some_and(|status| (400..500).contains(&status));
+        let room = if self.is_change && !is_refused { LineRoom::All } else { LineRoom::Rest };
+        // The log says why a line can't be written.
+        let _ = log.write(&line.render(), room);
+    }
+}
+
+/// Returns an IPv4 address, or the IPv6 network of 64 bits of an address: hosts have all addresses of theirs.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}

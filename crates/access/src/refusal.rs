@@ -1,0 +1,45 @@
+//! The reasons why a request is refused before its handler runs.
+
+use crate::role::Role;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("a credential is needed: send Authorization: Bearer TOKEN, or a certificate of --client-ca")]
+    NoCredential,
+    #[error("Authorization has no valid token: it is unknown or was withdrawn; `twinprobe token` makes one")]
+    WrongToken,
+    #[error("the role {needed} is needed{}", owned(.has))]
+    Role { has: Option<Role>, needed: Role },
+    #[error("Host names no address of this daemon; `serve --host NAME` adds names")]
+    Host,
+    #[error("Origin is not this daemon: pages of other servers may not use it")]
+    Origin,
+    #[error("the body is {0}; send application/json or application/yaml")]
+    MediaType(String),
+    #[error(
+        "the body is not multipart/form-data with a boundary; send the parts config and capture (curl -F)"
+    )]
+    NotMultipart,
+}
+
+impl Refusal {
+    /// Returns the name of the reason in records.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoCredential => "no_credential",
+            Self::WrongToken => "wrong_token",
+            Self::Role { .. } => "role",
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::MediaType(_) => "media_type",
+            Self::NotMultipart => "not_multipart",
+        }
+    }
+}
+
+fn owned(role: &Option<Role>) -> String {
+    match role {
+        Some(role) => format!("; this credential has the role {role}"),
+        None => "; no line of --client-roles names this certificate".to_owned(),
+    }
+}

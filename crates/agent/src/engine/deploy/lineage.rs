@@ -1,0 +1,127 @@
+//! The facts about a probe from before its present deployment, and the changes of probes as the history shows them.
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use twinprobe_api::{ChangeKind, HistoryEntry};
+use twinprobe_ebpf_common::ProbeCost;
+use twinprobe_kernel::clock::rfc3339;
+use twinprobe_kernel::{KernelError, clock};
+
+use crate::engine::deploy::cause::ChangeAuthor;
+use crate::engine::probe::lease::Lease;
+use crate::store::error::hex;
+use crate::store::record::StoredProbe;
+use crate::store::room::Dropped;
+
+/// The revision of a probe's configuration, the time when the probe was created, and the deployment before.
+pub struct Lineage {
+    pub revision: u64,
+    pub created: String,
+    /// The id that the probe got when it was created.
+    pub instance: String,
+    /// The lease of the deployment; `None` if it has no end.
+    pub lease: Option<Lease>,
+    /// The sender of the configuration, if that is known.
+    pub pushed_by: Option<String>,
+    /// The author of the change; `None` if a start deploys a stored probe anew.
+    pub author: Option<ChangeAuthor>,
+    /// The cost of the deployment before, if it is known.
+    pub cost_before: Option<ProbeCost>,
+    /// The deployment before, if there was one.
+    pub before: Option<EarlierSerial>,
+    /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
+    /// replaces nothing, so `on_replace` does not apply.
+    pub replaces: bool,
+    /// The revisions that go so that there is room.
+    pub dropped: Dropped,
+}
+
+impl Lineage {
+    /// Returns the lineage of a probe that is created now.
+    pub fn new() -> Result<Self, KernelError> {
+        let instance = new_instance()?;
+        let created = rfc3339(clock::now());
+        Ok(Self {
+            revision: 1,
+            created,
+            instance,
+            lease: None,
+            pushed_by: None,
+            author: None,
+            cost_before: None,
+            before: None,
+            replaces: false,
+            dropped: Dropped::default(),
+        })
+    }
+
+    /// Returns the lineage that a stored probe records.
+    pub fn of(stored: &StoredProbe) -> Result<Self, KernelError> {
+        let before = EarlierSerial(stored.running.as_ref().map(|running| running.deployment.serial));
+        Ok(Self {
+            revision: stored.revision,
+            created: stored.created.clone(),
+            instance: stored.instance.clone().map_or_else(new_instance, Ok)?,
+            lease: None,
+            pushed_by: stored.pushed_by.clone(),
+            author: None,
+            cost_before: stored.running.as_ref().and_then(|running| running.cost.clone()),
+            before: Some(before),
+            replaces: false,
+            dropped: Dropped::default(),
+        })
+    }
+
+    /// Returns the lineage of the next revision. `last` is the newest revision that has a file.
+    pub fn next(self, last: u64) -> Self {
+        let created = if self.created.is_empty() { rfc3339(clock::now()) } else { self.created.clone() };
+        // A revision that was prepared but not committed is written again.
+        let revision = if self.revision == 0 { last } else { self.revision } + 1;
+        Self { revision, created, replaces: true, ..self }
+    }
+}
+
+/// Returns a deployment for the history; `None` if no request or file made it.
+pub fn deployment(name: &str, lineage: &Lineage, cost: &ProbeCost) -> Option<HistoryEntry> {
+    let author = lineage.author.as_ref()?;
+    Some(HistoryEntry {
+        time: rfc3339(clock::now()),
+        probe: name.to_owned(),
+        change: if lineage.replaces { ChangeKind::Replaced } else { ChangeKind::Created },
+        revision: lineage.revision,
+        instance: lineage.instance.clone(),
+        who: Some(author.principal.who.to_string()),
+        from: Some(author.from.clone()),
+        message: author.message.clone(),
+        cost_before: lineage.cost_before.clone(),
+        cost_after: Some(cost.clone()),
+    })
+}
+
+/// Returns the removal of a stored probe for the history. Without an author its lease has ended.
+pub fn removal(name: &str, stored: &StoredProbe, author: Option<ChangeAuthor>) -> HistoryEntry {
+    HistoryEntry {
+        time: rfc3339(clock::now()),
+        probe: name.to_owned(),
+        change: if author.is_some() { ChangeKind::Removed } else { ChangeKind::Expired },
+        revision: stored.revision,
+        instance: stored.instance.clone().unwrap_or_default(),
+        who: author.as_ref().map(|author| author.principal.who.to_string()),
+        from: author.as_ref().map(|author| author.from.clone()),
+        message: author.and_then(|author| author.message),
+        cost_before: stored.running.as_ref().and_then(|running| running.cost.clone()),
+        cost_after: None,
+    }
+}
+
+/// Returns a random id of 128 bits, which no other probe has.
+fn new_instance() -> Result<String, KernelError> {
+    let mut id = [0; 16];
+    let filled = getrandom(&mut id, GetRandomFlags::empty());
+    filled.map_err(|error| KernelError::new("getrandom", "the id of a new probe", error.into()))?;
+    Ok(hex(&id))
+}
+
+/// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
+/// known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlierSerial(pub Option<u64>);

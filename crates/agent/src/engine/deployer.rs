@@ -1,0 +1,54 @@
+//! The parts that deployments need beside the probes: the kernel, the compiler, the store of configurations, and limits.
+
+use std::sync::Arc;
+
+use twinprobe_compiler::Toolchain;
+use twinprobe_kernel::Kernel;
+
+use crate::engine::deploy::trials::Trials;
+use crate::limits::ledger::Ledger;
+use crate::limits::options::RequestLimits;
+use crate::limits::queue::Queue;
+use crate::store::Store;
+use crate::store::spool::Spools;
+use crate::telemetry::registry::Telemetry;
+
+#[derive(Debug)]
+pub struct Deployer {
+    pub kernel: Arc<Kernel>,
+    pub toolchain: Arc<Toolchain>,
+    pub store: Store,
+    pub ledger: Arc<Ledger>,
+    pub trials: Arc<Trials>,
+    pub compilations: Queue,
+    pub loads: Queue,
+    /// Counts what is compiled.
+    pub telemetry: Arc<Telemetry>,
+}
+
+impl Deployer {
+    pub fn new(
+        kernel: Arc<Kernel>,
+        toolchain: Toolchain,
+        store: Store,
+        limits: RequestLimits,
+        telemetry: &Arc<Telemetry>,
+    ) -> Self {
+        let compilations = limits.max_compilations.get();
+        Self {
+            kernel,
+            toolchain: Arc::new(toolchain),
+            store,
+            trials: Arc::default(),
+            compilations: Queue::new("compilations", "--max-compilations", compilations),
+            loads: Queue::new("loads", "--max-loads", limits.max_loads.get()),
+            ledger: Ledger::new(limits),
+            telemetry: Arc::clone(telemetry),
+        }
+    }
+
+    /// The place for files of what is too large for the memory.
+    pub fn spools(&self) -> Spools {
+        self.store.spools(self.ledger.limits.keep_free_bytes)
+    }
+}

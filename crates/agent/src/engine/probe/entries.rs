@@ -1,0 +1,79 @@
+//! The entries that a probe's configuration gives its maps, and their exchange while packets come.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use twinprobe_api::{MapChange, MapEntries, ProbeStatus};
+use twinprobe_config::ProbeConfig;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::request::{Fills, MapEntry};
+
+use crate::engine::conditions::Conditions;
+use crate::engine::deploy::cause::{ChangeAuthor, DeployCause};
+use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::probe::probe::Probe;
+
+/// The effect of an exchange of entries on packets.
+const DETAIL: &str = "each packet meets all of the old entries or all of the new ones, whatever the type of the map: a new map with \
+                      the new entries takes the place of the old one in both twins, between two packets; interfaces and \
+                      directions change one after the other, and no window is closed";
+
+impl Engine {
+    /// Returns the entries that the configuration gives the map.
+    pub fn entries(&self, name: &str, map: &str) -> Result<MapEntries, EngineError> {
+        let probe = self.registry.get(name)?;
+        let config = &probe.stored.config;
+        let entries = config.fill.as_ref().and_then(|fill| fill.get(map));
+        let entries = entries.ok_or_else(|| EngineError::Missing(not_filled(&probe, map)))?;
+        Ok(MapEntries {
+            probe: name.to_owned(),
+            map: map.to_owned(),
+            revision: probe.stored.revision,
+            change: None,
+            entries: entries.clone(),
+        })
+    }
+
+    /// Gives a map exactly these entries, by a new revision of the probe. The map has to be one that the configuration fills.
+    pub async fn put_entries(
+        self: &Arc<Self>,
+        name: &str,
+        map: &str,
+        entries: Vec<MapEntry>,
+        author: ChangeAuthor,
+        when: &Conditions,
+    ) -> Result<(MapEntries, ProbeStatus), EngineError> {
+        let turn = self.registry.turns.request(name).await?;
+        let probe = self.registry.get(name)?;
+        when.check(Some(&probe.stored))?;
+        let mut document = probe.stored.config.clone();
+        let filled = document.fill.as_mut().and_then(|fill| fill.get_mut(map));
+        let filled =
+            filled.ok_or_else(|| Rejection::from(Finding::config("map", not_filled(&probe, map))))?;
+        filled.clone_from(&entries);
+        let mut config = ProbeConfig::validate(name, &document)?;
+        // An interface that has disappeared since the probe was deployed does not keep the others from their entries.
+        config.wait_for_interface = true;
+        let author = author.explained(|| format!("entries of map {map}"));
+        let cause = DeployCause::Request { author, anew: BTreeSet::from([map.to_owned()]) };
+        drop(probe);
+        let (_, status) = self.deploy(config, document, cause, turn).await?;
+        let change = Some(MapChange { atomic: true, detail: DETAIL.to_owned() });
+        let (probe, map, revision) = (name.to_owned(), map.to_owned(), status.revision);
+        Ok((MapEntries { probe, map, revision, change, entries }, status))
+    }
+}
+
+/// Says that the configuration does not fill the map, and what to do.
+fn not_filled(probe: &Probe, map: &str) -> String {
+    let none = Fills::new();
+    let filled = probe.stored.config.fill.as_ref().unwrap_or(&none);
+    let filled: Vec<&str> = filled.keys().map(String::as_str).collect();
+    let filled = if filled.is_empty() { "no map".to_owned() } else { filled.join(", ") };
+    format!(
+        "the configuration of probe {} fills {filled}, and not map {map}; only a map that fill names has entries from outside: \
+         name it in fill, if only with an empty list",
+        probe.name
+    )
+}

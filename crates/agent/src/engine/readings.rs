@@ -1,0 +1,58 @@
+//! The parts that readings need beside the probes: the clock that closes windows, the retained windows, places for replays.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use twinprobe_api::LastRead;
+use twinprobe_kernel::clock::{Moment, rfc3339};
+use twinprobe_windows::WindowStore;
+
+use crate::engine::clock::Clock;
+use crate::engine::window::delivery::{Delivery, ReadingSubject};
+use crate::limits::options::RequestLimits;
+use crate::limits::queue::Queue;
+
+/// The number of readers that are known of a probe: a reader that finds nothing asks who was there before.
+const LAST: usize = 2;
+
+#[derive(Debug)]
+pub struct Readings {
+    pub windows: Arc<WindowStore>,
+    pub clock: Clock,
+    pub replays: Queue,
+    /// Who has got the last windows from a GET of the metrics, the newest first, by the name of the probe. A restart forgets
+    /// them.
+    last: Mutex<BTreeMap<String, Vec<LastRead>>>,
+}
+
+impl Readings {
+    pub fn new(windows: WindowStore, limits: &RequestLimits) -> io::Result<Self> {
+        let replays = Queue::new("replays", "--max-replays", limits.max_replays.get());
+        Ok(Self { windows: Arc::new(windows), clock: Clock::start()?, replays, last: Mutex::default() })
+    }
+
+    /// Notes who gets a window. `is_known` tells which probes there are: the others are forgotten.
+    pub fn note(&self, delivery: &Delivery, by: String, is_known: impl Fn(&str) -> bool) {
+        let ReadingSubject::Window { window, .. } = &delivery.subject else { return };
+        let at = rfc3339(Moment::now().wall);
+        let mut last = self.last.lock();
+        last.retain(|name, _| is_known(name));
+        let of_probe = last.entry(delivery.probe.clone()).or_default();
+        of_probe.insert(0, LastRead { by, at, seq: window.seq });
+        of_probe.truncate(LAST);
+    }
+
+    /// Returns who has read a probe last. A probe that was made anew has not closed the windows of one of the same name.
+    pub fn last(&self, name: &str, created: &str) -> Vec<LastRead> {
+        let last = self.last.lock().get(name).cloned().unwrap_or_default();
+        last.into_iter().filter(|last| last.at.as_str() >= created).collect()
+    }
+
+    /// Notes that a client is about to take a reading, perhaps slowly.
+    pub fn tracked(&self, delivery: Delivery) -> Delivery {
+        delivery.stored().into_iter().for_each(|window| self.windows.readers.add(window));
+        delivery
+    }
+}

@@ -1,0 +1,166 @@
+//! `twinprobe doctor`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use twinprobe_compiler::{CompilerOptions, Toolchain};
+use twinprobe_ebpf_common::finding::with_causes;
+
+use twinprobe_cli::output::screen::{ERROR, GOOD, HEADING, Screen, WARNING};
+use twinprobe_cli::output::view::ViewOption;
+use twinprobe_cli::{CommandError, Session};
+
+use crate::local::check::{Check, CheckVerdict};
+use crate::local::host::{self, MachineFiles};
+use crate::local::store;
+use twinprobe_kernel::XdpNeighbour;
+
+/// The most attachments that are named because their numbers are not those of the wire.
+const PROBES: usize = 4;
+
+/// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to change. Fails if the
+/// daemon could not run here.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Examine the store in this state directory as well: every page and every window
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+impl Doctor {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let mut checks = host::checks(&MachineFiles::default());
+        checks.extend(host::maps());
+        checks.extend(neighbours());
+        checks.push(compiler());
+        checks.push(daemon(session).await);
+        checks.extend(wire(session).await);
+        checks.extend(self.state_dir.as_deref().map(store::examine));
+        self.view.output.show(&checks, |screen| render(&checks, screen))?;
+        let failed = checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).count();
+        if failed == 0 { Ok(()) } else { Err(CommandError::Unfit { failed, total: checks.len() }) }
+    }
+}
+
+/// Names the owner of each XDP hook that is taken; `None` if none is.
+fn neighbours() -> Option<Check> {
+    let found = twinprobe_kernel::neighbours().map_err(|error| {
+        let advice = "as root, in the network namespace of the interfaces";
+        Check::warning("xdp", format!("the programs at interfaces can't be listed: {error}"), advice)
+    });
+    found.map_or_else(Some, |found| owners(&found))
+}
+
+fn owners(found: &[XdpNeighbour]) -> Option<Check> {
+    let said: Vec<String> = found.iter().map(|at| format!("{}: {}", at.interface, at.described)).collect();
+    let said = said.join("; ");
+    let foreign: Vec<&str> = found.iter().filter(|at| !at.is_own).map(|at| at.interface.as_str()).collect();
+    if foreign.is_empty() {
+        return (!found.is_empty()).then(|| Check::ok("xdp", said));
+    }
+    let advice = format!(
+        "a hook takes one owner: for probes on {} use hook tc, or let the owner unload its program (docs/operations.md)",
+        foreign.join(", ")
+    );
+    Some(Check::warning("xdp", said, advice))
+}
+
+fn compiler() -> Check {
+    match Toolchain::discover(CompilerOptions { allow_unconfined_compiler: false }).known() {
+        Ok(compiler) => Check::ok("compiler", format!("{}, {}", compiler.clang.display(), compiler.version)),
+        Err(error) => Check::warning(
+            "compiler",
+            error,
+            "on Debian: apt install clang libbpf-dev linux-libc-dev; or compile elsewhere with `twinprobe build`",
+        ),
+    }
+}
+
+/// Asks the daemon whether it runs.
+async fn daemon(session: &Session) -> Check {
+    let Ok(client) = session.fleet.one() else {
+        return Check::warning("daemon", "several servers are given", "give one --server");
+    };
+    match client.ready().await {
+        Ok(_) => Check::ok("daemon", format!("answers at {}", session.fleet.nodes()[0].name)),
+        Err(error) => Check::warning(
+            "daemon",
+            with_causes(&error),
+            "start it: `systemctl start twinprobe`, or `twinprobe serve` as root",
+        ),
+    }
+}
+
+/// Returns the probes of the daemon whose numbers are not those of the wire, and why; `None` if there are none, or no daemon.
+async fn wire(session: &Session) -> Option<Check> {
+    let probes = session.fleet.one().ok()?.probes().await.ok()?.read().ok()?.probes;
+    let said = probes.iter().flat_map(|probe| {
+        let places = probe.interfaces.iter();
+        places.filter_map(|at| {
+            Some(format!("{} on {}: {}", probe.name, at.interface, at.approximate.as_ref()?))
+        })
+    });
+    let mut said: Vec<String> = said.collect();
+    let more = said.len().saturating_sub(PROBES);
+    said.truncate(PROBES);
+    if more > 0 {
+        said.push(format!("and {more} more"));
+    }
+    let advice = "do what the texts say, or take the numbers for what they are (docs/exactness.md)";
+    (!said.is_empty())
+        .then(|| Check::warning("wire", format!("numbers are approximate: {}", said.join("; ")), advice))
+}
+
+fn render(checks: &[Check], screen: Screen) -> String {
+    let widest = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for check in checks {
+        let (word, style) = match check.verdict {
+            CheckVerdict::Ok => ("ok     ", GOOD),
+            CheckVerdict::Warning => ("warning", WARNING),
+            CheckVerdict::Failed => ("failed ", ERROR),
+        };
+        let name = screen.paint(HEADING, &format!("{:<widest$}", check.name));
+        text.push_str(&format!("{}  {name}  {}\n", screen.paint(style, word), check.found));
+        if let Some(change) = &check.change {
+            text.push_str(&format!("{:indent$}-> {change}\n", "", indent = widest + 11));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_of_hooks_are_named_and_others_get_advice() {
+        let at = |interface: &str, described: &str, is_own| XdpNeighbour {
+            interface: interface.to_owned(),
+            described: described.to_owned(),
+            is_own,
+        };
+        assert_eq!(owners(&[]), None);
+        let own = at("eth0", "a dispatcher of twinprobe", true);
+        let check = owners(std::slice::from_ref(&own)).unwrap();
+        assert_eq!((check.verdict, &*check.found), (CheckVerdict::Ok, "eth0: a dispatcher of twinprobe"));
+        let check = owners(&[own, at("eth1", "a dispatcher of libxdp", false)]).unwrap();
+        assert_eq!(check.verdict, CheckVerdict::Warning);
+        assert_eq!(check.found, "eth0: a dispatcher of twinprobe; eth1: a dispatcher of libxdp");
+        assert!(check.change.unwrap().contains("for probes on eth1 use hook tc"));
+    }
+
+    #[test]
+    fn what_to_change_stands_below_what_was_found() {
+        let checks = [
+            Check::ok("kernel", "6.18.0"),
+            Check::failed("jit", "off", "sysctl -w net.core.bpf_jit_enable=1"),
+        ];
+        assert_eq!(
+            render(&checks, Screen { width: 80, colour: false, wide: false }),
+            "ok       kernel  6.18.0\nfailed   jit     off\n                 -> sysctl -w net.core.bpf_jit_enable=1\n"
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! The documents of the REST API: configurations as clients send them, statuses and problems as the daemon answers them.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod entries;
+mod history;
+mod problem;
+mod series;
+mod status;
+
+pub use self::config::document::{
+    ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
+};
+pub use self::config::error::ParseError;
+pub use self::config::parse::{parse_document, parse_entries, parse_entries_yaml, parse_yaml};
+pub use self::entries::{MapChange, MapEntries};
+pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
+pub use self::problem::hint::hint;
+pub use self::problem::problem::{Problem, finding_line};
+pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
+pub use self::status::{
+    AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,
+    ProbeStatus, ProgramStatus, Revision, RevisionList, Rollback, SharedMapStatus, SumStatus,
+    ValidationReport, WindowStatus, Word,
+};

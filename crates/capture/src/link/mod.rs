@@ -1,0 +1,5 @@
+//! The kinds of links, and the frames that probes get of their packets.
+
+pub mod framed;
+pub mod link;
+pub mod wireless;

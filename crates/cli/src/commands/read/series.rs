@@ -1,0 +1,144 @@
+//! `twinprobe series`.
+
+use clap::Args;
+use serde_json::{Number, Value};
+use twinprobe_api::Chart;
+
+use crate::error::CommandError;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::output::screen::Screen;
+use crate::output::table::TextTable;
+use crate::output::view::ViewOption;
+
+/// Shows a number of the largest keys of a metric over the windows that are retained: a row for each point.
+#[derive(Debug, Args)]
+pub struct SeriesCommand {
+    /// The probe
+    name: String,
+    /// The metric
+    metric: String,
+    /// Number of the value [default: the first counter]
+    #[arg(long, value_name = "FIELD")]
+    field: Option<String>,
+    /// ingress or egress, where both have the metric
+    #[arg(long, value_name = "DIRECTION")]
+    direction: Option<String>,
+    /// Begin at this time: 2026-11-21T10:00:00Z, or -1h for an hour ago [default: the oldest window]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<String>,
+    /// End at this time [default: the newest window]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<String>,
+    /// Time from one point to the next [default: each window is a point]
+    #[arg(long, value_name = "TIME")]
+    step: Option<String>,
+    /// Show so many of the largest keys
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    top: usize,
+    /// Show this key, as documents show it; may be given several times
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
+    /// Show what is counted per second
+    #[arg(long)]
+    rate: bool,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+impl SeriesCommand {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let mut query = vec![("metric", self.metric), ("top", self.top.to_string())];
+        for (name, value) in [
+            ("field", self.field),
+            ("direction", self.direction),
+            ("from", self.from),
+            ("to", self.to),
+            ("step", self.step),
+        ] {
+            query.extend(value.map(|value| (name, value)));
+        }
+        query.extend(self.key.into_iter().map(|key| ("key", key)));
+        let answer = session.fleet.one()?.series(&self.name, &query).await?;
+        let chart = answer.read()?;
+        self.view.output.show(&print::value(&answer)?, |screen| render(&chart, self.rate, screen))
+    }
+}
+
+/// Returns the title of a key: its text, or the numbers of its parts.
+fn title(key: &Value) -> String {
+    match key {
+        Value::Null => "value".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Object(parts) => parts.values().map(title).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
+    let mut table = TextTable::default();
+    let cell = |number: Option<&Number>, seconds: f64| match number {
+        Some(number) if rate => format!("{:.1}", number.as_f64().unwrap_or_default() / seconds),
+        Some(number) => number.to_string(),
+        None => String::new(),
+    };
+    for (point, (time, seconds)) in chart.times.iter().zip(&chart.seconds).enumerate() {
+        let mut row = table.row();
+        row.text("TIME", time);
+        for series in &chart.series {
+            let number = series.values.get(point).and_then(Option::as_ref);
+            row.number(&title(&series.key), &cell(number, *seconds));
+        }
+        if let Some(others) = &chart.others {
+            row.number("OTHERS", &cell(others.values.get(point).and_then(Option::as_ref), *seconds));
+        }
+    }
+    let mut text = if table.is_empty() { "no windows\n".to_owned() } else { table.render(screen) };
+    if chart.left_out > 0 {
+        text.push_str(&format!("{} windows could not be used\n", chart.left_out));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_api::{ChartKind, ChartSeries, OtherKeys};
+    use twinprobe_ebpf_common::Direction;
+
+    use super::*;
+
+    #[test]
+    fn each_point_is_a_row_and_each_key_a_column() {
+        let values = |numbers: [Option<u64>; 2]| numbers.map(|number| number.map(Number::from)).to_vec();
+        let chart = Chart {
+            probe: "p".into(),
+            metric: "m".into(),
+            direction: Direction::Ingress,
+            field: "bytes".into(),
+            shows: ChartKind::Increase,
+            times: vec!["2026-11-21T10:00:00.000Z".into(), "2026-11-21T10:00:02.000Z".into()],
+            seconds: vec![2.0, 2.0],
+            windows: 2,
+            left_out: 1,
+            series: vec![ChartSeries {
+                key: serde_json::json!({ "address": "192.0.2.1", "port": 53 }),
+                total: Some(30_u64.into()),
+                values: values([None, Some(30)]),
+            }],
+            others: Some(OtherKeys {
+                keys: 2,
+                total: Some(5_u64.into()),
+                values: values([Some(5), Some(0)]),
+            }),
+        };
+        let screen = Screen { width: 100, colour: false, wide: false };
+        let expected = "\
+TIME                      192.0.2.1 53  OTHERS
+2026-11-21T10:00:00.000Z                     5
+2026-11-21T10:00:02.000Z            30       0
+1 windows could not be used
+";
+        assert_eq!(render(&chart, false, screen), expected);
+        assert!(render(&chart, true, screen).contains("15.0"), "per second");
+    }
+}

@@ -1,0 +1,83 @@
+//! Sources with files beside them.
+
+use super::*;
+
+const SOURCE: &str = "#include \"sizes.h\"\n#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+    SEC(\"xdp\") int count(struct xdp_md *ctx) { return SIZE; }\n";
+
+fn files(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+    list.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+async fn compile_with(
+    compiler: &Compiler,
+    source: &str,
+    list: &[(&str, &str)],
+) -> Result<CompiledObject, Rejection> {
+    let (defines, files) = (BTreeMap::new(), files(list));
+    compiler.compile(&Unit { files: &files, ..unit("ingress.source", source, &defines) }).await
+}
+
+#[tokio::test]
+async fn a_source_includes_its_files_and_these_each_other() {
+    let compiler = compiler();
+    let list = [
+        ("sizes.h", "#pragma once\n#include \"lib/a.h\"\n#include \"lib/../lib/a.h\"\n"),
+        (
+            "lib/a.h",
+            "#pragma once\n#include \"b.h\"\n#include \"../sizes.h\"\n#include \"sizes.h\"\n#include <linux/types.h>\n",
+        ),
+        ("lib/b.h", "enum { SIZE = 2 };\n"),
+        // Names of headers that others have; quotation marks mean the own one, brackets the other one.
+        ("linux/bpf.h", "#error the own header of this name"),
+    ];
+    let object = compile_with(&compiler, SOURCE, &list).await.unwrap();
+    assert!(object.elf.starts_with(b"\x7fELF") && object.warnings.is_empty(), "{:?}", object.warnings);
+    let quoted = "#include \"linux/bpf.h\"\n";
+    assert!(compile_with(&compiler, quoted, &list).await.is_err());
+}
+
+/// The object is known by the texts of the files, too.
+#[tokio::test]
+async fn another_text_is_another_object() {
+    let compiler = compiler();
+    let of = async |text: &str| compile_with(&compiler, SOURCE, &[("sizes.h", text)]).await.unwrap();
+    let first = of("#define SIZE 1\n").await;
+    let (again, other) = (of("#define SIZE 1\n").await, of("#define SIZE 2\n").await);
+    assert!(!first.reused && again.reused && !other.reused);
+    assert!(first.elf == again.elf && first.elf != other.elf);
+    // No other process sees the file, which is in no directory.
+    let without = compile_with(&compiler, SOURCE, &[]).await.unwrap_err();
+    assert!(without.findings[0].message.contains("'sizes.h' file not found"), "{without:?}");
+}
+
+#[tokio::test]
+async fn findings_name_the_file_and_its_line() {
+    let list = [
+        ("lib/sizes.h", "#define SIZE 0\nint x\n= y;\n#warning small\n"),
+        ("sizes.h", "#include \"lib/sizes.h\"\n"),
+    ];
+    let rejection = compile_with(&compiler(), SOURCE, &list).await.unwrap_err();
+    let [finding] = &rejection.findings[..] else { panic!("{rejection:?}") };
+    assert_eq!(finding.field.as_deref(), Some("ingress.files.lib/sizes.h"));
+    assert_eq!((finding.line, finding.column), (Some(3), Some(3)));
+    assert!(finding.message.contains("use of undeclared identifier 'y'"), "{finding:?}");
+    let log = rejection.log.unwrap();
+    assert!(log.contains("lib/sizes.h:3:3: error") && !log.contains("/twinprobe/source"), "{log}");
+    let list = [("sizes.h", "#define SIZE 0\n\n#warning small\n")];
+    let object = compile_with(&compiler(), SOURCE, &list).await.unwrap();
+    let warning = &object.warnings[0];
+    assert_eq!((warning.field.as_deref(), warning.line), (Some("ingress.files.sizes.h"), Some(3)));
+}
+
+/// Files give no way to those of the host.
+#[tokio::test]
+async fn files_lead_nowhere_else() {
+    for include in
+        ["../../etc/hostname", "/etc/hostname", "../include/../../etc/hostname", "/proc/self/environ"]
+    {
+        let list = [("sizes.h", &*format!("#define SIZE 0\n#include \"{include}\"\n"))];
+        let rejection = compile_with(&compiler(), SOURCE, &list).await.unwrap_err();
+        assert!(rejection.findings[0].message.contains("file not found"), "{include}: {rejection:?}");
+    }
+}

@@ -1,0 +1,30 @@
+//! The rules of `fill`. Whether entries fit a map is for the plan to say, which knows the map's types.
+
+use std::sync::Arc;
+
+use twinprobe_api::ConfigDocument;
+use twinprobe_ebpf_common::request::Fills;
+
+use crate::validate::findings::Findings;
+use crate::validate::names;
+
+/// The number of maps that can be filled, and of the entries of all of them.
+const MAPS: usize = 64;
+const ENTRIES: usize = 65_536;
+
+/// Checks `fill` and adds its mistakes to `findings`.
+pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Arc<Fills> {
+    let fill = document.fill.clone().unwrap_or_default();
+    if fill.len() > MAPS {
+        findings.add("fill", format!("{} maps are filled; {MAPS} are the limit", fill.len()));
+    }
+    let entries: usize = fill.values().map(Vec::len).sum();
+    if entries > ENTRIES {
+        findings.add("fill", format!("{entries} entries are too many; {ENTRIES} are the limit"));
+    }
+    for name in fill.keys().filter(|name| !names::is_c_identifier(name)) {
+        let rule = "name a map; variables have their initial values in variables";
+        findings.add("fill", format!("{} is not a name of a map in the source; {rule}", names::quote(name)));
+    }
+    Arc::new(fill)
+}

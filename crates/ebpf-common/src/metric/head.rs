@@ -1,0 +1,118 @@
+//! The description of a metric beside its values: what documents say about it, and what a stored window keeps.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event_kind::EventKind;
+use crate::hook::Direction;
+use crate::layout::{Render, Shape};
+use crate::map_kind::MapFamily;
+use crate::metric::{Aggregation, Completeness, SeriesRules, Temporality};
+use crate::table::TableLayout;
+use crate::window::is_default;
+
+/// The properties of a metric, in a running probe and as they were when a window was closed. Fields that earlier versions did not
+/// store have defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricHead {
+    pub direction: Direction,
+    /// The name of the metric in documents.
+    pub name: String,
+    /// The name of the map, or of the variable, in the source.
+    pub map: String,
+    /// The operator's description of the metric; may be empty.
+    pub help: String,
+    /// The aggregation of the values of the CPUs, of which only PERCPU maps have several; `None` if they are shown one
+    /// by one.
+    pub agg: Option<Aggregation>,
+    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sample: Option<NonZeroU32>,
+    /// The kind of the map and the types of its keys and values.
+    pub layout: Arc<TableLayout>,
+    /// The start from which the numbers count.
+    #[serde(rename = "reading")]
+    pub temporality: Temporality,
+    /// The number of entries that the sum of the windows has dropped so far for lack of room.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dropped: u64,
+    /// The kind of a map of events, whose metric has no rows; `None` for all other maps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<EventKind>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub completeness: Completeness,
+    /// The way in which OpenMetrics shows the metric.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub series: SeriesRules,
+}
+
+/// The fill of a map with a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    pub used: u64,
+    pub max: u32,
+    /// True if entries found no room, or the next one would not.
+    pub full: bool,
+}
+
+impl Fill {
+    /// Returns the part of the entries that is used, from 0 to 1; `None` if the map has room for none.
+    pub fn share(self) -> Option<f64> {
+        (self.max > 0).then(|| self.used as f64 / f64::from(self.max))
+    }
+}
+
+impl MetricHead {
+    /// Makes the description of a metric with defaults for what is not given.
+    pub fn new(direction: Direction, name: &str, map: &str, layout: Arc<TableLayout>) -> Self {
+        Self {
+            direction,
+            name: name.to_owned(),
+            map: map.to_owned(),
+            help: String::new(),
+            agg: None,
+            sample: None,
+            layout,
+            temporality: Temporality::default(),
+            dropped: 0,
+            events: None,
+            completeness: Completeness::default(),
+            series: SeriesRules::default(),
+        }
+    }
+
+    /// The name of the map's type.
+    pub fn type_name(&self) -> &'static str {
+        self.events.map_or_else(|| self.layout.kind.name(), EventKind::name)
+    }
+
+    /// Tells whether the entries are the slots of a histogram: entry `i` counts values whose highest bit is `i`.
+    pub fn is_histogram(&self) -> bool {
+        let TableLayout { kind, key, value, .. } = &*self.layout;
+        let is_count =
+            matches!(value.shape, Shape::Int { signed: false }) && matches!(value.size, 1 | 2 | 4 | 8 | 16);
+        value.render == Some(Render::Histogram)
+            && kind.family() == MapFamily::Array
+            && key.size == 4
+            && is_count
+    }
+
+    /// The name of the counter of losses.
+    pub const fn losses_name(&self) -> &'static str {
+        if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
+    }
+
+    /// Returns the fill of the map, of which `rows` entries are shown; `None` if the map has no bound. All entries of an
+    /// array are there from the start, so that an array is never full.
+    pub fn fill(&self, rows: u64) -> Option<Fill> {
+        let Completeness { max_entries, entries_used, losses } = self.completeness;
+        let max = max_entries?;
+        // Packets may add entries while others are taken out.
+        let used = entries_used.unwrap_or(rows).min(u64::from(max));
+        let lost = losses.is_some_and(|losses| losses.shown > 0);
+        let grows = self.layout.kind.family() != MapFamily::Array;
+        Some(Fill { used, max, full: grows && (lost || used == u64::from(max)) })
+    }
+}

@@ -1,0 +1,50 @@
+//! Notes of what changes in a sum from one window to the next.
+
+use twinprobe_ebpf_common::{RawTable, TableChanges, TableLayout};
+
+/// What has changed since a window. Entries keep their order, and new ones come behind all others.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    /// The number of the window.
+    pub since: u64,
+    /// The number of entries that its sum had.
+    before: usize,
+    /// For each entry of that sum that is left, whether it has changed.
+    changed: Vec<bool>,
+    /// The places that these entries had; `None` while all are left.
+    places: Option<Vec<usize>>,
+}
+
+impl Noted {
+    pub fn new(since: u64, len: usize) -> Self {
+        Self { since, before: len, changed: vec![false; len], places: None }
+    }
+
+    /// Notes that an entry has changed. New entries are stored whole.
+    pub fn change(&mut self, entry: usize) {
+        self.changed.get_mut(entry).into_iter().for_each(|changed| *changed = true);
+    }
+
+    /// Notes that entries go.
+    pub fn remove(&mut self, goes: &[bool]) {
+        let places = self.places.take().unwrap_or_else(|| (0..self.before).collect());
+        let stays = |(_, goes): &(usize, &bool)| !**goes;
+        self.places = Some(places.into_iter().zip(goes).filter(stays).map(|(place, _)| place).collect());
+        let mut goes = goes.iter();
+        self.changed.retain(|_| goes.next().is_none_or(|goes| !goes));
+    }
+
+    /// Returns what makes `total` of the sum of the window.
+    pub fn changes(&self, total: &RawTable, layout: &TableLayout) -> TableChanges {
+        let is_left =
+            |place: &usize| self.places.as_ref().is_none_or(|left| left.binary_search(place).is_ok());
+        let gone = (0..self.before).filter(|place| !is_left(place)).collect();
+        let changed = self.changed.iter().enumerate().filter(|(_, changed)| **changed);
+        let changed: Vec<usize> = changed.map(|(entry, _)| entry).collect();
+        let stride = layout.value_stride();
+        let old = changed.iter().flat_map(|entry| &total.values[entry * stride..][..stride]).copied();
+        let new = total.slice(self.changed.len(), total.len(layout), layout);
+        let values = old.chain(new.values).collect();
+        TableChanges { gone, changed, rows: RawTable { keys: new.keys, values, inner: Vec::new() } }
+    }
+}

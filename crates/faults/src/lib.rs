@@ -1,0 +1,8 @@
+//! Steps at which tests end, fail or hold the daemon, to see what the next one finds. A binary without the feature `points`,
+//! as each that is shipped, does nothing at them. The crate `fail` has no action that ends the process as a SIGKILL would,
+//! and none that waits for a file.
+
+#![forbid(unsafe_code)]
+
+#[cfg_attr(not(feature = "points"), path = "none.rs")]
+pub mod crash;

@@ -1,0 +1,41 @@
+//! The functions of the kernel (kfuncs) that a probe may call: those that lead to the bytes of a packet, wherever these lie, by a
+//! dynptr (Linux 6.4). A call of one has the number of a helper function that the kernel does not have, until it is
+//! [bound](crate::load::bind).
+
+use aya_obj::generated::bpf_func_id as Id;
+
+/// A function of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelFunction {
+    pub name: &'static str,
+    pub number: u32,
+    pub does: DynptrUse,
+}
+
+/// The use of a function for dynptrs of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DynptrUse {
+    /// It leaves a dynptr of the packet on the stack.
+    Make,
+    /// It returns a pointer to bytes of the packet that may be read, or to a copy of them in the buffer of the call.
+    Read,
+    /// The same for bytes that may be written, too.
+    Write,
+}
+
+pub const FUNCTIONS: [KernelFunction; 4] = [
+    KernelFunction { name: "bpf_dynptr_from_skb", number: 0x0bad_3101, does: DynptrUse::Make },
+    KernelFunction { name: "bpf_dynptr_from_xdp", number: 0x0bad_3102, does: DynptrUse::Make },
+    KernelFunction { name: "bpf_dynptr_slice", number: 0x0bad_3103, does: DynptrUse::Read },
+    KernelFunction { name: "bpf_dynptr_slice_rdwr", number: 0x0bad_3104, does: DynptrUse::Write },
+];
+
+/// Returns the function that a call with this number is of.
+pub fn function(number: u32) -> Option<KernelFunction> {
+    FUNCTIONS.into_iter().find(|function| function.number == number)
+}
+
+/// Tells whether a helper function writes to what a dynptr leads to.
+pub const fn writes_dynptr(number: u32) -> bool {
+    number == Id::BPF_FUNC_dynptr_write as u32
+}

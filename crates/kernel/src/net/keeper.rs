@@ -1,0 +1,267 @@
+//! The keeper of what interfaces do to packets, for all probes. The kernel is asked under its lock of all links, so it is asked rarely:
+//! at intervals, and about a link that the kernel has told a change of. Links tell a change of their offloads before
+//! `ethtool` ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::net::netns::Netns;
+use crate::net::offloads::{Offloads, offloads};
+use crate::net::rtnl::socket::{Link, Message, NetlinkSocket};
+
+/// The interfaces that probes are attached to, by the number of the namespace.
+#[derive(Debug, Default)]
+pub struct OffloadKeeper(Mutex<BTreeMap<u64, Namespace>>);
+
+/// What is kept of an interface; `None` if it does not exist, or can't be asked about.
+pub type KeptAnswer = Option<Arc<Offloads>>;
+
+#[derive(Debug)]
+struct Namespace {
+    /// Tells the changes of links. Without it, only a look finds them.
+    events: Option<NetlinkSocket>,
+    known: BTreeMap<u32, Known>,
+    /// Counts what the kernel has told. An answer is as old as the count when it was asked for.
+    told: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    kept: KeptAnswer,
+    /// The link at the other end of a veth pair.
+    peer: Option<u32>,
+    /// False once the kernel has told a change.
+    is_fresh: bool,
+}
+
+impl Namespace {
+    /// Watches a namespace, before the first question about its links.
+    fn new(netns: &Netns) -> Self {
+        let events = NetlinkSocket::subscribe(netns, libc::RTMGRP_LINK as u32);
+        let events = events.inspect_err(note).ok();
+        Self { events, known: BTreeMap::new(), told: 0 }
+    }
+
+    /// Reads what the kernel has told since the last time. This never waits.
+    fn hear(&mut self) {
+        let Some(events) = &mut self.events else { return };
+        loop {
+            let messages = match events.receive() {
+                Ok(messages) => messages,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Messages are missing: any link may differ.
+                Err(_) => {
+                    self.told += 1;
+                    self.known.values_mut().for_each(|known| known.is_fresh = false);
+                    continue;
+                }
+            };
+            for message in messages {
+                if let Message::Here(Link { index, .. }) | Message::Gone(index) = message {
+                    self.told += 1;
+                    let is_of = |(of, known): &(&u32, &mut Known)| **of == index || known.peer == Some(index);
+                    self.known.iter_mut().filter(is_of).for_each(|(_, known)| known.is_fresh = false);
+                }
+            }
+        }
+    }
+
+    fn is_fresh(&self, index: u32) -> bool {
+        self.known.get(&index).is_some_and(|known| known.is_fresh)
+    }
+
+    /// Keeps an answer that was asked for when the kernel had told this much. What stays the same stays the same object.
+    fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) {
+        let peer = answer.as_ref().and_then(|offloads| offloads.peer_index);
+        let before = self.known.remove(&index).and_then(|known| known.kept);
+        let kept = match (before, answer) {
+            (Some(before), Some(now)) if *before == now => Some(before),
+            (_, now) => now.map(Arc::new),
+        };
+        self.known.insert(index, Known { kept, peer, is_fresh: told == self.told });
+    }
+}
+
+impl OffloadKeeper {
+    /// Asks anew about these interfaces, and forgets all others. This may have to wait for the kernel.
+    pub fn look<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
+        let wanted = by_namespace(places);
+        // What is kept would keep a namespace alive.
+        self.0.lock().retain(|id, _| wanted.contains_key(id));
+        for (netns, indices) in wanted.into_values() {
+            if let Some(namespace) = self.0.lock().get_mut(&netns.id()) {
+                namespace.known.retain(|index, _| indices.contains(index));
+            }
+            self.ask(netns, &indices);
+        }
+    }
+
+    /// Returns what is known of each interface, in the order of the places. The kernel is asked only about interfaces that are
+    /// new here, and those of which it has told a change since they were asked about.
+    pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
+        for (netns, indices) in by_namespace(places.clone()).into_values() {
+            let asked: BTreeSet<u32> = match self.0.lock().get_mut(&netns.id()) {
+                None => indices,
+                Some(namespace) => {
+                    namespace.hear();
+                    indices.into_iter().filter(|index| !namespace.is_fresh(*index)).collect()
+                }
+            };
+            if !asked.is_empty() {
+                self.ask(netns, &asked);
+            }
+        }
+        let namespaces = self.0.lock();
+        let kept =
+            |(netns, index): (&Netns, u32)| namespaces.get(&netns.id())?.known.get(&index)?.kept.clone();
+        places.map(kept).collect()
+    }
+
+    /// Takes what is known of these interfaces for old, after a change that the kernel may not tell: a program came to generic
+    /// XDP, or left it.
+    pub fn doubt<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
+        let mut namespaces = self.0.lock();
+        for (netns, index) in places {
+            if let Some(known) = namespaces.get_mut(&netns.id()).and_then(|of| of.known.get_mut(&index)) {
+                known.is_fresh = false;
+            }
+        }
+    }
+
+    /// Asks the kernel. The lock is not held meanwhile: the kernel may take long.
+    fn ask(&self, netns: &Netns, indices: &BTreeSet<u32>) {
+        if !self.0.lock().contains_key(&netns.id()) {
+            let namespace = Namespace::new(netns);
+            self.0.lock().entry(netns.id()).or_insert(namespace);
+        }
+        let told = self.heard(netns.id());
+        let indices: Vec<u32> = indices.iter().copied().collect();
+        let answers = offloads(netns, &indices).inspect_err(note);
+        let Ok(mut answers) = answers else { return };
+        self.heard(netns.id());
+        if let Some(namespace) = self.0.lock().get_mut(&netns.id()) {
+            for index in indices {
+                namespace.keep(index, answers.remove(&index), told);
+            }
+        }
+    }
+
+    fn heard(&self, id: u64) -> u64 {
+        self.0.lock().get_mut(&id).map_or(0, |namespace| {
+            namespace.hear();
+            namespace.told
+        })
+    }
+}
+
+fn by_namespace<'a>(
+    places: impl Iterator<Item = (&'a Netns, u32)>,
+) -> BTreeMap<u64, (&'a Netns, BTreeSet<u32>)> {
+    let mut wanted: BTreeMap<u64, (&Netns, BTreeSet<u32>)> = BTreeMap::new();
+    for (netns, index) in places {
+        wanted.entry(netns.id()).or_insert_with(|| (netns, BTreeSet::new())).1.insert(index);
+    }
+    wanted
+}
+
+fn note(error: &io::Error) {
+    tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::net::interface;
+    use crate::net::netns::testing::Named;
+
+    struct Scene {
+        named: Named,
+        netns: Netns,
+        keeper: OffloadKeeper,
+        index: u32,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let named = Named::new();
+            named.ip("link add tpa type veth peer name tpb");
+            named.ip("link add tpo type veth peer name tpp");
+            let netns = Netns::open(&named.path()).unwrap();
+            let index = interface::list(&netns).unwrap().by_name["tpa"];
+            Self { named, netns, keeper: OffloadKeeper::default(), index }
+        }
+
+        fn get(&self) -> Arc<Offloads> {
+            self.keeper.get([(&self.netns, self.index)].into_iter()).remove(0).unwrap()
+        }
+
+        fn asks(&self) -> bool {
+            let mut namespaces = self.keeper.0.lock();
+            let namespace = namespaces.get_mut(&self.netns.id()).unwrap();
+            namespace.hear();
+            !namespace.is_fresh(self.index)
+        }
+
+        fn ethtool(&self, arguments: &str) {
+            let inside = format!("netns exec {} ethtool -K {arguments}", self.named.0);
+            let output = Command::new("ip").args(inside.split(' ')).output().unwrap();
+            assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_asked_once_until_it_tells_a_change() {
+        let scene = Scene::new();
+        // Earlier kernels make the pair with it.
+        scene.ethtool("tpa gro off");
+        let first = scene.get();
+        assert!(!first.features.unwrap().gro);
+        assert!(!scene.asks());
+        assert!(Arc::ptr_eq(&first, &scene.get()));
+        scene.ethtool("tpo gro on");
+        assert!(!scene.asks(), "another link");
+
+        scene.ethtool("tpa gro on");
+        assert!(scene.asks());
+        let second = scene.get();
+        assert!(second.features.unwrap().gro && !scene.asks());
+
+        // A change of the other end of a veth pair is one of this end.
+        scene.ethtool("tpb tso off gso off tx-udp-segmentation off");
+        assert!(scene.asks());
+        assert!(!scene.get().peer.as_ref().unwrap().1.segments);
+    }
+
+    #[test]
+    fn a_look_asks_anew_and_forgets_what_has_gone() {
+        let scene = Scene::new();
+        let first = scene.get();
+        scene.keeper.look([(&scene.netns, scene.index)].into_iter());
+        assert!(Arc::ptr_eq(&first, &scene.get()), "nothing has changed");
+        scene.named.ip("link del tpa");
+        assert!(scene.asks());
+        assert_eq!(scene.keeper.get([(&scene.netns, scene.index)].into_iter()), [None]);
+        scene.keeper.look(std::iter::empty());
+        assert!(scene.keeper.0.lock().is_empty());
+    }
+
+    #[test]
+    fn messages_that_are_missing_make_the_kernel_be_asked() {
+        let scene = Scene::new();
+        scene.get();
+        {
+            let namespaces = scene.keeper.0.lock();
+            let events = namespaces[&scene.netns.id()].events.as_ref().unwrap();
+            rustix::net::sockopt::set_socket_recv_buffer_size(events, 1).unwrap();
+        }
+        for i in 0..10 {
+            scene.named.ip(&format!("link add tpx{i} type veth peer name tpy{i}"));
+        }
+        assert!(scene.asks());
+    }
+}

@@ -1,0 +1,13 @@
+-- Tables that were not there from the beginning. Earlier programs do not look at them, so that the version stays.
+
+-- crates/agent: what has been changed, by whom and why.
+CREATE TABLE IF NOT EXISTS history (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    -- Microseconds since 1970.
+    time INTEGER NOT NULL,
+    record BLOB NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS history_of_a_name ON history (name, id);
+CREATE INDEX IF NOT EXISTS history_by_time ON history (time);

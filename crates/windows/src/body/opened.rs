@@ -1,0 +1,45 @@
+//! The opening of windows. Readers get whole sums, whatever the window holds.
+
+use std::io;
+
+use crate::body::format::Unusable;
+use crate::body::rebuilt::rebuilt;
+use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader, unread};
+
+impl StoredWindow {
+    /// Does the same as [`Self::open`], and changes nothing.
+    pub fn examine(&self) -> io::Result<WindowReader> {
+        let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        self.read(&*source).map_err(unread)
+    }
+
+    /// Reads the whole body once to check its digest. A damaged window is set aside.
+    pub fn open(&self) -> Result<WindowReader, WindowError> {
+        let source = self.source.upgrade().ok_or(WindowError::Gone)?;
+        let opened = self.read(&*source);
+        source.note_readable(self, !matches!(opened, Err(Unusable::Newer(..))));
+        match opened {
+            Ok(reader) => Ok(reader),
+            Err(Unusable::Damaged(reason)) => {
+                source.set_aside(self, &reason);
+                Err(WindowError::Damaged(reason))
+            }
+            Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                // Somebody else has removed the file, unless the window was acknowledged or dropped.
+                source.set_aside(self, "its body is no longer there");
+                Err(WindowError::Gone)
+            }
+            Err(Unusable::Io(error)) => {
+                source.note_readable(self, false);
+                Err(WindowError::Io(error))
+            }
+            Err(newer @ Unusable::Newer(..)) => Err(WindowError::Newer(newer.to_string())),
+        }
+    }
+
+    /// Examines the window, and makes its sums again if it holds what has changed in them.
+    fn read(&self, source: &dyn BodySource) -> Result<WindowReader, Unusable> {
+        let reader = self.read_alone(source)?;
+        if reader.head.changes.is_some() { rebuilt(source, self, &reader) } else { Ok(reader) }
+    }
+}

@@ -1,0 +1,48 @@
+//! Windows that build on one another: one has whole sums, and the next ones hold what has changed in them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::body::stored::StoredWindow;
+use crate::windows::Windows;
+
+impl Windows {
+    /// The windows after number `since` that make the sums of `window` of those of `since`, the window itself last; `None` if it
+    /// has whole sums of its own, or builds on later ones.
+    pub fn since(&self, since: u64, window: &Arc<StoredWindow>) -> Option<Vec<Arc<StoredWindow>>> {
+        if window.from > since || window.seq() <= since {
+            return None;
+        }
+        let mut between = self.index.lock().below(window);
+        between.retain(|below| below.seq() > since);
+        between.push(Arc::clone(window));
+        Some(between)
+    }
+
+    /// The number of the window that the next one can hold the changes since; `None` if the next one is to have whole sums.
+    pub fn base_of_changes(&self) -> Option<u64> {
+        let base = self.index.lock().base().map(|base| base.seq());
+        base.filter(|_| !self.begins_anew.load(Ordering::Relaxed))
+    }
+
+    /// Lets the next window have whole sums: no window will build on those that there are.
+    pub fn begin_anew(&self) {
+        self.begins_anew.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the window with whole sums that a window which holds the changes since `since` builds on.
+    pub fn from_of(&self, since: u64) -> io::Result<u64> {
+        let newest = self.newest().filter(|newest| newest.seq() == since);
+        newest.map(|newest| newest.from).ok_or_else(|| {
+            io::Error::other(format!("window {since}, which it was to build on, is no longer the newest"))
+        })
+    }
+
+    /// Notes that a window is on disk.
+    pub fn note_stored(&self, window: &StoredWindow) {
+        if window.from == window.seq() {
+            self.begins_anew.store(false, Ordering::Relaxed);
+        }
+    }
+}

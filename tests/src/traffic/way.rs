@@ -1,0 +1,221 @@
+//! A way between two interfaces that takes time and loses known packets, for kernels without netem.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+
+use crate::netns::Namespace;
+use crate::traffic::PacketSocket;
+
+const SYN: u8 = 2;
+const FIN: u8 = 1;
+const ACK: u8 = 16;
+/// The longest time until a thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the way there does to packets of TCP. The way back loses nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct WayLosses {
+    /// One in so many segments with something new is lost: what is sent again arrives.
+    pub one_in: u64,
+    /// After so many segments nothing is lost any more.
+    pub until: u64,
+}
+
+/// What the way there has done.
+#[derive(Debug, Default)]
+pub struct Passed {
+    pub lost: AtomicU64,
+    /// Segments that begin a connection, and arrived.
+    pub attempts: AtomicU64,
+    /// Packets that have come in, and that have left or were lost, in both directions.
+    came: AtomicU64,
+    done: AtomicU64,
+}
+
+/// Two threads that hold each packet for a time. Drop ends them.
+#[derive(Debug)]
+pub struct LossyWay {
+    pub passed: Arc<Passed>,
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl LossyWay {
+    /// Connects two interfaces of a namespace; `delay` is that of one direction. The frames that arrive are written to `capture`.
+    pub fn between(
+        namespace: &Namespace,
+        [from, to]: [&str; 2],
+        delay: Duration,
+        losses: WayLosses,
+        capture: &Path,
+    ) -> Result<Self> {
+        let passed = Arc::new(Passed::default());
+        let ends = Arc::new(AtomicBool::new(false));
+        let capture = Arc::new(Mutex::new(Capture::create(capture)?));
+        let mut threads = Vec::new();
+        for (from, to, losses) in [(from, to, Some(losses)), (to, from, None)] {
+            let open = || anyhow::Ok((PacketSocket::receiving(from)?, PacketSocket::open(to)?));
+            let (arriving, leaving) = namespace.enter(open)??;
+            let lane = Lane {
+                arriving,
+                leaving,
+                delay,
+                loser: losses.map(|losses| Loser { losses, seen: 0, ends: HashMap::new() }),
+                passed: Arc::clone(&passed),
+                capture: Arc::clone(&capture),
+                held: VecDeque::new(),
+            };
+            let ends = Arc::clone(&ends);
+            let run = move || lane.run(&ends).expect("the way between two interfaces stays open");
+            threads.push(std::thread::Builder::new().name(format!("way-{from}")).spawn(run)?);
+        }
+        Ok(Self { passed, ends, threads })
+    }
+
+    /// The number of packets that have come in, if none is under way.
+    pub fn at_rest(&self) -> Option<u64> {
+        let done = self.passed.done.load(Ordering::SeqCst);
+        (self.passed.came.load(Ordering::SeqCst) == done).then_some(done)
+    }
+}
+
+impl Drop for LossyWay {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            // A test that has failed already must not panic again.
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the way has failed");
+        }
+    }
+}
+
+/// One direction.
+struct Lane {
+    arriving: PacketSocket,
+    leaving: PacketSocket,
+    delay: Duration,
+    loser: Option<Loser>,
+    passed: Arc<Passed>,
+    capture: Arc<Mutex<Capture>>,
+    held: VecDeque<(Instant, Vec<u8>)>,
+}
+
+impl Lane {
+    fn run(mut self, ends: &AtomicBool) -> io::Result<()> {
+        // SAFETY: no pointers. Else the kernel may wake the thread 50 µs late.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut buffer = vec![0; 1 << 16];
+        while !ends.load(Ordering::SeqCst) {
+            self.release()?;
+            let next = self.held.front().map(|(due, _)| due.saturating_duration_since(Instant::now()));
+            self.arriving.wait(next.map_or(LOOK, |next| next.min(LOOK)))?;
+            while let Some(length) = self.arriving.receive(&mut buffer)? {
+                self.passed.came.fetch_add(1, Ordering::SeqCst);
+                let frame = &buffer[..length];
+                if self.loser.as_mut().is_some_and(|loser| loser.loses(frame, &self.passed)) {
+                    self.passed.done.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    self.held.push_back((Instant::now() + self.delay, frame.to_vec()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        while let Some((_, frame)) = self.held.pop_front_if(|(due, _)| *due <= Instant::now()) {
+            // A full queue empties soon.
+            while let Err(error) = self.leaving.send(&frame) {
+                if error.raw_os_error() != Some(libc::ENOBUFS) {
+                    return Err(error);
+                }
+                std::thread::yield_now();
+            }
+            self.capture.lock().unwrap_or_else(PoisonError::into_inner).write(&frame)?;
+            self.passed.done.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+struct Loser {
+    losses: WayLosses,
+    /// The segments with something new so far.
+    seen: u64,
+    /// The number behind all that each flow has sent, by its ports.
+    ends: HashMap<[u8; 4], u32>,
+}
+
+impl Loser {
+    fn loses(&mut self, frame: &[u8], passed: &Passed) -> bool {
+        let Some(Segment { ports, end, length, flags }) = Segment::of(frame) else { return false };
+        let is_new = self.ends.get(&ports).is_none_or(|known| end.wrapping_sub(*known).cast_signed() > 0);
+        if length > 0 && is_new {
+            self.ends.insert(ports, end);
+            self.seen += 1;
+            if self.seen.is_multiple_of(self.losses.one_in) && self.seen <= self.losses.until {
+                passed.lost.fetch_add(1, Ordering::SeqCst);
+                return true;
+            }
+        }
+        if flags & SYN != 0 && flags & ACK == 0 {
+            passed.attempts.fetch_add(1, Ordering::SeqCst);
+        }
+        false
+    }
+}
+
+/// A segment of TCP over IPv4.
+struct Segment {
+    ports: [u8; 4],
+    /// The number behind it.
+    end: u32,
+    /// The numbers that it takes: data, SYN and FIN.
+    length: u32,
+    flags: u8,
+}
+
+impl Segment {
+    fn of(frame: &[u8]) -> Option<Self> {
+        let ip = frame.strip_prefix(frame.first_chunk::<12>()?)?.strip_prefix(&[8, 0])?;
+        if *ip.get(9)? != 6 {
+            return None;
+        }
+        let header = usize::from(ip[0] & 15) * 4;
+        let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let tcp = ip.get(header..total)?;
+        let (ports, number) = (*tcp.first_chunk()?, u32::from_be_bytes(*tcp[4..].first_chunk()?));
+        let flags = *tcp.get(13)?;
+        let data = tcp.len().checked_sub(usize::from(tcp[12] >> 4) * 4)?;
+        let length = data as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+        Some(Self { ports, end: number.wrapping_add(length), length, flags })
+    }
+}
+
+/// A file of pcap with times in nanoseconds.
+struct Capture(File);
+
+impl Capture {
+    fn create(path: &Path) -> Result<Self> {
+        let mut file = File::create(path).with_context(|| path.display().to_string())?;
+        let header = [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 1 << 16, 1];
+        file.write_all(&header.map(u32::to_ne_bytes).concat())?;
+        Ok(Self(file))
+    }
+
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+        let length = frame.len() as u32;
+        let header = [now.as_secs() as u32, now.subsec_nanos(), length, length];
+        self.0.write_all(&[&header.map(u32::to_ne_bytes).concat(), frame].concat())
+    }
+}

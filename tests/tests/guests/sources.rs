@@ -1,0 +1,231 @@
+//! Sources as they are published.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+
+use crate::scene::{at_xdp, source};
+
+/// The value of a variable that a probe shows.
+fn variable(document: &Value, name: &str) -> Result<u64> {
+    let value = &document["ingress"][name]["entries"][0]["value"];
+    value.as_u64().with_context(|| document.to_string())
+}
+
+#[test]
+fn sources_run_as_they_are() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let deploy = |name: &str, metrics: &[&str]| -> Result<()> {
+        let config = at_xdp(&json!({ "source": source(name)? }), metrics);
+        daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
+        Ok(())
+    };
+    deploy("vmlinux", &[".bss:ipv4"])?;
+    deploy("headers", &[".bss:packets"])?;
+    deploy("externs", &[".bss:version", ".bss:present", ".bss:missing", ".bss:hints"])?;
+    deploy("core-read", &[".bss:known", ".bss:unknown"])?;
+    deploy("sections", &[".data.counters:first", ".bss.counters:second", ".rodata.settings:step"])?;
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
+    assert_eq!((read("vmlinux", "ipv4")?, read("headers", "packets")?), (10, 10));
+    assert_eq!(
+        (read("sections", "first")?, read("sections", "second")?, read("sections", "step")?),
+        (60, 20, 2)
+    );
+    assert!(read("externs", "version")? > 0x0004_0000);
+    assert_eq!((read("externs", "missing")?, read("externs", "hints")?), (0, 0));
+    assert_eq!((read("core-read", "known")?, read("core-read", "unknown")?), (1, 0));
+    Ok(())
+}
+
+/// The twins each have the programs of the tables: a window has what all of them counted.
+#[test]
+fn programs_call_each_other_through_tables() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let names = ["packets", "ipv4", "ipv6", "tcp", "went_on", "rounds"];
+    let mut config = at_xdp(
+        &json!({ "source": source("tail-calls")? }),
+        &names.map(|name| format!(".bss:{name}")).each_ref().map(String::as_str),
+    );
+    for metric in config["ingress"]["metrics"].as_array_mut().context("metrics")? {
+        metric["snapshot"] = json!(true);
+        metric["init"] = json!(true);
+    }
+    daemon.put("/v1/probes/calls", &config).expect(201);
+    let program = &daemon.json("/v1/probes/calls")["programs"]["ingress"];
+    assert_eq!(program["entry"], "see_packet", "{program}");
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    for sent in [10, 7, 3] {
+        generator.send(sent)?;
+        let window = daemon.json("/v1/probes/calls/metrics");
+        let read = |name: &str| variable(&window, name);
+        let all = names.map(read).into_iter().collect::<Result<Vec<u64>>>()?;
+        // Of 33 calls two lead to the last program.
+        assert_eq!(all, [sent, sent, 0, sent, sent, 31 * sent]);
+    }
+    Ok(())
+}
+
+/// Loops of iterators run as often as in C.
+#[test]
+fn loops_over_numbers_run_as_they_are() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let names = ["sum", "pairs", "none", "below", "stopped", "bytes"];
+    let metrics = names.map(|name| format!(".bss:{name}"));
+    let config = at_xdp(&json!({ "source": source("iterators")? }), &metrics.each_ref().map(String::as_str));
+    daemon.put("/v1/probes/loops", &config).expect(201);
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(3)?;
+    let document = daemon.json("/v1/probes/loops/metrics");
+    let read = |name: &str| variable(&document, name);
+    let all = names.map(read).into_iter().collect::<Result<Vec<u64>>>()?;
+    // The table grows with each of the three packets, which have 60 bytes.
+    assert_eq!(all, [120 * (1 + 2 + 3), 36 * 3, 0, 10 * 3, 7 * 3, 60 * 3]);
+    Ok(())
+}
+
+/// A refusal that is about code of a file beside the source names the file and the line in it.
+#[test]
+fn refusals_of_code_in_local_headers_name_the_header_and_its_line() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n#include \"lib/first.h\"\n\
+        SEC(\"xdp\") int see(struct xdp_md *ctx)\n{\n\treturn look((void *)(long)ctx->data, (void *)(long)ctx->data_end);\n}\n\
+        char LICENSE[] SEC(\"license\") = \"GPL\";\n";
+    for inline in ["__always_inline", "__attribute__((noinline))"] {
+        let with = |condition: &str, body: &str| {
+            let header = format!(
+                "\n/* The third line is next. */\nstatic {inline} int look(char *data, char *end)\n{{\n\
+                 \tif ({condition})\n\t\t{body};\n\treturn XDP_PASS;\n}}\n"
+            );
+            at_xdp(&json!({ "source": text, "files": { "lib/first.h": header } }), &[])
+        };
+        let fine =
+            daemon.post("/v1/validate", &with("data + 1 <= end", "return data[0] ? XDP_PASS : XDP_DROP"));
+        ensure!(fine.status == 200, "{}", fine.text());
+        for (stage, condition, body) in [
+            // The kernel's verifier: there is no check.
+            ("load", "end", "return data[0] ? XDP_PASS : XDP_DROP"),
+            ("admission", "data + 1 <= end", "data[0] = 1"),
+        ] {
+            let answer = daemon.post("/v1/validate", &with(condition, body)).expect(422).json();
+            let error = &answer["errors"][0];
+            let fits = error["stage"] == stage
+                && error["field"] == "ingress.files.lib/first.h"
+                && error["line"] == 6;
+            ensure!(fits, "{inline}: {answer}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let text = source("both-directions")?;
+    let direction = |metric: &str| json!({ "source": text, "metrics": [{ "name": metric, "map": format!(".bss:{metric}") }] });
+    let mut config =
+        json!({ "interface": "mon0", "ingress": direction("came"), "egress": direction("went") });
+    config["ingress"]["hook"] = json!("tc");
+    daemon.put("/v1/probes/both", &config).expect(201);
+    let programs = &daemon.json("/v1/probes/both")["programs"];
+    let entries = ["ingress", "egress"].map(|direction| programs[direction]["entry"].clone());
+    assert_eq!(entries, ["in", "out"]);
+    for direction in ["ingress", "egress"] {
+        assert_eq!(programs[direction]["left_out"], json!(["early", "trace"]));
+    }
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    assert_eq!(variable(&daemon.json("/v1/probes/both/metrics"), "came")?, 10);
+
+    let refused = |code: Value, words: &str| -> Result<()> {
+        let answer = daemon.post("/v1/validate", &at_xdp(&code, &[]));
+        ensure!(answer.status == 422 && answer.text().contains(words), "{words}: {}", answer.text());
+        Ok(())
+    };
+    let tutorial = source("tutorial")?;
+    refused(
+        json!({ "source": tutorial }),
+        "2 entry points: xdp_drop_func, xdp_pass_func; choose one by the field entry",
+    )?;
+    refused(
+        json!({ "source": tutorial, "entry": "nothing" }),
+        "entry is nothing, and the programs are xdp_pass_func, xdp_drop_func",
+    )?;
+    refused(json!({ "source": tutorial, "entry": "nothing" }), "ingress.entry")?;
+    refused(json!({ "source": text, "entry": "out" }), "out is in SEC(\\\"tc/egress\\\")")?;
+    refused(json!({ "source": text, "entry": "trace" }), "kprobe")?;
+    refused(json!({ "source": source("refused-devmap")? }), "another program redirects")?;
+    refused(json!({ "source": source("refused-devmap")? }), "\"line\":8")?;
+    refused(json!({ "source": source("refused-kfunc")? }), "bpf_xdp_metadata_rx_hash")?;
+    let chosen = at_xdp(&json!({ "source": tutorial, "entry": "xdp_pass_func" }), &["stats"]);
+    daemon.put("/v1/probes/tutorial", &chosen).expect(201);
+    assert_eq!(
+        daemon.json("/v1/probes/tutorial")["programs"]["ingress"]["left_out"],
+        json!(["xdp_drop_func"])
+    );
+    Ok(())
+}
+
+#[test]
+fn variables_begin_with_the_values_of_the_configuration() -> Result<()> {
+    let topology = Topology::new()?;
+    let mut daemon = Daemon::start(topology.monitor())?;
+    let text = source("constant")?;
+    let with = |variables: Value| {
+        at_xdp(&json!({ "source": text, "variables": variables }), &[".bss:packets", ".data:limits"])
+    };
+    let refused = |daemon: &Daemon, variables: Value, field: &str, words: &str| -> Result<()> {
+        let answer = daemon.put("/v1/probes/p", &with(variables)).expect(422).json();
+        let error = &answer["errors"][0];
+        let fits = error["field"] == format!("ingress.variables{field}")
+            && error["message"].as_str().is_some_and(|text| text.contains(words));
+        ensure!(fits, "{answer}");
+        Ok(())
+    };
+    refused(&daemon, json!({ "largest": 1 }), ".largest", "there is no variable largest; there are")?;
+    refused(
+        &daemon,
+        json!({ "smallest": -1 }),
+        ".smallest",
+        "-1 does not fit; a number from 0 to 4294967295",
+    )?;
+    refused(&daemon, json!({ "mode": "DIM" }), ".mode", "known are OFF, ON")?;
+    refused(
+        &daemon,
+        json!({ "limits": { "middle": 1 } }),
+        ".limits",
+        "there is no field middle; known are low, high",
+    )?;
+    refused(&daemon, json!({ "a b": 1 }), "", "not a C identifier")?;
+    daemon.get("/v1/probes/p").expect(404);
+
+    let values = json!({ "smallest": 40, "mode": "ON", "limits": { "high": 5 }, "label": "lab" });
+    daemon.put("/v1/probes/p", &with(values.clone())).expect(201);
+    assert_eq!(daemon.json("/v1/probes/p")["config"]["ingress"]["variables"], values);
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    let mut expect = |daemon: &Daemon, sent: u64, counted: u64| -> Result<()> {
+        generator.send(sent)?;
+        let document = daemon.json("/v1/probes/p/metrics");
+        let limits = document.to_string();
+        ensure!(variable(&document, "packets")? == counted, "{document}");
+        ensure!(limits.contains("\"low\":1") && limits.contains("\"high\":5"), "{document}");
+        Ok(())
+    };
+    expect(&daemon, 10, 50)?;
+    // A restart goes on, and deploys anew where the pins are lost.
+    daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
+    expect(&daemon, 10, 100)?;
+    let directories = daemon.kill()?;
+    std::fs::remove_dir_all(directories.bpffs().join("probes"))?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    expect(&daemon, 10, 50)?;
+    // No packet is as long as this.
+    let mut longer = values;
+    longer["smallest"] = json!(60_000);
+    daemon.put("/v1/probes/p", &with(longer)).expect(200);
+    expect(&daemon, 10, 50)
+}
