@@ -33,7 +33,8 @@ const REFUSED: &str = "tcp.flags.reset == 1 && tcp.flags.ack == 1";
 /// What takes a place in the order of a stream.
 const SEGMENTS: &str = "tcp.flags.reset == 0 && (tcp.len > 0 || tcp.flags.syn == 1 || tcp.flags.fin == 1)";
 
-/// The probes and what tshark is asked for, as in `check.json`. None of them can be compared on the captures of other probes.
+/// The probes and what tshark is asked for, as in `check.json`. None of them can be compared on the captures of other probes. `entropy`
+/// and `inter-arrival` count packets as they come, and before TC egress the kernel has not cut them.
 fn checks() -> [(&'static str, Vec<Value>); 8] {
     let packets = |direction: &str, filter: &str, metric: &str, value: &str| json!({ "direction": direction, "filter": filter, "count": "packets", "metric": metric, "value": value });
     let each = |filter: &str, metric: &str, value: &str| {
@@ -41,24 +42,22 @@ fn checks() -> [(&'static str, Vec<Value>); 8] {
     };
     let both = |filter: &str, count: Value, metric: &str, value: &str| json!({ "passes": "both", "filter": filter, "count": count, "metric": metric, "value": value });
     let streams = json!({ "distinct": "tcp.stream" });
-    let intervals = ["ingress", "egress"].map(|direction| {
-        json!({ "direction": direction, "filter": "frame.number > 1", "count": "packets",
-            "metric": "inter_arrival_nanoseconds" })
-    });
-    let mut flows = each("tcp || udp", "flows", "IN_PKTS").to_vec();
-    for direction in ["ingress", "egress"] {
-        flows.push(
-            json!({ "direction": direction, "filter": "tcp || udp", "count": "bytes", "metric": "flows",
-            "value": "IN_BYTES" }),
-        );
-        flows.push(json!({ "direction": direction, "filter": "tcp", "count": streams, "metric": "flows",
-            "key": { "PROTOCOL": 6 }, "value": "entries" }));
-    }
+    let flows = vec![
+        packets("ingress", "tcp || udp", "flows", "IN_PKTS"),
+        json!({ "filter": "tcp || udp", "count": "bytes", "metric": "flows", "value": "IN_BYTES" }),
+        json!({ "filter": "tcp", "count": streams, "metric": "flows", "key": { "PROTOCOL": 6 },
+            "value": "entries" }),
+    ];
     [
         ("flow-features", flows),
         ("distinct-sources", each("ip", "sources", "packets").to_vec()),
-        ("entropy", each("ip", "entropy", "packets").to_vec()),
-        ("inter-arrival", intervals.to_vec()),
+        ("entropy", vec![packets("ingress", "ip", "entropy", "packets")]),
+        (
+            "inter-arrival",
+            vec![
+                json!({ "filter": "frame.number > 1", "count": "packets", "metric": "inter_arrival_nanoseconds" }),
+            ],
+        ),
         (
             "connection-states",
             vec![

@@ -51,7 +51,8 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 26] = [
 ];
 
 /// What a GET takes, so that there is no HEAD.
-const TAKES: [&str; 3] = ["/v1/probes/kept/metrics", "/v1/probes/kept/events", "/v1/changes?probe=none"];
+const TAKES: [&str; 4] =
+    ["/v1/probes/kept/metrics", "/v1/probes/kept/events", "/v1/changes?probe=none", "/metrics"];
 
 /// A route, the role that it needs, and a request.
 struct Case {
