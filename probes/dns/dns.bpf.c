@@ -170,14 +170,18 @@ __noinline __u32 read_name(__u32 copied)
 		return 0;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < LABELS && at < copied && at < LONGEST; i++) {
-		__u32 length = work->bytes[(at + 7) & 511];
+		__u64 place = at + 7;
+		__u32 length;
 
+		/* It is within the bytes, as clang knows; without the mask, not every compiler shows it to the verifier. */
+		asm volatile("%0 &= 511" : "+r"(place));
+		length = work->bytes[place];
 		if (!length)
 			return at + 1;
 		/* A question has nothing before it that it could refer to: compression is a trap. */
 		if (length > 63)
 			return 0;
-		work->bytes[(at + 7) & 511] = '.';
+		work->bytes[place] = '.';
 		at += 1 + length;
 	}
 	return 0;

@@ -30,6 +30,9 @@
  *   FLOWS_IPV6=n   IPv6 flows at most (default 4096)
  *   NO_FRAGS       an XDP program for packets of a single buffer, as for
  *                  kernels before 5.18 and beside other such programs
+ *
+ * With TCP_FLAGS a clang that is run by hand needs -mcpu=v3, which has an
+ * atomic OR.
  */
 /* What the daemon says of the hook. */
 #if defined(TWINPROBE_TC) && !defined(TC)

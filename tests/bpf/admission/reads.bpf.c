@@ -45,6 +45,17 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+#endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+
 struct cursor {
 	byte *at;
 	byte *end;
@@ -792,17 +803,6 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_dynptr // xdp tc
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
-#ifdef TC
-extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_skb
-#else
-extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_xdp
-# endif
-extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
-	__attribute__((section(".ksyms"), weak));
-
 PROGRAM int probe(CONTEXT *ctx)
 {
 	byte header[14], payload[32];
@@ -819,6 +819,41 @@ PROGRAM int probe(CONTEXT *ctx)
 	value->packets += read[12] << 8 | read[13];
 	if (!bpf_dynptr_read(payload, sizeof(payload), &packet, 14, 0))
 		value->bytes[0] += payload[0];
+	return 0;
+}
+#endif
+
+#ifdef CASE_dynptr_of_a_record // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14];
+	struct bpf_dynptr packet, record;
+
+	if (DYNPTR(ctx, 0, &packet) || bpf_dynptr_read(header, sizeof(header), &packet, 0, 0))
+		return 0;
+	bpf_ringbuf_reserve_dynptr(&events, sizeof(header), 0, &record);
+	bpf_dynptr_write(&record, 0, header, sizeof(header), 0);
+	bpf_ringbuf_submit_dynptr(&record, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_dynptr_in_place_of_the_packets // xdp tc
+static NOINLINE int copy(struct bpf_dynptr *dynptr, byte *header)
+{
+	return bpf_dynptr_write(dynptr, 0, header, 14, 0);
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14];
+	struct bpf_dynptr either;
+
+	if (DYNPTR(ctx, 0, &either) || bpf_dynptr_read(header, sizeof(header), &either, 0, 0))
+		return 0;
+	bpf_ringbuf_reserve_dynptr(&events, sizeof(header), 0, &either);
+	copy(&either, header);
+	bpf_ringbuf_submit_dynptr(&either, 0);
 	return 0;
 }
 #endif

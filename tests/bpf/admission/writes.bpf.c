@@ -26,6 +26,24 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
+/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+#ifdef TC
+extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_skb
+#else
+extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
+#define DYNPTR bpf_dynptr_from_xdp
+#endif
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+extern void *bpf_dynptr_slice_rdwr(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
+	__attribute__((section(".ksyms"), weak));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} records SEC(".maps");
+
 struct cursor {
 	byte *at;
 	byte *end;
@@ -683,16 +701,6 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_slice_to_write // xdp tc
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
-#ifdef TC
-extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_skb
-#else
-extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_xdp
-# endif
-extern void *bpf_dynptr_slice_rdwr(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
-	__attribute__((section(".ksyms"), weak));
 PROGRAM int probe(CONTEXT *ctx)
 {
 	byte header[14] = {};
@@ -709,16 +717,6 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_slice_to_read // xdp tc kernel
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
-#ifdef TC
-extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_skb
-#else
-extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_xdp
-# endif
-extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
-	__attribute__((section(".ksyms"), weak));
 PROGRAM int probe(CONTEXT *ctx)
 {
 	byte header[14] = {};
@@ -735,22 +733,87 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_dynptr_to_write // xdp tc
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
-#ifdef TC
-extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_skb
-#else
-extern int bpf_dynptr_from_xdp(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
-#define DYNPTR bpf_dynptr_from_xdp
-# endif
-extern void *bpf_dynptr_slice(const struct bpf_dynptr *dynptr, __u32 offset, void *buffer, __u32 size)
-	__attribute__((section(".ksyms"), weak));
 PROGRAM int probe(CONTEXT *ctx)
 {
 	byte header[14] = {};
 	struct bpf_dynptr packet;
 
 	if (DYNPTR(ctx, 0, &packet))
+		return 0;
+	bpf_dynptr_write(&packet, 0, header, sizeof(header), 0); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_one_dynptr_of_two_to_write // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14] = {};
+	struct bpf_dynptr packet, record, *one = &record;
+
+	if (DYNPTR(ctx, 0, &packet))
+		return 0;
+	bpf_ringbuf_reserve_dynptr(&records, sizeof(header), 0, &record);
+	bpf_dynptr_write(&record, 0, header, sizeof(header), 0);
+	if (bpf_get_prandom_u32() & 1)
+		one = &packet;
+	HIDE(one);
+	bpf_dynptr_write(one, 0, header, sizeof(header), 0); // refused
+	bpf_ringbuf_submit_dynptr(&record, 0);
+	return 0;
+}
+#endif
+
+#ifdef CASE_dynptr_in_place_of_another_to_write // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14] = {};
+	struct bpf_dynptr either;
+
+	bpf_ringbuf_reserve_dynptr(&records, sizeof(header), 0, &either);
+	bpf_dynptr_write(&either, 0, header, sizeof(header), 0);
+	bpf_ringbuf_submit_dynptr(&either, 0);
+	if (DYNPTR(ctx, 0, &either))
+		return 0;
+	bpf_dynptr_write(&either, 0, header, sizeof(header), 0); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_dynptr_of_the_caller_to_write // xdp tc
+static NOINLINE int change(struct bpf_dynptr *dynptr)
+{
+	byte header[14] = {};
+
+	return bpf_dynptr_write(dynptr, 0, header, sizeof(header), 0); // refused
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct bpf_dynptr packet, record;
+
+	bpf_ringbuf_reserve_dynptr(&records, 14, 0, &record);
+	change(&record);
+	bpf_ringbuf_submit_dynptr(&record, 0);
+	if (DYNPTR(ctx, 0, &packet))
+		return 0;
+	change(&packet);
+	return 0;
+}
+#endif
+
+#ifdef CASE_dynptr_of_the_callee_to_write // xdp tc
+static NOINLINE int make(CONTEXT *ctx, struct bpf_dynptr *dynptr)
+{
+	return DYNPTR(ctx, 0, dynptr);
+}
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	byte header[14] = {};
+	struct bpf_dynptr packet;
+
+	if (make(ctx, &packet))
 		return 0;
 	bpf_dynptr_write(&packet, 0, header, sizeof(header), 0); // refused
 	return 0;

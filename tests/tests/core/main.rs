@@ -7,3 +7,4 @@ mod header;
 mod links;
 mod samples;
 mod scene;
+mod tunnels;

@@ -1,13 +1,20 @@
 //! Objects of plain compilers.
 
-use anyhow::{Result, ensure};
-use serde_json::json;
-use twinprobe_tests::{Daemon, Topology};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
 
-use crate::scene::{at_xdp, clangs, compile, directory, of_object, stripped};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::bpf::variants::variants;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::{Daemon, Topology, probes};
+
+use crate::scene::{at_xdp, clangs, compile, directory, of_object, stripped, without_types};
 
 /// The programs that need no header of ours.
-const PLAIN: [&str; 6] = ["legacy", "sections", "both-directions", "tutorial", "tail-calls", "iterators"];
+const PLAIN: [&str; 7] =
+    ["legacy", "annotated", "sections", "both-directions", "tutorial", "tail-calls", "iterators"];
 
 #[test]
 fn objects_of_each_compiler_are_valid_stripped_or_not() -> Result<()> {
@@ -29,6 +36,182 @@ fn objects_of_each_compiler_are_valid_stripped_or_not() -> Result<()> {
                     ensure!(answer.status == 200, "{clang} {more:?}, {name}: {}", answer.text());
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// Each compiler but the newest gets one source in so many.
+const PART: usize = 3;
+
+/// What clang compiles for `-mcpu=v3` only: an atomic OR.
+const NEEDS_V3: &str = "flow-features.bpf.c";
+
+/// A source that is compiled without the daemon.
+struct Plain {
+    path: PathBuf,
+    /// `NAME=VALUE`.
+    defines: Vec<String>,
+    hook: String,
+    metrics: Value,
+    is_refused: bool,
+}
+
+/// The sources of `tests/bpf`, one variant of each, and those of the library with their metrics, one direction of each.
+fn plain() -> Result<Vec<Plain>> {
+    let mut all = Vec::new();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
+    let mut paths = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().context("a name")?.to_string_lossy().into_owned();
+        if !path.is_file() {
+            continue;
+        }
+        let (hook, values) = variants(&name).into_iter().next().context("a variant")?;
+        let values = values.as_object().into_iter().flatten();
+        let defines = values.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+        // They send.
+        let is_refused = matches!(name.as_str(), "generator.bpf.c" | "egress.bpf.c");
+        let (defines, hook) = (defines.collect(), hook.to_owned());
+        all.push(Plain { path, defines, hook, metrics: json!([]), is_refused });
+    }
+    for name in probes::names()? {
+        let config = probes::configuration(&name, "mon0")?;
+        let (direction, macro_name) = match config.get("ingress") {
+            Some(ingress) => (ingress, "TWINPROBE_INGRESS"),
+            None => (&config["egress"], "TWINPROBE_EGRESS"),
+        };
+        let hook = direction["hook"].as_str().unwrap_or("xdp").to_owned();
+        let defines = vec![format!("TWINPROBE_{}=1", hook.to_uppercase()), format!("{macro_name}=1")];
+        // Without windows there are no twins, and the kernel verifies each program once.
+        let metrics = direction["metrics"].as_array().into_iter().flatten().map(|metric| {
+            let mut metric = metric.clone();
+            for field in ["snapshot", "init", "merge", "sum_expires"] {
+                metric.as_object_mut().map(|metric| metric.remove(field));
+            }
+            metric
+        });
+        let (path, metrics) = (probes::source_path(&name), metrics.collect());
+        all.push(Plain { path, defines, hook, metrics, is_refused: false });
+    }
+    Ok(all)
+}
+
+impl Plain {
+    fn validate(&self, daemon: &Daemon, clang: &str) -> Result<()> {
+        let headers = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers");
+        let defines: Vec<String> = self.defines.iter().map(|define| format!("-D{define}")).collect();
+        let more: Vec<&str> = defines.iter().map(String::as_str).chain([headers]).collect();
+        let mut object = compile(clang, &self.path, &more);
+        if self.path.ends_with(NEEDS_V3) {
+            let refused = object.err().context("clang has an atomic OR now")?.to_string();
+            ensure!(refused.to_lowercase().contains("unsupported atomic operation"), "{refused}");
+            object = compile(clang, &self.path, &[&more[..], &["-mcpu=v3"]].concat());
+        }
+        let mut code = of_object(&object?);
+        code["hook"] = json!(self.hook);
+        code["metrics"] = self.metrics.clone();
+        let is_egress = self.defines.iter().any(|define| define == "TWINPROBE_EGRESS=1");
+        let direction = if is_egress { "egress" } else { "ingress" };
+        let answer = daemon.post("/v1/validate", &json!({ "interface": "mon0", direction: code }));
+        let fits = match self.is_refused {
+            true => answer.status == 422 && answer.json()["errors"][0]["stage"] == "admission",
+            false => answer.status == 200,
+        };
+        ensure!(fits, "{clang}, {}: {} {}", self.path.display(), answer.status, answer.text());
+        Ok(())
+    }
+}
+
+/// Whoever compiles a source with clang itself gets an object that is as good as the daemon's own.
+#[test]
+fn the_sources_of_tests_and_library_are_valid_compiled_the_plain_way_by_each_compiler() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let (clangs, plain) = (clangs(), plain()?);
+    ensure!(!clangs.is_empty() && plain.len() > 50, "{} sources, {clangs:?}", plain.len());
+    // All by the newest, which comes first, and a part by each other one.
+    let by = |plain| clangs.iter().enumerate().map(move |(age, clang)| (plain, age, clang));
+    let jobs = plain.iter().enumerate().flat_map(|(number, plain)| {
+        by(plain).filter(move |(_, age, _)| *age == 0 || number % PART == age % PART)
+    });
+    let jobs: Vec<(&Plain, &String)> = jobs.map(|(plain, _, clang)| (plain, clang)).collect();
+    let failures: Vec<String> = thread::scope(|scope| {
+        let halves = jobs.chunks(jobs.len().div_ceil(2)).map(|half| {
+            scope.spawn(|| {
+                let results = half.iter().map(|(plain, clang)| plain.validate(&daemon, clang));
+                results.filter_map(Result::err).map(|error| format!("{error:#}")).collect::<Vec<_>>()
+            })
+        });
+        let halves: Vec<_> = halves.collect();
+        halves.into_iter().flat_map(|half| half.join().expect("no panic")).collect()
+    });
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2. An annotation that does not fit its map is not believed.
+#[test]
+fn the_annotation_of_a_map_without_types_tells_its_types() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for clang in clangs() {
+        let elf = compile(&clang, &directory().join("annotated.bpf.c"), &[])?;
+        for elf in [stripped(&elf)?, elf] {
+            daemon.put("/v1/probes/p", &at_xdp(&of_object(&elf), &["sizes", "others"])).expect(201);
+            let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+            generator.send(10)?;
+            let document = daemon.json("/v1/probes/p/metrics");
+            let entry = &document["ingress"]["sizes"]["entries"][0];
+            assert_eq!(entry["key"], json!({ "length": 60, "queue": 0 }), "{clang}: {document}");
+            assert_eq!(entry["value"], json!({ "packets": 10, "bytes": 600 }), "{clang}: {document}");
+            let entry = &document["ingress"]["others"]["entries"][0];
+            assert_eq!(entry["key"], json!({ "length": 60, "queue": 0 }), "{clang}: {document}");
+            assert_eq!(entry["value"], json!("0x01000000"), "{clang}: {document}");
+            daemon.delete("/v1/probes/p").expect(204);
+        }
+    }
+    Ok(())
+}
+
+/// An object that Rust has made: maps without types in the section `maps`, both programs in one file, functions of Rust's library.
+/// One without type information is what aya's tools make by default.
+#[test]
+fn an_object_of_aya_runs_with_types_and_without() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    let elf = fs::read(directory().join("aya.o"))?;
+    let maps = ["PACKETS", "PROTOCOLS", "BYTES"];
+    for (elf, has_types) in [(without_types(&elf)?, false), (elf, true)] {
+        for (hook, entry, other) in [("xdp", "at_xdp", "at_tc"), ("tc", "at_tc", "at_xdp")] {
+            let mut code = of_object(&elf);
+            code["hook"] = json!(hook);
+            daemon.put("/v1/probes/aya", &at_xdp(&code, &maps)).expect(201);
+            let program = &daemon.json("/v1/probes/aya")["programs"]["ingress"];
+            assert_eq!((&program["entry"], &program["left_out"]), (&json!(entry), &json!([other])));
+            generator.send(10)?;
+            let document = daemon.json("/v1/probes/aya/metrics");
+            let entry = |map: &str| document["ingress"][map]["entries"][0].clone();
+            let ten = "0x0a00000000000000";
+            assert_eq!(entry("PACKETS")["value"], ten, "{document}");
+            assert_eq!(
+                (&entry("PROTOCOLS")["key"], &entry("PROTOCOLS")["value"]),
+                (&json!("0x0008"), &json!(ten))
+            );
+            assert!(entry("BYTES")["value"].to_string().contains("0x5802000000000000"), "{document}");
+            daemon.delete("/v1/probes/aya").expect(204);
+        }
+        if has_types {
+            let mut code = of_object(&elf);
+            code["variables"] = json!({ "LEAST": 61 });
+            daemon.put("/v1/probes/aya", &at_xdp(&code, &["PACKETS", ".rodata:LEAST"])).expect(201);
+            generator.send(10)?;
+            let document = daemon.json("/v1/probes/aya/metrics");
+            let value = |map: &str| document["ingress"][map]["entries"][0]["value"].clone();
+            assert_eq!((value("PACKETS"), value("LEAST")), (json!("0x0000000000000000"), json!(61)));
+            daemon.delete("/v1/probes/aya").expect(204);
         }
     }
     Ok(())

@@ -58,10 +58,21 @@ pub fn compile(clang: &str, path: &Path, more: &[&str]) -> Result<Vec<u8>> {
 
 /// Returns the object without debug information, as bpf2go makes it.
 pub fn stripped(elf: &[u8]) -> Result<Vec<u8>> {
+    changed(elf, "llvm-strip", &["-g"])
+}
+
+/// Returns the object without type information.
+pub fn without_types(elf: &[u8]) -> Result<Vec<u8>> {
+    changed(elf, "llvm-objcopy", &["--remove-section=.BTF", "--remove-section=.BTF.ext"])
+}
+
+/// Has a tool of LLVM change an object.
+fn changed(elf: &[u8], tool: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("object.o");
     std::fs::write(&path, elf)?;
-    let status = Command::new("llvm-strip").arg("-g").arg(&path).status().context("start llvm-strip")?;
-    ensure!(status.success(), "llvm-strip");
+    let status =
+        Command::new(tool).args(arguments).arg(&path).status().with_context(|| format!("start {tool}"))?;
+    ensure!(status.success(), "{tool}: {status}");
     Ok(std::fs::read(path)?)
 }

@@ -5,6 +5,7 @@ mod cost;
 mod datagrams;
 mod expected;
 mod flags;
+mod link_layer;
 mod listed;
 mod live;
 mod losses;
@@ -17,6 +18,7 @@ mod replay;
 mod round_trips;
 mod scans;
 mod switched;
+mod talk;
 #[path = "../deploy/tools.rs"]
 #[allow(dead_code, reason = "tests of deploy/ need more of it")]
 mod tools;

@@ -2,11 +2,12 @@
 //! what has passed there is what each probe counts, also of packets that are in no capture of its own. A check that can't hold on
 //! other traffic says why (`alone` in `check.json`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::{Packet, of_direction, read_capture};
@@ -17,6 +18,7 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::expected::{DIRECTIONS, configuration};
 use crate::tshark::{Captures, disagreements};
+use crate::wire::table_of_page;
 
 /// The most probes that a hook has.
 const MOST: usize = 16;
@@ -98,4 +100,29 @@ fn tshark_counts_the_same_of_mixed_traffic_at_xdp() -> Result<()> {
 #[test]
 fn tshark_counts_the_same_of_mixed_traffic_at_tc() -> Result<()> {
     mixed_traffic(1, "tc")
+}
+
+/// The page has every reason for which a figure is compared on the capture of its probe alone, and how many there are.
+#[test]
+fn the_page_says_which_figures_are_compared_alone_and_why() -> Result<()> {
+    let (mut reasons, mut all) = (BTreeMap::<String, (usize, BTreeSet<String>)>::new(), 0);
+    for name in probes::names()? {
+        let check = probes::json(&name, "check.json")?;
+        for figure in check["tshark"].as_array().into_iter().flatten() {
+            all += 1;
+            let Some(reason) = figure.get("alone") else { continue };
+            let reason = reason.as_str().context("a reason")?.to_owned();
+            let (count, probes) = reasons.entry(reason).or_default();
+            *count += 1;
+            probes.insert(name.clone());
+        }
+    }
+    let alone: usize = reasons.values().map(|(count, _)| count).sum();
+    let mut table = String::from("| figures | why | probes |\n|---|---|---|\n");
+    for (reason, (count, probes)) in reasons {
+        let probes: Vec<&str> = probes.iter().map(String::as_str).collect();
+        table += &format!("| {count} | {reason} | {} |\n", probes.join(", "));
+    }
+    table += &format!("| {} | (compared in all traffic) | |\n", all - alone);
+    table_of_page("library::mixed", &table)
 }

@@ -8,4 +8,5 @@ mod lifecycle;
 mod objects;
 mod origins;
 mod refusals;
+mod remains;
 mod revisions;

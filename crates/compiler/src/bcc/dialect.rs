@@ -44,13 +44,14 @@ pub struct BccArguments {
 /// Returns what clang has to be told about a source that is for BCC; `None` if it is for libbpf. Fails if a source for BCC has no
 /// function that sees packets.
 pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
-    let found = match unit.dialect {
+    let mut found = match unit.dialect {
         Dialect::Libbpf => return Ok(None),
         Dialect::Auto | Dialect::Bcc => scan(unit.source),
     };
     if unit.dialect == Dialect::Auto && !looks_like_bcc(&found) {
         return calls::refused_for_libbpf(unit).map_or(Ok(None), Err);
     }
+    unit.files.values().for_each(|text| found.take_in(scan(text)));
     let function = entry::choose(&found, unit)?;
     let offsets = offsets(unit, &found)?;
     let calls = calls::definitions(unit, &found, function)?;

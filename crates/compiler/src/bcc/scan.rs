@@ -67,6 +67,18 @@ pub struct Scan<'a> {
     pub names: BTreeSet<&'a str>,
 }
 
+impl<'a> Scan<'a> {
+    /// Takes in what a file beside the source defines. Its functions can be called, and are no entry points.
+    pub fn take_in(&mut self, file: Self) {
+        let Self { functions, structs, headers, tables, addresses: _, names } = file;
+        self.functions.extend(functions.into_iter().filter(|function| function.is_static));
+        self.structs.extend(structs);
+        self.headers.extend(headers);
+        self.tables.extend(tables);
+        self.names.extend(names);
+    }
+}
+
 /// Reads a source. Braces that alternatives of the preprocessor repeat count once.
 pub fn scan(source: &str) -> Scan<'_> {
     let tokens = tokens(source);

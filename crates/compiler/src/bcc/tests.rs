@@ -168,6 +168,24 @@ async fn headers_are_read_by_a_cursor() {
     }
 }
 
+/// What a file beside the source defines counts as if it stood in the source: structs of the packet, tables, functions.
+#[tokio::test]
+async fn files_beside_a_source_may_define_what_it_needs() {
+    let split = |source: &'static str, at: &str| {
+        let (head, rest) = source.split_once(at).unwrap();
+        (head.to_owned(), format!("#include \"lib/head.h\"\n{at}{rest}"))
+    };
+    let handler = "static __always_inline";
+    for (head, source) in [split(CURSOR, "int count("), split(DYNMON, handler), split(TABLES, handler)] {
+        let (files, defines) = (BTreeMap::from([("lib/head.h".to_owned(), head)]), BTreeMap::new());
+        for hook in [Hook::Xdp, Hook::TcIngress] {
+            let unit = Unit { files: &files, ..unit(hook, &source, &defines) };
+            let compiled = Compiler::discover(false).expect("the tests need clang").compile(&unit).await;
+            assert_eq!(compiled.unwrap().warnings, []);
+        }
+    }
+}
+
 #[tokio::test]
 async fn mistakes_have_the_lines_of_the_source() {
     let source =

@@ -40,12 +40,24 @@ pub struct SectionVariable {
 }
 
 impl Btf {
-    /// The types of the map defined under this name in `.maps`.
+    /// The types of the map defined under this name in `.maps`, or of one that is defined elsewhere and has an annotation.
     pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
-        let variable = *self.maps.get(map_name)?;
+        let Some(&variable) = self.maps.get(map_name) else {
+            return self.annotation(map_name);
+        };
         let mut types = self.definition(variable)?;
         types.render = self.renders.get(&(variable, -1)).copied();
         Some(types)
+    }
+
+    /// The types that `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2 declares: `struct ____btf_map_NAME { KEY key; VALUE
+    /// value; }`.
+    fn annotation(&self, map_name: &str) -> Option<MapTypes> {
+        let annotation = self.named_type(&format!("struct ____btf_map_{map_name}"))?;
+        let members = self.members(annotation)?;
+        let named = |name| members.iter().find(|member| self.name(member.name) == Ok(name));
+        let [key, value] = ["key", "value"].map(named);
+        Some(MapTypes { key: Some(key?.type_id), value: Some(value?.type_id), render: None })
     }
 
     /// The types of the maps in the map of maps defined under this name: `__array(values, struct {...})`, which

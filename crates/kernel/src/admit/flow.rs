@@ -47,7 +47,6 @@ pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Co
         kind,
         maps,
         running: Running::default(),
-        has_packet_dynptrs: dynptrs::has_packet_dynptrs(program),
         targets: targets.collect(),
         calls: HashMap::new(),
         found: Conduct::default(),
@@ -62,8 +61,6 @@ struct Flow<'a> {
     kind: ProgramKind,
     maps: &'a [MapFacts],
     running: Running,
-    /// True if a dynptr may lead to the packet.
-    has_packet_dynptrs: bool,
     /// The instructions that are jumped to.
     targets: HashSet<InstructionIndex>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.

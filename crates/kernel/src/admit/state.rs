@@ -1,16 +1,15 @@
 //! The state of registers and stack at one instruction.
 
-use std::collections::BTreeMap;
+pub mod frame;
 
 use crate::admit::instruction::{InstructionIndex, Memory, Register};
-use crate::admit::value::{AbstractValue, OffsetRange, PointerFacts, StackPlace};
+use crate::admit::state::frame::{FRAME, FrameBytes, SLOT, StackFrame};
+use crate::admit::value::{AbstractValue, PointerFacts, StackPlace};
 
 /// The number of the register that points to the end of the frame.
 const FRAME_POINTER: Register = 10;
-/// The size of a slot of the stack, in bytes. Only a whole slot can hold a pointer.
-const SLOT: i64 = 8;
-/// The size of a frame, in bytes.
-const FRAME: i64 = 512;
+/// The size of a dynptr, in bytes.
+pub const DYNPTR: i64 = 16;
 
 /// The values that registers and stack may hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,23 +21,6 @@ pub struct MachineState {
     has_moved: bool,
 }
 
-/// The memory of one function.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StackFrame {
-    /// The function whose frame it is, by its first instruction.
-    entry: InstructionIndex,
-    /// The slots that may hold something else than a number, by their distance from the frame's end in bytes.
-    slots: BTreeMap<i64, AbstractValue>,
-    /// The bytes that may be a part of an address.
-    told: Set,
-    /// The bytes that may not have been written.
-    unwritten: Set,
-}
-
-/// A set of the bytes of a frame, one bit for each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Set([u64; (FRAME / 64) as usize]);
-
 impl MachineState {
     /// The state in which the function at `entry` begins that is called with these arguments, R1 and on, in `callers`.
     pub fn call(callers: &[StackFrame], entry: InstructionIndex, arguments: &[AbstractValue]) -> Self {
@@ -46,7 +28,7 @@ impl MachineState {
         registers[1..=arguments.len()].copy_from_slice(arguments);
         registers[FRAME_POINTER] = AbstractValue::frame(callers.len() as u8);
         let mut frames = callers.to_vec();
-        frames.push(StackFrame { entry, slots: BTreeMap::new(), told: Set::default(), unwritten: Set::ALL });
+        frames.push(StackFrame::new(entry));
         Self { registers, frames, has_moved: false }
     }
 
@@ -77,6 +59,34 @@ impl MachineState {
     pub fn tell(&mut self, stack: PointerFacts<StackPlace>, size: i64) {
         let memory = Memory { base: FRAME_POINTER, offset: 0, size };
         self.store(stack, false, memory, AbstractValue::ADDRESS);
+    }
+
+    /// Notes that a dynptr is made at `stack`, whose address the kernel writes there; with `of_packet` it is one of the packet.
+    /// With `surely`, it is at no other place.
+    ///
+    /// A dynptr stays where it was made: the kernel takes no copy of one, and none beyond the stack. What is written over it
+    /// ends it, so nothing else is a dynptr of the packet.
+    pub fn make_dynptr(&mut self, stack: PointerFacts<StackPlace>, surely: bool, of_packet: bool) {
+        self.tell(stack, DYNPTR);
+        match stack {
+            PointerFacts::Never => (),
+            PointerFacts::Only(place) => {
+                let bytes = FrameBytes::of(place.offset, 0, Some(DYNPTR));
+                let is_known = surely && bytes.end - bytes.first == DYNPTR;
+                let frame = self.frames.get_mut(usize::from(place.frame));
+                let frame = frame.filter(|_| of_packet || is_known);
+                frame.into_iter().for_each(|frame| frame.of_packet.set(bytes, of_packet));
+            }
+            PointerFacts::Any if of_packet => {
+                self.frames.iter_mut().for_each(|frame| frame.of_packet.set(FrameBytes::ALL, true));
+            }
+            PointerFacts::Any => (),
+        }
+    }
+
+    /// Tells whether the dynptr at `stack` may be one of the packet.
+    pub fn is_of_packet(&self, stack: PointerFacts<StackPlace>) -> bool {
+        self.within(stack, 0, Some(DYNPTR)).any(|(frame, bytes)| frame.of_packet.has(bytes))
     }
 
     /// Takes over what a function that was called has left in the frames of its callers.
@@ -125,6 +135,7 @@ impl MachineState {
         for (frame, other) in self.frames.iter_mut().zip(&other.frames) {
             is_new |= frame.told.join(other.told);
             is_new |= frame.unwritten.join(other.unwritten);
+            is_new |= frame.of_packet.join(other.of_packet);
         }
         is_new
     }
@@ -135,14 +146,14 @@ impl MachineState {
             PointerFacts::Never => AbstractValue::NONE,
             PointerFacts::Only(place) => match self.frames.get(usize::from(place.frame)) {
                 Some(frame) => {
-                    frame.load(Bytes::of(place.offset, memory.offset, Some(memory.size)), memory.size)
+                    frame.load(FrameBytes::of(place.offset, memory.offset, Some(memory.size)), memory.size)
                 }
                 None => AbstractValue::NUMBER,
             },
             PointerFacts::Any => self
                 .frames
                 .iter()
-                .map(|frame| frame.load(Bytes::ALL, memory.size))
+                .map(|frame| frame.load(FrameBytes::ALL, memory.size))
                 .fold(AbstractValue::NUMBER, AbstractValue::join),
         }
     }
@@ -158,13 +169,15 @@ impl MachineState {
         match stack {
             PointerFacts::Never => (),
             PointerFacts::Only(place) => {
-                let bytes = Bytes::of(place.offset, memory.offset, Some(memory.size));
+                let bytes = FrameBytes::of(place.offset, memory.offset, Some(memory.size));
                 if let Some(frame) = self.frames.get_mut(usize::from(place.frame)) {
                     frame.store(bytes, surely, memory.size, value);
                 }
             }
             PointerFacts::Any => {
-                self.frames.iter_mut().for_each(|frame| frame.store(Bytes::ALL, false, memory.size, value));
+                self.frames
+                    .iter_mut()
+                    .for_each(|frame| frame.store(FrameBytes::ALL, false, memory.size, value));
             }
         }
     }
@@ -175,12 +188,12 @@ impl MachineState {
         match stack {
             PointerFacts::Never => (),
             PointerFacts::Only(place) => {
-                let bytes = Bytes::of(place.offset, 0, size);
+                let bytes = FrameBytes::of(place.offset, 0, size);
                 let surely = surely && size.is_some_and(|size| bytes.end - bytes.first == size);
                 let frame = self.frames.get_mut(usize::from(place.frame));
                 frame.into_iter().for_each(|frame| frame.fill(bytes, surely));
             }
-            PointerFacts::Any => self.frames.iter_mut().for_each(|frame| frame.fill(Bytes::ALL, false)),
+            PointerFacts::Any => self.frames.iter_mut().for_each(|frame| frame.fill(FrameBytes::ALL, false)),
         }
     }
 
@@ -200,7 +213,7 @@ impl MachineState {
         self.within(stack, distance, size).map(|(frame, bytes)| {
             let is_unwritten = |slot: &i64| {
                 let (first, end) = (bytes.first.max(*slot), bytes.end.min(slot + SLOT));
-                frame.unwritten.has(Bytes { first, end })
+                frame.unwritten.has(FrameBytes { first, end })
             };
             let slots = bytes.slots().filter(is_unwritten).map(|slot| 1 << ((slot + FRAME) / SLOT));
             (frame.entry, slots.fold(0, |all, slot: u64| all | slot))
@@ -213,131 +226,13 @@ impl MachineState {
         stack: PointerFacts<StackPlace>,
         distance: i64,
         size: Option<i64>,
-    ) -> impl Iterator<Item = (&StackFrame, Bytes)> {
+    ) -> impl Iterator<Item = (&StackFrame, FrameBytes)> {
         let frames = self.frames.iter().enumerate();
         frames.filter_map(move |(index, frame)| match stack {
             PointerFacts::Never => None,
-            PointerFacts::Only(place) => {
-                (index == usize::from(place.frame)).then(|| (frame, Bytes::of(place.offset, distance, size)))
-            }
-            PointerFacts::Any => Some((frame, Bytes::ALL)),
+            PointerFacts::Only(place) => (index == usize::from(place.frame))
+                .then(|| (frame, FrameBytes::of(place.offset, distance, size))),
+            PointerFacts::Any => Some((frame, FrameBytes::ALL)),
         })
     }
-}
-
-impl StackFrame {
-    fn load(&self, bytes: Bytes, size: i64) -> AbstractValue {
-        let told = if self.told.has(bytes) { AbstractValue::ADDRESS } else { AbstractValue::NONE };
-        // The kernel gives back a pointer only from eight bytes.
-        let value = match bytes.slot() {
-            _ if size != SLOT => AbstractValue::NUMBER,
-            Some(slot) => self.get(slot),
-            None => bytes.slots().map(|slot| self.get(slot)).fold(AbstractValue::NUMBER, AbstractValue::join),
-        };
-        // What may be a pointer is taken for one wherever it goes.
-        if value.may_be_pointer() { value } else { value.join(told) }
-    }
-
-    fn store(&mut self, bytes: Bytes, surely: bool, size: i64, value: AbstractValue) {
-        let surely = surely && bytes.end - bytes.first == size;
-        let told = value.tells_address();
-        if told || surely {
-            self.told.set(bytes, told);
-        }
-        if surely {
-            self.unwritten.set(bytes, false);
-        }
-        // The kernel keeps a pointer only in eight bytes.
-        let value = if size == SLOT { value.without_constant() } else { AbstractValue::NUMBER };
-        match bytes.slot() {
-            Some(slot) if surely && size == SLOT => {
-                self.slots.insert(slot, value);
-            }
-            _ => bytes.slots().for_each(|slot| self.add(slot, value)),
-        }
-    }
-
-    /// A slot that holds no pointer reads as a number.
-    fn get(&self, slot: i64) -> AbstractValue {
-        self.slots.get(&slot).copied().unwrap_or(AbstractValue::NUMBER)
-    }
-
-    /// Notes that a slot may hold `value` now, or a number, or what it held before.
-    fn add(&mut self, slot: i64, value: AbstractValue) {
-        let value = self.get(slot).join(value).join(AbstractValue::NUMBER);
-        if value != AbstractValue::NUMBER || self.slots.contains_key(&slot) {
-            self.slots.insert(slot, value);
-        }
-    }
-
-    fn fill(&mut self, bytes: Bytes, surely: bool) {
-        if surely {
-            self.told.set(bytes, false);
-            self.unwritten.set(bytes, false);
-            self.slots.retain(|slot, _| *slot < bytes.first || slot + SLOT > bytes.end);
-        }
-        let touched = |slot: i64| slot < bytes.end && slot + SLOT > bytes.first;
-        let slots = self.slots.iter_mut().filter(|(slot, _)| touched(**slot));
-        slots.for_each(|(_, value)| *value = value.join(AbstractValue::NUMBER));
-    }
-}
-
-impl Set {
-    const ALL: Self = Self([u64::MAX; (FRAME / 64) as usize]);
-
-    fn has(&self, bytes: Bytes) -> bool {
-        bits(bytes).any(|(word, bit)| self.0[word] & bit != 0)
-    }
-
-    fn set(&mut self, bytes: Bytes, to: bool) {
-        for (word, bit) in bits(bytes) {
-            self.0[word] = if to { self.0[word] | bit } else { self.0[word] & !bit };
-        }
-    }
-
-    /// Adds the bytes of `other`. Returns false if they were there.
-    fn join(&mut self, other: Self) -> bool {
-        let before = *self;
-        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
-        *self != before
-    }
-}
-
-/// The bytes of a frame that an access may touch, by their distance from its end.
-#[derive(Clone, Copy)]
-struct Bytes {
-    first: i64,
-    end: i64,
-}
-
-impl Bytes {
-    const ALL: Self = Self { first: -FRAME, end: 0 };
-
-    /// Returns the bytes of an access that may begin in this span, at a distance from it.
-    fn of(span: Option<OffsetRange>, distance: i64, size: Option<i64>) -> Self {
-        let Some(span) = span else {
-            return Self::ALL;
-        };
-        let first = i64::from(span.first) + distance;
-        let end = size.map_or(0, |size| i64::from(span.last) + distance + size);
-        if first >= -FRAME && end <= 0 { Self { first, end } } else { Self::ALL }
-    }
-
-    /// Returns the slot that these bytes are.
-    fn slot(self) -> Option<i64> {
-        (self.first % SLOT == 0 && self.end - self.first == SLOT).then_some(self.first)
-    }
-
-    /// Returns the slots that the bytes are in.
-    fn slots(self) -> impl Iterator<Item = i64> {
-        (self.first.div_euclid(SLOT)..=(self.end - 1).div_euclid(SLOT)).map(|slot| slot * SLOT)
-    }
-}
-
-/// Returns where the bytes of a frame have their bits.
-fn bits(bytes: Bytes) -> impl Iterator<Item = (usize, u64)> {
-    (bytes.first.clamp(-FRAME, 0)..bytes.end.clamp(-FRAME, 0)).map(|byte| {
-        let byte = (byte + FRAME) as usize;
-        (byte / 64, 1 << (byte % 64))
-    })
 }

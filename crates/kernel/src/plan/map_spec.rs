@@ -79,7 +79,7 @@ pub fn map_specs(
         }
         let mut spec = spec_of(map, facts);
         if let Some(types) = btf.map_definition(name) {
-            type_spec(&mut spec, types, btf)?;
+            type_spec(&mut spec, types, btf, map)?;
         }
         if name.starts_with('.') {
             // Metrics read variables through mapped memory.
@@ -93,7 +93,7 @@ pub fn map_specs(
         if let Some(inner) = map.inner() {
             let mut inner = spec_of(&inner, facts);
             if let Some(definition) = btf.inner_map_definition(name) {
-                type_spec(&mut inner, definition.types, btf)?;
+                type_spec(&mut inner, definition.types, btf, map)?;
             }
             spec.inner = Some(Box::new(inner));
         }
@@ -111,15 +111,18 @@ fn set_epoch_base(data: &mut [u8], section: &str, btf: &Btf, facts: KernelFacts)
     }
 }
 
-/// Sets the sizes of key and value from their types, because aya-obj multiplies only the innermost dimension of an
-/// array type.
-fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf) -> Result<(), BtfError> {
-    if let Some(key) = types.key {
-        spec.key_size = u32::try_from(btf.size_of(key)?).unwrap_or(u32::MAX);
+/// Sets the types of key and value, and the sizes that follow from them, because aya-obj multiplies only the innermost dimension
+/// of an array type. A definition without types has sizes of its own: there a type of another size is not that of the map.
+fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf, map: &Map) -> Result<(), BtfError> {
+    let size = |id| Ok(u32::try_from(btf.size_of(id)?).unwrap_or(u32::MAX));
+    let [key, value] = [(types.key, spec.key_size), (types.value, spec.value_size)]
+        .map(|(id, size_before)| id.map_or(Ok(size_before), size));
+    let (key, value) = (key?, value?);
+    let is_legacy = matches!(map, Map::Legacy(_));
+    if is_legacy && (key, value) != (spec.key_size, spec.value_size) {
+        return Ok(());
     }
-    if let Some(value) = types.value {
-        spec.value_size = u32::try_from(btf.size_of(value)?).unwrap_or(u32::MAX);
-    }
+    (spec.key_size, spec.value_size) = (key, value);
     spec.btf_types = (types.key.unwrap_or(0), types.value.unwrap_or(0));
     Ok(())
 }

@@ -8,8 +8,6 @@ use crate::admit::instruction::InstructionIndex;
 use crate::admit::state::MachineState;
 use crate::admit::value::{AbstractValue, PointerFacts};
 
-/// The size of a dynptr, in bytes.
-const DYNPTR: i64 = 16;
 /// The codes of comparisons of 64 bits with a constant.
 const EQUAL: u8 = 0x15;
 const NOT_EQUAL: u8 = 0x55;
@@ -41,7 +39,7 @@ impl Flow<'_> {
         if let Some(called) = function(number) {
             return self.kernel_function(at, state, called, next);
         }
-        let writes_packet = self.has_packet_dynptrs && writes_dynptr(number);
+        let writes_packet = writes_dynptr(number) && state.is_of_packet(state.get(1).stack);
         match helpers::effect(number, self.kind) {
             None => self.note(at, Act::CallsHelper(number)),
             Some((Effect::Changes, name)) => {
@@ -75,7 +73,8 @@ impl Flow<'_> {
             state.fill(to.stack, size, surely && to.is_only_stack());
         }
         if let Some(argument) = helpers::dynptr(number) {
-            state.tell(state.get(argument).stack, DYNPTR);
+            let to = state.get(argument);
+            state.make_dynptr(to.stack, to.is_only_stack(), false);
         }
         if let Some(callback) = helpers::callback(number) {
             self.callback(at, state, callback);

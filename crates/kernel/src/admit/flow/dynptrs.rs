@@ -1,27 +1,11 @@
 //! Calls of the kernel's functions for dynptrs of packets.
 
-use aya_obj::generated::bpf_insn;
-
 use crate::admit::flow::act::Act;
 use crate::admit::flow::{Flow, Next};
-use crate::admit::functions::{DynptrUse, KernelFunction, function};
-use crate::admit::instruction::{Instruction, InstructionIndex, decode};
-use crate::admit::state::MachineState;
+use crate::admit::functions::{DynptrUse, KernelFunction};
+use crate::admit::instruction::InstructionIndex;
+use crate::admit::state::{DYNPTR, MachineState};
 use crate::admit::value::{AbstractValue, PointerFacts};
-
-/// The size of a dynptr, in bytes.
-const DYNPTR: i64 = 16;
-
-/// Tells whether a program makes dynptrs of packets. Which of its dynptrs lead to a packet is not followed.
-pub fn has_packet_dynptrs(program: &[bpf_insn]) -> bool {
-    let is_made = |at: InstructionIndex| match decode(program, at) {
-        Ok((Instruction::CallHelper(number), _)) => {
-            function(number).is_some_and(|function| function.does == DynptrUse::Make)
-        }
-        _ => false,
-    };
-    (0..program.len()).any(is_made)
-}
 
 impl Flow<'_> {
     /// Follows a call of a function of the kernel: a dynptr is the third argument of what makes it, and a buffer that of what
@@ -43,7 +27,7 @@ impl Flow<'_> {
         let found = match called.does {
             DynptrUse::Make => {
                 state.fill(to.stack, Some(DYNPTR), false);
-                state.tell(to.stack, DYNPTR);
+                state.make_dynptr(to.stack, to.is_only_stack(), true);
                 AbstractValue::NUMBER
             }
             DynptrUse::Read | DynptrUse::Write => {

@@ -7,11 +7,12 @@ use crate::admit::flow::act::Act;
 use crate::admit::flow::conduct;
 use crate::admit::functions::FUNCTIONS;
 use crate::admit::maps::MapFacts;
-use crate::admit::tests::code::{load, raw, store, store_number, subtract};
+use crate::admit::tests::code::{add, load, raw, store, store_number, subtract};
 use crate::sys::asm::{add_imm, call_helper, exit, jump_eq, mov, mov_imm};
 
 const LOOKUP: i32 = 1;
 const SKB_PULL_DATA: i32 = 39;
+const RINGBUF_RESERVE: i32 = 198;
 const DYNPTR_READ: i32 = 201;
 const DYNPTR_WRITE: i32 = 202;
 
@@ -53,6 +54,30 @@ fn read() -> Vec<bpf_insn> {
     slice("bpf_dynptr_slice")
 }
 
+/// Leaves a dynptr of a buffer's record on the stack.
+fn reserve(at: i32) -> Vec<bpf_insn> {
+    let map = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0)];
+    let rest = [mov_imm(2, 8), mov_imm(3, 0), mov(4, 10), add_imm(4, at), call_helper(RINGBUF_RESERVE)];
+    [&map[..], &rest].concat()
+}
+
+/// Writes 8 bytes through the dynptr that R7 points to.
+fn write() -> [bpf_insn; 7] {
+    [
+        mov(1, 7),
+        mov_imm(2, 0),
+        mov(3, 10),
+        add_imm(3, -8),
+        mov_imm(4, 8),
+        mov_imm(5, 0),
+        call_helper(DYNPTR_WRITE),
+    ]
+}
+
+fn at(place: i32) -> [bpf_insn; 2] {
+    [mov(7, 10), add_imm(7, place)]
+}
+
 fn written(name: &str) -> Act {
     Act::HasPacketWritten(name.into())
 }
@@ -87,17 +112,7 @@ fn nothing_is_written_through_a_slice() {
     assert_eq!(of(&slice("bpf_dynptr_slice_rdwr")), [change()]);
     let through = [&slice("bpf_dynptr_slice_rdwr")[..], &[store_number(1, 0, 0, 7)]].concat();
     assert_eq!(of(&through), [change(), Act::WritesPacket]);
-    let write = [
-        mov(1, 10),
-        add_imm(1, -32),
-        mov_imm(2, 0),
-        mov(3, 10),
-        add_imm(3, -8),
-        mov_imm(4, 8),
-        mov_imm(5, 0),
-        call_helper(DYNPTR_WRITE),
-    ];
-    assert_eq!(of(&write), [written("bpf_dynptr_write")]);
+    assert_eq!(of(&[&at(-32)[..], &write()].concat()), [written("bpf_dynptr_write")]);
     // The packet itself as the buffer.
     let into = [
         load(4, 3, 6, 76),
@@ -108,6 +123,40 @@ fn nothing_is_written_through_a_slice() {
         call("bpf_dynptr_slice"),
     ];
     assert_eq!(of(&into), [written("bpf_dynptr_slice")]);
+}
+
+/// Beside a dynptr of the packet, a program writes through others.
+#[test]
+fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
+    let refused = || [written("bpf_dynptr_write")];
+    assert_eq!(of(&[&reserve(-64)[..], &at(-64), &write()].concat()), []);
+    // In place of the packet's, and the packet's in place of it.
+    assert_eq!(of(&[&reserve(-32)[..], &at(-32), &write()].concat()), []);
+    let again = [&reserve(-32)[..], &make(), &at(-32), &write()].concat();
+    assert_eq!(of(&again), refused());
+    // One that lies beside it takes nothing of it.
+    assert_eq!(of(&[&reserve(-48)[..], &at(-32), &write()].concat()), refused());
+    // One of two, by a branch: either pointer, and either dynptr in the same place.
+    let either = [&reserve(-64)[..], &at(-64), &[jump_eq(6, 0, 2)], &at(-32), &write()].concat();
+    assert_eq!(of(&either), refused());
+    let one = reserve(-32);
+    let same = [&[jump_eq(6, 0, one.len() as i16)], &one[..], &at(-32), &write()].concat();
+    assert_eq!(of(&same), refused());
+    // Where the place is not known, it may be any.
+    let unknown = [&reserve(-64)[..], &at(-64), &[load(8, 1, 9, 0), add(7, 1)], &write()].concat();
+    assert_eq!(of(&unknown), refused());
+}
+
+/// What is written to the packet may move it: pointers into it are stale.
+#[test]
+fn a_pointer_to_the_packet_is_none_once_a_dynptr_of_it_was_written_to() {
+    let kept = |place| {
+        let pointer = [load(4, 8, 6, 76)];
+        let stored = [load(4, 3, 6, 76), subtract(8, 3), store(8, 9, 0, 8)];
+        [&reserve(-64)[..], &pointer, &at(place), &write(), &stored].concat()
+    };
+    assert_eq!(of(&kept(-64)), []);
+    assert_eq!(of(&kept(-32)), [written("bpf_dynptr_write"), Act::StoresAddress]);
 }
 
 /// The kernel takes a slice for a number once the packet may have moved, or its dynptr was made anew.
