@@ -1,0 +1,9 @@
+//! The kinds of receivers that this build has. A new one is a line here and a file beside.
+
+use super::kind::ReceiverKind;
+
+/// The kinds, by their names in configurations.
+pub const KINDS: &[ReceiverKind] = &[
+    #[cfg(feature = "file")]
+    ReceiverKind::of::<super::file::FileOptions>(),
+];

@@ -1,0 +1,7 @@
+//! The receivers, a file and a feature for each, and the list of them.
+
+pub mod kind;
+pub mod list;
+
+#[cfg(feature = "file")]
+pub mod file;
