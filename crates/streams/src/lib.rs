@@ -6,10 +6,10 @@
 
 mod args;
 mod config;
+mod names;
 mod program;
 mod receiver;
 mod receivers;
-#[cfg(feature = "parquet-rows")]
 mod rows;
 mod run;
 mod sources;

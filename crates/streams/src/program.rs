@@ -22,6 +22,8 @@ use crate::telemetry::page;
 
 /// The exit status of wrong usage.
 const USAGE: u8 = 2;
+/// The time that a stream has for its end: daemons and receivers may not answer.
+const LAST: Duration = Duration::from_secs(8);
 const TICK: Duration = Duration::from_millis(500);
 
 /// Runs the program: 0 after success, 1 after a failure, 2 for wrong usage.
@@ -80,13 +82,23 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
     }
     let signals = tokio::spawn(signals(stopping.clone()));
     let progress = std::io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
-    let outcome = stream::run(config, args.once, listener, meter, stopping).await;
+    let outcome = tokio::select! {
+        outcome = stream::run(config, args.once, listener, Arc::clone(&meter), stopping.clone()) => outcome,
+        // What is not acknowledged comes again at the next start.
+        () = overdue(&stopping) => Ok(StreamOutcome { totals: meter.totals(), is_complete: false }),
+    };
     signals.abort();
     if let Some(progress) = progress {
         progress.abort();
         let _ = progress.await;
     }
     Ok(outcome?)
+}
+
+/// Waits until a stream that was told to stop has had time enough for it.
+async fn overdue(stopping: &Stopping) {
+    stopping.stopped().await;
+    tokio::time::sleep(LAST).await;
 }
 
 /// Stops the stream at SIGTERM and SIGINT.

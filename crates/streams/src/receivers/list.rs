@@ -6,4 +6,8 @@ use super::kind::ReceiverKind;
 pub const KINDS: &[ReceiverKind] = &[
     #[cfg(feature = "file")]
     ReceiverKind::of::<super::file::FileOptions>(),
+    #[cfg(feature = "nats")]
+    ReceiverKind::of::<super::nats::NatsOptions>(),
+    #[cfg(feature = "s3")]
+    ReceiverKind::of::<super::s3::S3Options>(),
 ];

@@ -5,3 +5,7 @@ pub mod list;
 
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "s3")]
+pub mod s3;

@@ -1,25 +1,9 @@
 //! The names of files: each says which windows it holds, so that what is there tells what need not be written again.
 
+use crate::names::part;
 use crate::receiver::SeriesName;
 
 const ENDING: &str = ".parquet";
-
-/// Encodes a name as one part of a path: what could be taken for anything else becomes `%XX`.
-pub fn part(name: &str) -> String {
-    let is_first_dot = name.starts_with('.');
-    let mut encoded = String::new();
-    for (at, byte) in name.bytes().enumerate() {
-        let is_plain = byte.is_ascii_alphanumeric()
-            || b"_-".contains(&byte)
-            || byte == b'.' && !(at == 0 && is_first_dot);
-        if is_plain {
-            encoded.push(byte.into());
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
 
 /// Returns the directory of the windows of a table that ended in the hour of `end`, RFC 3339.
 pub fn directory(series: &SeriesName, table: &str, end: &str) -> String {
@@ -58,6 +42,5 @@ mod tests {
         assert_eq!(held(&series, "gw%2F1.example.4f.x.parquet"), None);
         let directory = directory(&series, "ingress.flows", "2026-11-21T10:00:10.000000000Z");
         assert_eq!(directory, "flows/ingress.flows/date=2026-11-21/hour=10");
-        assert_eq!((part(".."), part("a b")), ("%2E.".into(), "a%20b".into()));
     }
 }

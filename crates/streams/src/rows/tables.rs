@@ -18,6 +18,7 @@ use super::columns::{ColumnKind, IDENTITY, REST, columns};
 use super::names;
 use super::objects::ObjectPlace;
 use super::parquet::{FilledColumn, file};
+use crate::names::part;
 use crate::receiver::{
     BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
     StreamWindow,
@@ -132,7 +133,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
             number("last_seq", *last),
             number("windows", *windows),
         ])?;
-        let path = format!("{}/{GAPS}/{}", names::part(probe), names::file(&name.series, name.seq, *last));
+        let path = format!("{}/{GAPS}/{}", part(probe), names::file(&name.series, name.seq, *last));
         self.place.put(&path, content).await
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use twinprobe_client::{ClientError, StatusCode};
 
 use super::backoff::Backoff;
 use super::stream::Stopping;
@@ -119,14 +118,13 @@ pub async fn acknowledge(
         let seq = *common.borrow_and_update();
         if seq > last {
             let client = daemon.client();
-            match client.acknowledge_of(&series.probe, &series.instance, seq, collector.as_deref()).await {
+            let call = client.acknowledge_of(&series.probe, &series.instance, seq, collector.as_deref());
+            match daemon.ask(call).await {
                 Ok(()) => {
                     last = seq;
                     backoff.reset();
                 }
-                Err(ClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => {
-                    return true;
-                }
+                Err(error) if error.status() == Some(404) => return true,
                 Err(error) => {
                     tracing::warn!(server = daemon.name, %series, seq, %error, "a window could not be acknowledged");
                     daemon.renew();

@@ -41,8 +41,13 @@ impl Backoff {
 
     /// Waits for the next pause. Returns false if the stream is to stop.
     pub async fn wait(&mut self, stopping: &Stopping) -> bool {
+        self.wait_at_most(LONGEST, stopping).await
+    }
+
+    /// Waits for the next pause, or a shorter time.
+    pub async fn wait_at_most(&mut self, most: Duration, stopping: &Stopping) -> bool {
         tokio::select! {
-            () = sleep(self.pause()) => true,
+            () = sleep(self.pause().min(most)) => true,
             () = stopping.stopped() => false,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
-use twinprobe_client::{ClientError, WindowQuery};
+use twinprobe_client::WindowQuery;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_ebpf_common::window::{Listing, LostRange, WindowEntry};
 
@@ -17,7 +17,7 @@ use super::budget::{Budget, Charge};
 use super::gather::Parcel;
 use super::stream::Stopping;
 use crate::receiver::{ItemName, SeriesName, StreamGap, StreamItem, StreamWindow};
-use crate::sources::daemon::SourceDaemon;
+use crate::sources::daemon::{AskError, SourceDaemon};
 use crate::telemetry::meter::{LaneMeter, StreamMeter};
 
 /// The seconds that a request waits for a window.
@@ -26,6 +26,9 @@ const WAIT: u64 = 20;
 const PAUSE: Duration = Duration::from_secs(1);
 /// One feed may fill this part of a lane's budget, so that a series that can't go on leaves room for others.
 const SHARE: usize = 4;
+
+/// The bytes that an item takes beside its document.
+const OVERHEAD: usize = 512;
 
 /// Where a feed puts its items.
 #[derive(Clone, Debug)]
@@ -73,15 +76,15 @@ enum Trouble {
     /// The window went after it was listed.
     Missed,
     /// A failure that may pass.
-    Failed(ClientError),
+    Failed(AskError),
 }
 
-impl From<ClientError> for Trouble {
-    fn from(error: ClientError) -> Self {
-        match error {
+impl From<AskError> for Trouble {
+    fn from(error: AskError) -> Self {
+        match error.status() {
             // 400: the configuration does not name the collector any more.
-            ClientError::Refused(problem) if matches!(problem.status, 400 | 404) => Self::Gone,
-            error => Self::Failed(error),
+            Some(400 | 404) => Self::Gone,
+            _ => Self::Failed(error),
         }
     }
 }
@@ -159,7 +162,8 @@ impl Feed {
             Some(Err(_)) if after.is_some() => tokio::time::sleep(PAUSE).await,
             _ => {}
         }
-        Ok(client.windows(&self.series.probe, query).await?.read()?)
+        let answer = self.daemon.ask(client.windows(&self.series.probe, query)).await?;
+        Ok(answer.read().map_err(AskError::from)?)
     }
 
     async fn gap(&self, LostRange { first, last, windows }: LostRange) {
@@ -167,7 +171,7 @@ impl Feed {
             server = self.daemon.name, series = %self.series, first, last, windows,
             "the daemon's retention removed windows before they were sent"
         );
-        let charges = self.charges(0).await;
+        let charges = self.charges(OVERHEAD).await;
         let name =
             ItemName { series: Arc::clone(&self.series), seq: first, start: "".into(), end: "".into() };
         self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, charges);
@@ -178,27 +182,25 @@ impl Feed {
         let mut charges = self.charges(guess).await;
         let Ok(_place) = self.daemon.requests.acquire().await else { return Err(Trouble::Gone) };
         let client = self.daemon.client();
-        let missed = |error| match error {
-            ClientError::Refused(problem) if problem.status == 404 => Trouble::Missed,
-            error => Trouble::Failed(error),
+        let missed = |error: AskError| match error.status() {
+            Some(404) => Trouble::Missed,
+            _ => Trouble::Failed(error),
         };
-        let answer = client.shaped_window(&self.series.probe, entry.seq).await.map_err(missed)?;
+        let probe = &self.series.probe;
+        let answer = self.daemon.ask(client.shaped_window(probe, entry.seq)).await.map_err(missed)?;
         let digest = answer.shape.clone().unwrap_or_default();
-        let shape = match self.shapes.0.lock().get(&digest) {
-            Some(shape) => Some(Arc::clone(shape)),
-            None => None,
-        };
-        let shape = match shape {
+        let known = self.shapes.0.lock().get(&digest).map(Arc::clone);
+        let shape = match known {
             Some(shape) => shape,
             None => {
-                let shape = client.shape(&self.series.probe, entry.seq).await.map_err(missed)?.read()?;
-                let shape = Arc::new(shape);
+                let shape = self.daemon.ask(client.shape(probe, entry.seq)).await.map_err(missed)?;
+                let shape = Arc::new(shape.read().map_err(AskError::from)?);
                 self.shapes.0.lock().insert(digest, Arc::clone(&shape));
                 shape
             }
         };
         let document = Bytes::from(answer.body);
-        charges.iter_mut().for_each(|charge| charge.resize(document.len()));
+        charges.iter_mut().for_each(|charge| charge.resize(document.len() + OVERHEAD));
         let name = ItemName {
             series: self.series_of(&document),
             seq: entry.seq,

@@ -13,6 +13,8 @@ use crate::telemetry::meter::LaneMeter;
 
 /// The time between two log lines about a receiver that goes on failing.
 const REMIND: Duration = Duration::from_secs(60);
+/// The longest pause after an attempt that was about some items only.
+const ITEMS: Duration = Duration::from_secs(1);
 /// The time that a last attempt may take when the stream is to stop.
 const LAST: Duration = Duration::from_secs(3);
 
@@ -77,7 +79,9 @@ impl Lane {
                         self.stopping.stop();
                         return false;
                     }
-                    backoff.wait(&self.stopping).await;
+                    // What other series have is not to wait long for one that can't go on.
+                    let most = if again { Duration::MAX } else { ITEMS };
+                    backoff.wait_at_most(most, &self.stopping).await;
                 }
             }
         }

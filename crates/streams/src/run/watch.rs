@@ -7,14 +7,13 @@ use std::time::Duration;
 use glob::Pattern;
 use tokio::task::JoinSet;
 use twinprobe_api::ProbeStatus;
-use twinprobe_client::ClientError;
 
 use super::acks::{AckBoard, acknowledge};
 use super::backoff::{Backoff, TRIES};
 use super::feed::{Feed, KnownShapes, LaneInlet};
 use super::stream::Stopping;
 use crate::receiver::SeriesName;
-use crate::sources::daemon::SourceDaemon;
+use crate::sources::daemon::{AskError, SourceDaemon};
 use crate::telemetry::meter::StreamMeter;
 
 /// The time between two looks for new probes.
@@ -83,8 +82,9 @@ impl Watch {
                     running.remove(&known);
                 }
             }
-            let asked = self.daemon.client().probes().await.and_then(|answer| answer.read());
-            match asked {
+            let client = self.daemon.client();
+            let asked = self.daemon.ask(client.probes()).await;
+            match asked.and_then(|answer| Ok(answer.read()?)) {
                 Ok(list) => {
                     backoff.reset();
                     failures = 0;
@@ -112,7 +112,7 @@ impl Watch {
         whole && failures == 0
     }
 
-    fn failed(&self, error: &ClientError, failures: u32) {
+    fn failed(&self, error: &AskError, failures: u32) {
         self.meter.server_failed(&self.daemon.name);
         if failures == 0 {
             tracing::warn!(server = self.daemon.name, %error, "the daemon can't be asked for its probes; trying again");

@@ -1,6 +1,7 @@
 //! A daemon, with a client that begins anew after failures.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -12,6 +13,36 @@ use super::credentials::CredentialFiles;
 const REQUESTS: usize = 8;
 /// Polls that wait at one daemon at the same time. Each holds a connection, of which a daemon gives 64 to one client.
 const POLLS: usize = 24;
+
+/// The time that an answer may take, beside the time that a request asks for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a daemon gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    #[error("{}", with_cause(.0))]
+    Client(#[from] ClientError),
+    #[error("the daemon at {0} did not answer within {seconds} s", seconds = PATIENCE.as_secs())]
+    Slow(Server),
+}
+
+/// The text of an error, with its cause.
+fn with_cause(error: &ClientError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+impl AskError {
+    /// The status of a refusal.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Client(ClientError::Refused(problem)) => Some(problem.status),
+            Self::Client(_) | Self::Slow(_) => None,
+        }
+    }
+}
 
 /// A daemon that windows come from.
 #[derive(Debug)]
@@ -42,6 +73,14 @@ impl SourceDaemon {
 
     pub fn client(&self) -> Client {
         self.client.lock().clone()
+    }
+
+    /// Waits for the answer to a call, but not forever.
+    pub async fn ask<T>(&self, call: impl Future<Output = Result<T, ClientError>>) -> Result<T, AskError> {
+        match tokio::time::timeout(PATIENCE, call).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(AskError::Slow(self.server.clone())),
+        }
     }
 
     /// To be called after a failure: the next requests use credentials as they are now, and new connections.
