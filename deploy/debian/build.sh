@@ -1,6 +1,6 @@
 #!/bin/sh
-# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of the binary, which is built already, to OUTPUT, by
-# debhelper. The options are those of dpkg-deb: with -Zgzip -z1 the package is larger, and there sooner.
+# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of the binary and of twinprobe-stream beside it, which are
+# built already, to OUTPUT, by debhelper. The options are those of dpkg-deb: with -Zgzip -z1 the package is larger, and there sooner.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -32,6 +32,8 @@ export DEB_RULES_REQUIRES_ROOT=no
 
 share=debian/twinprobe/usr/share
 install -D "$binary" debian/twinprobe/usr/bin/twinprobe
+# The sender of windows is built beside it.
+install -D "$(dirname "$binary")/twinprobe-stream" debian/twinprobe/usr/bin/twinprobe-stream
 install -D "$root/probes/README.md" $share/doc/twinprobe/probes.md
 # The binary writes its manual pages and completions.
 mkdir -p $share/man/man1 $share/bash-completion/completions $share/zsh/vendor-completions $share/fish/vendor_completions.d

@@ -51,6 +51,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|command| command == "stream") {
+        // Its options are its own, also those that have the name of one of ours.
+        eprintln!("twinprobe: {}", twinprobe_cli::hand_over(arguments));
+        return ExitCode::FAILURE;
+    }
     let cli = parse();
     if let Err(error) = start_logging(&cli.options) {
         eprintln!("twinprobe: {error:#}");

@@ -13,7 +13,10 @@ pub use self::config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
 };
 pub use self::config::error::ParseError;
-pub use self::config::parse::{parse_document, parse_entries, parse_entries_yaml, parse_yaml};
+pub use self::config::parse::{
+    parse_any_yaml, parse_document, parse_entries, parse_entries_yaml, parse_yaml,
+};
+pub use self::config::place::place_of;
 pub use self::entries::{MapChange, MapEntries};
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;

@@ -13,6 +13,7 @@ use crate::commands::local::completions::Completions;
 use crate::commands::local::convert::Convert;
 use crate::commands::local::man::Man;
 use crate::commands::local::probes::Probes;
+use crate::commands::local::stream::Stream;
 use crate::commands::read::capabilities::CapabilitiesCommand;
 use crate::commands::read::events::Events;
 use crate::commands::read::get::Get;
@@ -31,6 +32,8 @@ pub enum Command {
     Convert(Convert),
     /// List the probes of the library, which `apply --probe` deploys, or explain one
     Probes(Probes),
+    /// Send windows to the systems that people have: brokers, files, object stores
+    Stream(Stream),
     /// Print the completions for a shell
     Completions(Completions),
     /// Write the man pages into a directory

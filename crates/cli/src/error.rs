@@ -29,6 +29,13 @@ pub enum CommandError {
     Rejected { rejection: Rejection, sources: Box<Sources> },
     #[error(transparent)]
     File(#[from] ProbeFileError),
+    #[error(
+        "there is no `twinprobe-stream`, neither beside this program nor in PATH; the Debian package twinprobe brings it along, and \
+         `cargo build --release -p twinprobe-streams` makes it"
+    )]
+    NoStream,
+    #[error("`twinprobe-stream` can't be run: {0}")]
+    Stream(#[source] io::Error),
     #[error("nothing can be compiled here: {0}")]
     NoCompiler(String),
     #[error("the daemon shows sources to the role operator only, and the probe is run from its source")]

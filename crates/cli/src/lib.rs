@@ -16,6 +16,7 @@ mod run;
 mod top;
 
 pub use self::args::Command;
+pub use self::commands::local::stream::hand_over;
 pub use self::error::CommandError;
 pub use self::files::files::{ProbeFile, read as read_file};
 pub use self::fleet::session::Session;

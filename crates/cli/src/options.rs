@@ -10,8 +10,8 @@ use crate::fleet::servers::ServerOptions;
 /// The heading of the options of clients.
 const CLIENT: &str = "Client options";
 /// The commands that talk to no daemon.
-const WITHOUT_DAEMON: [&str; 8] =
-    ["serve", "convert", "probes", "completions", "man", "store", "build", "token"];
+const WITHOUT_DAEMON: [&str; 9] =
+    ["serve", "convert", "probes", "stream", "completions", "man", "store", "build", "token"];
 
 #[derive(Debug, Args)]
 pub struct Options {

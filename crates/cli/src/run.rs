@@ -22,6 +22,7 @@ pub async fn run(command: Command, options: Options, whole: clap::Command) -> Ex
     let done = match command {
         Command::Convert(command) => command.run(),
         Command::Probes(command) => command.run(),
+        Command::Stream(command) => command.run(),
         Command::Completions(command) => command.run(whole),
         Command::Man(command) => command.run(whole),
         Command::Client(command) => match session(&options) {

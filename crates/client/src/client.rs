@@ -6,6 +6,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use twinprobe_ebpf_common::request::MapEntry;
 use twinprobe_ebpf_common::window::Listing;
+use twinprobe_ebpf_common::window::shape::WindowShape;
 
 use crate::answer::{Answer, EventStream};
 use crate::captures::Captures;
@@ -48,7 +49,17 @@ pub struct WindowQuery<'a> {
 impl Client {
     /// Creates a client. Sends no request yet.
     pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
-        Ok(Self { transport: Transport::new(server, credentials)? })
+        Ok(Self { transport: Transport::new(server, credentials, 0)? })
+    }
+
+    /// Creates a client that keeps up to this many idle connections for later requests. One of them may lead to a daemon that
+    /// has ended: such a request fails, and the caller repeats it.
+    pub fn keeping(
+        server: Server,
+        credentials: &Credentials,
+        connections: usize,
+    ) -> Result<Self, ClientError> {
+        Ok(Self { transport: Transport::new(server, credentials, connections)? })
     }
 
     /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions shows `message`.
@@ -168,10 +179,34 @@ impl Client {
         self.whole(self.probe(Method::GET, name, ["windows", &seq.to_string()], accept)?).await
     }
 
+    /// The same in JSON, with the digest of the document's shape in [`Answer::shape`].
+    pub async fn shaped_window(&self, name: &str, seq: u64) -> Result<Answer<Document>, ClientError> {
+        let request = self.probe(Method::GET, name, ["windows", &seq.to_string()], JSON)?;
+        self.whole(request.query(&[("shape", "true")])).await
+    }
+
+    /// `GET /v1/probes/{name}/windows/{seq}/shape`.
+    pub async fn shape(&self, name: &str, seq: u64) -> Result<Answer<WindowShape>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["windows", &seq.to_string(), "shape"], JSON)?).await
+    }
+
     /// `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges all windows up to `seq`, for `by` or for everybody.
     pub async fn acknowledge(&self, name: &str, seq: u64, by: Option<&str>) -> Result<(), ClientError> {
         let request = self.probe(Method::DELETE, name, ["windows", &seq.to_string()], JSON)?;
         self.transport.send(collector(request, by)).await.map(drop)
+    }
+
+    /// The same, if the name still stands for the probe `instance`; 404 if it is another one.
+    pub async fn acknowledge_of(
+        &self,
+        name: &str,
+        instance: &str,
+        seq: u64,
+        by: Option<&str>,
+    ) -> Result<(), ClientError> {
+        let request = self.probe(Method::DELETE, name, ["windows", &seq.to_string()], JSON)?;
+        let request = collector(request, by).query(&[("instance", instance)]);
+        self.transport.send(request).await.map(drop)
     }
 
     /// `GET /v1/probes/{name}/series`: numbers of a metric over the retained windows. `query` has the parameters of the call.

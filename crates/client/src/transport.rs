@@ -19,14 +19,14 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Creates the HTTP client. Opens no connection yet.
-    pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
+    /// Creates the HTTP client, which keeps up to `idle` connections that no request uses. Opens no connection yet.
+    pub fn new(server: Server, credentials: &Credentials, idle: usize) -> Result<Self, ClientError> {
         let (builder, root) = match &server {
             Server::Unix(path) => (
-                credentials.add_to(builder(), false).unix_socket(path.as_path()),
+                credentials.add_to(builder(idle), false).unix_socket(path.as_path()),
                 Url::parse("http://localhost").expect("a constant URL"),
             ),
-            Server::Http(url) => (credentials.add_to(builder(), url.scheme() == "https"), url.clone()),
+            Server::Http(url) => (credentials.add_to(builder(idle), url.scheme() == "https"), url.clone()),
         };
         let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
         Ok(Self { http, server, root })
@@ -66,14 +66,14 @@ impl Transport {
     }
 }
 
-fn builder() -> ClientBuilder {
+fn builder(idle: usize) -> ClientBuilder {
     // An error means that the process has a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()
         .redirect(Policy::none())
-        // Each request has a connection of its own: a kept connection might lead to a daemon that has ended.
-        .pool_max_idle_per_host(0)
+        // By default each request has a connection of its own: a kept one might lead to a daemon that has ended.
+        .pool_max_idle_per_host(idle)
 }
 
 #[cfg(test)]
@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn names_stay_inside_their_segment() {
-        let transport = Transport::new("http://host:81".parse().unwrap(), &Credentials::default()).unwrap();
+        let transport =
+            Transport::new("http://host:81".parse().unwrap(), &Credentials::default(), 0).unwrap();
         let url = |name| {
             let request = transport.request(Method::GET, ["v1", "probes", name, "metrics"], "*/*");
             request.build().unwrap().url().to_string()
@@ -102,7 +103,7 @@ mod tests {
             listener.accept().await.unwrap().0.read_exact(&mut first).await.unwrap();
             first
         });
-        let transport = Transport::new(server, &Credentials::default()).unwrap();
+        let transport = Transport::new(server, &Credentials::default(), 0).unwrap();
         assert!(transport.send(transport.request(Method::GET, ["x"], "*/*")).await.is_err());
         assert_eq!(served.await.unwrap(), [22], "a handshake record");
     }

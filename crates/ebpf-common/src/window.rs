@@ -1,5 +1,7 @@
 //! The window that snapshot metrics belong to, and figures about a probe's retained windows.
 
+pub mod shape;
+
 use serde::{Deserialize, Serialize};
 
 /// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back behind the
@@ -34,10 +36,25 @@ pub struct Listing {
     /// The id that the probe got when it was created.
     #[serde(default, skip_serializing_if = "is_default")]
     pub instance: String,
+    /// The number after which the list begins: what the request named, or what its collector has acknowledged.
+    #[serde(default)]
+    pub after: u64,
     /// The oldest comes first.
     pub windows: Vec<WindowEntry>,
     /// The number of later windows that were lost: see [`WindowStatistics::lost`].
     pub lost_windows: u64,
+    /// Where these windows were.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lost: Vec<LostRange>,
+}
+
+/// Lost windows, between which no other window of the list was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRange {
+    pub first: u64,
+    pub last: u64,
+    /// Their number. It is less than `last - first + 1` if the range is so old that it was merged with others.
+    pub windows: u64,
 }
 
 /// A retained window.

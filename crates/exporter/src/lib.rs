@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod metric;
 mod numbers;
+mod shape;
 
 pub use accumulate::{Accumulator, UnknownField};
 pub use decode::decoder::Decoder;
@@ -22,3 +23,4 @@ pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::page_format::{PageConversion, PageFormat};
 pub use metric::Metric;
 pub use numbers::{NoNumber, Number, Numbers};
+pub use shape::window_shape;

@@ -40,7 +40,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 16] = [
+const EDGES: [(&str, &[&str], &[&str]); 17] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
@@ -56,6 +56,7 @@ const EDGES: [(&str, &[&str], &[&str]); 16] = [
     ("access", &["ebpf-common", "api", "state-files"], &["aya", "libc", "axum", "hyper"]),
     ("serve", &["ebpf-common", "api", "access", "state-files"], &["aya"]),
     ("cli", &["ebpf-common", "api", "client", "config"], &["aya", "axum", "libc"]),
+    ("streams", &["ebpf-common", "api", "client"], &["aya", "libc", "rustix"]),
     (
         "agent",
         &[
@@ -112,6 +113,7 @@ fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Res
         "access",
         "serve",
         "cli",
+        "streams",
     ] {
         let library = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs"))?;
         assert!(library.contains("#![forbid(unsafe_code)]"), "{name}");

@@ -37,6 +37,7 @@ const PROBE: &str = "/v1/probes/{name}";
 const METRICS: &str = "/v1/probes/{name}/metrics";
 const WINDOWS: &str = "/v1/probes/{name}/windows";
 const WINDOW: &str = "/v1/probes/{name}/windows/{seq}";
+const SHAPE: &str = "/v1/probes/{name}/windows/{seq}/shape";
 const SERIES: &str = "/v1/probes/{name}/series";
 const EVENTS: &str = "/v1/probes/{name}/events";
 const HISTORY: &str = "/v1/probes/{name}/history";
@@ -70,6 +71,7 @@ pub const ROUTES: &[Route] = &[
     route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),
+    route("GET", SHAPE, Collector, &[200, 400, 404], || get(windows::shape)),
     route("GET", SERIES, Collector, &[200, 400, 404], || get(windows::series)),
     route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409, 429], || get(events::events).head(method_not_allowed)),
     route("GET", "/v1/changes", Viewer, &[200, 400, 404, 429], || get(changes::changes).head(method_not_allowed)),

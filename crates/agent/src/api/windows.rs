@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use twinprobe_ebpf_common::Format;
+use twinprobe_ebpf_common::window::shape::WindowShape;
 
 use crate::api::documents::document;
 use crate::api::documents::negotiate;
@@ -22,12 +23,22 @@ use crate::engine::window::delivery::Delivery;
 
 type Answer<T> = Result<T, ProblemAnswer>;
 
+/// The header with the digest of a document's shape.
+const SHAPE: &str = "twinprobe-shape";
 /// The longest time in seconds that a client may wait for a window: proxies close connections that are silent longer.
 const LONGEST_WAIT: f64 = 300.0;
 
 #[derive(Debug, Deserialize)]
 pub struct FormatQuery {
     pub format: Option<String>,
+}
+
+/// What a request for a window may ask for beside the document.
+#[derive(Debug, Deserialize)]
+pub struct OneWindowQuery {
+    format: Option<String>,
+    /// Whether the answer is to name the shape of the document.
+    shape: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,6 +53,7 @@ pub struct ListQuery {
 #[serde(deny_unknown_fields)]
 pub struct AckQuery {
     collector: Option<String>,
+    instance: Option<String>,
 }
 
 /// Answers `POST /v1/probes/{name}/windows`: closes a window and returns it.
@@ -78,21 +90,30 @@ pub async fn list(
 pub async fn get(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
-    Query(query): Query<FormatQuery>,
+    Query(query): Query<OneWindowQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.window(&name, seq).await?;
-    document(api, delivery, &allowed).await
+    let shape = query.shape.unwrap_or(false).then(|| [(SHAPE, delivery.shape().digest)]);
+    Ok((shape, document(api, delivery, &allowed).await?).into_response())
+}
+
+/// Answers `GET /v1/probes/{name}/windows/{seq}/shape`.
+pub async fn shape(
+    State(api): State<Api>,
+    Path((name, seq)): Path<(String, u64)>,
+) -> Answer<Json<WindowShape>> {
+    Ok(Json(api.engine.window(&name, seq).await?.shape()))
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
 pub async fn acknowledge(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, NonZeroU64)>,
-    Query(AckQuery { collector }): Query<AckQuery>,
+    Query(AckQuery { collector, instance }): Query<AckQuery>,
 ) -> Answer<StatusCode> {
-    api.engine.acknowledge(&name, seq.get(), collector).await?;
+    api.engine.acknowledge(&name, seq.get(), collector, instance.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -4,3 +4,4 @@ pub mod bounds;
 pub mod document;
 pub mod error;
 pub mod parse;
+pub mod place;

@@ -30,6 +30,11 @@ pub fn parse_entries_yaml(bytes: &[u8]) -> Result<Vec<MapEntry>, ParseError> {
     yaml(bytes).map(|NewEntries(entries)| entries)
 }
 
+/// Reads another document from YAML or JSON, within the bounds that hold for configurations.
+pub fn parse_any_yaml<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
+    yaml(bytes)
+}
+
 fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     let text = text_of(bytes)?;
     check_json(text)?;

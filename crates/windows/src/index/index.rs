@@ -169,6 +169,8 @@ impl WindowIndex {
     pub fn list(&self, after: u64) -> Listing {
         let retained = self.listed().skip_while(|(seq, _)| *seq <= after);
         Listing {
+            after,
+            lost: self.state.lost.ranges_after(after),
             windows: retained.map(|(_, kept)| kept.window.entry.clone()).collect(),
             lost_windows: self.state.lost.after(after),
             ..Listing::default()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use twinprobe_ebpf_common::window::is_default;
+use twinprobe_ebpf_common::window::{LostRange, is_default};
 
 /// The largest number of gaps that are stored one by one. Older gaps are merged, and only the number of their lost
 /// windows is exact.
@@ -176,6 +176,16 @@ impl Lost {
         self.0[at..].iter().map(count).sum()
     }
 
+    /// The lost windows after `seq`.
+    pub fn ranges_after(&self, seq: u64) -> Vec<LostRange> {
+        let at = self.0.partition_point(|gap| gap.to <= seq);
+        let range = |gap: &Gap| match gap.from > seq {
+            true => LostRange { first: gap.from, last: gap.to, windows: gap.count },
+            false => LostRange { first: seq + 1, last: gap.to, windows: gap.count.min(gap.to - seq) },
+        };
+        self.0[at..].iter().map(range).collect()
+    }
+
     /// The number of all lost windows.
     pub fn total(&self) -> u64 {
         self.after(0)
@@ -231,6 +241,8 @@ mod tests {
             for seq in 0..45 {
                 prop_assert_eq!(gaps.contains(seq), set.contains(&seq));
                 prop_assert_eq!(gaps.after(seq), set.range(seq + 1..).count() as u64);
+                let ranges = gaps.ranges_after(seq).into_iter().flat_map(|range| range.first..=range.last);
+                prop_assert_eq!(ranges.collect::<BTreeSet<u64>>(), set.range(seq + 1..).copied().collect());
             }
             let apart = gaps.0.windows(2).all(|pair| pair[0].to + 1 < pair[1].from);
             prop_assert!(apart, "{gaps:?}");

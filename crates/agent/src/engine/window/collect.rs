@@ -74,14 +74,21 @@ impl Engine {
         Ok(self.readings.tracked(found.await??))
     }
 
-    /// Acknowledges all windows up to `seq`, for `collector` or for everybody.
+    /// Acknowledges all windows up to `seq`, for `collector` or for everybody. With `instance`, only if the name still stands
+    /// for that probe: the windows of a later one have the same numbers.
     pub async fn acknowledge(
         self: &Arc<Self>,
         name: &str,
         seq: u64,
         collector: Option<String>,
+        instance: Option<&str>,
     ) -> Result<(), EngineError> {
-        let windows = self.retained(name)?.windows;
+        let RetainedWindows { windows, origin, .. } = self.retained(name)?;
+        if let Some(instance) = instance.filter(|instance| *instance != origin.instance) {
+            let message =
+                format!("probe {name} is {} now, not {instance}; nothing was acknowledged", origin.instance);
+            return Err(EngineError::Missing(message));
+        }
         let of = name.to_owned();
         let acknowledged = tokio::task::spawn_blocking(move || {
             windows.acknowledge(seq, collector.as_deref()).map_err(|error| refused(&of, error))

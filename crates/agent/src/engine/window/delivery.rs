@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, Head, RawTable, Window};
-use twinprobe_exporter::Metric;
+use twinprobe_exporter::{Metric, window_shape};
 use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
 
 use crate::engine::error::Broken;
@@ -174,6 +175,11 @@ impl Delivery {
                 window.as_ref()
             }
         }
+    }
+
+    /// The shape of the document in JSON.
+    pub fn shape(&self) -> WindowShape {
+        window_shape(self.parts.iter().map(|part| &*part.metric))
     }
 
     /// The number of the window that the reading shows.

@@ -4,3 +4,4 @@ pub mod completions;
 pub mod convert;
 pub mod man;
 pub mod probes;
+pub mod stream;

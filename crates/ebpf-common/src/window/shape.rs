@@ -1,0 +1,149 @@
+//! The shape of a window's document: which metrics it has, and what the keys and values in its entries are. Receivers make
+//! their tables, schemas and templates from it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hook::Direction;
+use crate::metric::{Aggregation, Temporality};
+use crate::window::is_default;
+
+/// The answer to `GET /v1/probes/{name}/windows/{seq}/shape`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowShape {
+    /// Hex digits that tell this shape from any other. The texts of `help` do not count.
+    pub digest: String,
+    /// The metrics, in the order of the document.
+    pub metrics: Vec<MetricShape>,
+}
+
+/// A metric, and what stands in its entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricShape {
+    pub direction: Direction,
+    pub name: String,
+    /// The name of the map, or of the variable, in the source.
+    pub map: String,
+    /// The name of the map's type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default)]
+    pub help: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agg: Option<Aggregation>,
+    /// Whether the numbers are those of the window, or count from the deployment of the probe.
+    pub reading: Temporality,
+    /// True if entry `i` counts values whose highest bit is `i`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub histogram: bool,
+    /// The key; `None` if entries have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<FieldShape>,
+    /// The value, of one CPU if `per_cpu`.
+    pub value: FieldShape,
+    /// True if the value of an entry is an array with a value of each CPU.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub per_cpu: bool,
+}
+
+/// A field of a key or a value; the whole key or value has no name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldShape {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(flatten)]
+    pub content: FieldContent,
+    /// What a number is: it decides whether it can be added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<NumberMeaning>,
+    /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+}
+
+/// The rendering of a field in documents in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FieldContent {
+    /// An integer of up to 64 bits.
+    Unsigned {
+        bits: u32,
+    },
+    /// The same with a sign.
+    Signed {
+        bits: u32,
+    },
+    /// An integer of up to 128 bits, shown as a number.
+    Decimal {
+        signed: bool,
+    },
+    Float {
+        bits: u32,
+    },
+    Bool,
+    /// Text of at most so many bytes.
+    Text {
+        size: usize,
+    },
+    /// `0x` and hex digits, of so many bytes.
+    Hex {
+        size: usize,
+    },
+    Ipv4,
+    /// An address of either family.
+    Ip,
+    Mac,
+    /// RFC 3339. A number if it is no time: `0` is "never".
+    Time,
+    /// The name of an interface, or its index if it has none.
+    Interface,
+    /// One of these names, or a number that has none.
+    Name {
+        names: Vec<ValueName>,
+    },
+    /// An object.
+    Struct {
+        fields: Vec<FieldShape>,
+    },
+    Array {
+        len: usize,
+        element: Box<FieldShape>,
+    },
+    /// The entries of an inner map: `{"type", "entries"}`.
+    Entries {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<Box<FieldShape>>,
+        value: Box<FieldShape>,
+    },
+}
+
+/// A number that is shown by a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueName {
+    pub value: u64,
+    pub name: String,
+}
+
+/// What a number stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NumberMeaning {
+    /// A quantity, which can be added and compared.
+    Quantity,
+    /// The smallest of many quantities.
+    Smallest,
+    /// The largest of many quantities.
+    Largest,
+    /// A set of flags.
+    Flags,
+    /// A point in time.
+    Time,
+    /// Something that was copied from a header, or a name: it is not added.
+    Identity,
+}
+
+impl WindowShape {
+    /// Returns the metric of this direction and name.
+    pub fn metric(&self, direction: Direction, name: &str) -> Option<&MetricShape> {
+        self.metrics.iter().find(|metric| metric.direction == direction && metric.name == name)
+    }
+}

@@ -1,0 +1,244 @@
+//! The shape of documents in JSON, by the plans that render them.
+
+use sha2::{Digest as _, Sha256};
+use twinprobe_ebpf_common::field::meaning::Meaning;
+use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
+use twinprobe_ebpf_common::window::shape::{
+    FieldContent, FieldShape, MetricShape, NumberMeaning, ValueName, WindowShape,
+};
+use twinprobe_ebpf_common::{Layout, MergeRule, TableLayout};
+
+use crate::aggregate::Folded;
+use crate::metric::Metric;
+
+/// The last words of names that are units. A name that begins with one has another unit: `bytes_seen_nanoseconds`.
+const UNITS: [&str; 14] = [
+    "bytes",
+    "octets",
+    "packets",
+    "pkts",
+    "nanoseconds",
+    "microseconds",
+    "milliseconds",
+    "seconds",
+    "kilobytes",
+    "megabytes",
+    "kibibytes",
+    "mebibytes",
+    "ns",
+    "millibits",
+];
+
+/// Returns the shape of a document with these metrics.
+pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> WindowShape {
+    let mut shape = WindowShape { digest: String::new(), metrics: metrics.into_iter().map(metric).collect() };
+    // An explanation is no part of what a table or a schema is made from.
+    let mut bare = shape.clone();
+    bare.metrics.iter_mut().for_each(|metric| metric.help.clear());
+    let bytes = serde_json::to_vec(&bare).unwrap_or_default();
+    // 128 bits tell more shapes apart than there will be.
+    shape.digest = Sha256::digest(&bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    shape
+}
+
+fn metric(metric: &Metric) -> MetricShape {
+    let layout = &*metric.layout;
+    let folded = Folded::of(metric, layout.inner.as_ref().unwrap_or(&metric.layout));
+    let folded = folded.as_ref().map(|folded| &folded.value);
+    let (key, value) = table(layout, folded, &metric.name);
+    MetricShape {
+        direction: metric.direction,
+        name: metric.name.clone(),
+        map: metric.map.clone(),
+        kind: metric.type_name().to_owned(),
+        help: metric.help.clone(),
+        agg: metric.agg,
+        reading: metric.temporality,
+        histogram: metric.is_histogram(),
+        key,
+        value,
+        per_cpu: layout.kind.is_percpu() && folded.is_none(),
+    }
+}
+
+/// Returns the shapes of the key and the value of a map. The value of a map of maps has entries.
+fn table(layout: &TableLayout, folded: Option<&Layout>, name: &str) -> (Option<FieldShape>, FieldShape) {
+    let key = layout.kind.has_keys().then(|| whole(&layout.key, ""));
+    if let Some(inner) = &layout.inner {
+        let (key_inside, value) = table(inner, folded, name);
+        let content = FieldContent::Entries { key: key_inside.map(Box::new), value: Box::new(value) };
+        return (key, FieldShape { name: String::new(), content, meaning: None, unit: None });
+    }
+    let value = folded.filter(|_| layout.kind.is_percpu()).unwrap_or(&layout.value);
+    (key, whole(value, name))
+}
+
+/// Returns the shape of a whole key or value. `name` says what a number without a name of its own is.
+fn whole(layout: &Layout, name: &str) -> FieldShape {
+    let plan = Plan::new(layout, str::to_owned);
+    shaped(&plan, &mut Place { path: String::new(), is_item: false, fallback: name }, None)
+}
+
+/// The place of a field in its value.
+struct Place<'a> {
+    path: String,
+    is_item: bool,
+    fallback: &'a str,
+}
+
+fn shaped(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> FieldShape {
+    let content = content(plan, place, bits);
+    let scalar = match plan {
+        Plan::Scalar { kind, size } => Some((Some(kind), 8 * *size as u32)),
+        Plan::Float { size } => Some((None, 8 * *size as u32)),
+        _ => None,
+    };
+    let meaning = scalar
+        .map(|(kind, width)| meaning(Meaning::of(kind, &place.path, bits.unwrap_or(width), place.is_item)));
+    let own = place.path.rsplit_once('.').map_or(&*place.path, |(_, name)| name);
+    let name = if own.is_empty() { place.fallback } else { own };
+    let is_amount =
+        matches!(meaning, Some(NumberMeaning::Quantity | NumberMeaning::Smallest | NumberMeaning::Largest));
+    FieldShape { name: own.to_owned(), content, meaning, unit: unit(name).filter(|_| is_amount) }
+}
+
+fn content(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> FieldContent {
+    match plan {
+        Plan::Scalar { kind, size } => scalar(kind, bits.unwrap_or(8 * *size as u32)),
+        Plan::Float { size } => FieldContent::Float { bits: 8 * *size as u32 },
+        Plan::Text { size } => FieldContent::Text { size: *size },
+        Plan::Blob { size } => FieldContent::Hex { size: *size },
+        Plan::Ipv4 => FieldContent::Ipv4,
+        Plan::Ip => FieldContent::Ip,
+        Plan::Mac => FieldContent::Mac,
+        Plan::Struct(fields) => {
+            FieldContent::Struct { fields: fields.iter().map(|field| member(field, place)).collect() }
+        }
+        Plan::Array { element, len, .. } => {
+            let outer = std::mem::replace(&mut place.is_item, true);
+            let mut element = shaped(element, place, None);
+            place.is_item = outer;
+            element.name.clear();
+            FieldContent::Array { len: *len, element: Box::new(element) }
+        }
+    }
+}
+
+fn member(field: &FieldPlan<String>, place: &mut Place<'_>) -> FieldShape {
+    let parent = place.path.len();
+    if parent > 0 {
+        place.path.push('.');
+    }
+    place.path.push_str(&field.label);
+    let mut shape = shaped(&field.plan, place, field.bits.map(|bits| bits.width));
+    place.path.truncate(parent);
+    shape.name.clone_from(&field.label);
+    shape
+}
+
+fn scalar(kind: &Scalar, bits: u32) -> FieldContent {
+    match kind {
+        Scalar::Unsigned | Scalar::Swapped if bits <= 64 => FieldContent::Unsigned { bits },
+        Scalar::Signed if bits <= 64 => FieldContent::Signed { bits },
+        Scalar::Unsigned | Scalar::Swapped | Scalar::Signed | Scalar::Hex => {
+            FieldContent::Hex { size: bits.div_ceil(8) as usize }
+        }
+        Scalar::Decimal { signed } => FieldContent::Decimal { signed: *signed },
+        Scalar::Bool => FieldContent::Bool,
+        Scalar::Enum { variants, .. } => FieldContent::Name {
+            names: variants
+                .iter()
+                .map(|(value, name)| ValueName { value: *value, name: name.clone() })
+                .collect(),
+        },
+        Scalar::Ktime | Scalar::Time => FieldContent::Time,
+        Scalar::Ifindex => FieldContent::Interface,
+    }
+}
+
+const fn meaning(meaning: Meaning) -> NumberMeaning {
+    match meaning {
+        Meaning::Quantity => NumberMeaning::Quantity,
+        Meaning::Extreme(MergeRule::Min) => NumberMeaning::Smallest,
+        Meaning::Extreme(_) => NumberMeaning::Largest,
+        Meaning::Flags => NumberMeaning::Flags,
+        Meaning::Time { .. } => NumberMeaning::Time,
+        Meaning::Copied | Meaning::Identity => NumberMeaning::Identity,
+    }
+}
+
+/// Returns the unit that a name says, in the words of the name.
+fn unit(name: &str) -> Option<String> {
+    let lower = name.to_ascii_lowercase();
+    let mut words = lower.rsplit('_').filter(|word| !matches!(*word, "total" | "sum" | "max" | "min" | ""));
+    let last = words.next()?;
+    let unit = UNITS.iter().find(|unit| **unit == last)?;
+    Some(
+        match *unit {
+            "octets" => "bytes",
+            "pkts" => "packets",
+            "ns" => "nanoseconds",
+            unit => unit,
+        }
+        .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{MapKind, Member, Render, Shape};
+
+    use super::*;
+
+    fn flows(bytes: usize) -> Metric {
+        let member = |name: &str, offset, layout| Member {
+            name: name.into(),
+            bit_offset: 8 * offset,
+            bitfield: None,
+            layout,
+        };
+        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
+        let key = vec![member("src", 0, address), member("port", 4, Layout::unsigned(2))];
+        let value = vec![member("bytes", 0, Layout::unsigned(bytes))];
+        let shaped = |size, members| Layout { size, shape: Shape::Struct(members), render: None };
+        Metric::example(
+            "flows",
+            TableLayout {
+                kind: MapKind::Hash,
+                key: shaped(6, key),
+                value: shaped(bytes, value),
+                slots: 1,
+                inner: None,
+            },
+        )
+    }
+
+    #[test]
+    fn keys_and_values_are_described_by_their_rendering() {
+        let shape = window_shape([&flows(8)]);
+        let json = serde_json::to_value(&shape.metrics[0]).unwrap();
+        assert_eq!(
+            json["key"],
+            serde_json::json!({ "type": "struct", "fields": [
+                { "name": "src", "type": "ipv4" },
+                { "name": "port", "type": "unsigned", "bits": 16, "meaning": "identity" },
+            ]})
+        );
+        assert_eq!(
+            json["value"]["fields"],
+            serde_json::json!([
+                { "name": "bytes", "type": "unsigned", "bits": 64, "meaning": "quantity", "unit": "bytes" }
+            ])
+        );
+        let read: WindowShape = serde_json::from_slice(&serde_json::to_vec(&shape).unwrap()).unwrap();
+        assert_eq!(read, shape);
+    }
+
+    #[test]
+    fn another_layout_has_another_digest_and_another_help_has_not() {
+        let digest = |metric: &Metric| window_shape([metric]).digest;
+        let explained = flows(8).with(|head| head.help = "Flows".into());
+        assert_eq!(digest(&flows(8)), digest(&explained));
+        assert_ne!(digest(&flows(8)), digest(&flows(4)));
+    }
+}

@@ -1,0 +1,102 @@
+//! The command line of `twinprobe-stream`, which `twinprobe stream` runs.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use serde_json::Value;
+
+use crate::config::document::{SourceDocument, StreamDocument};
+use crate::config::stream::{StreamConfig, StreamConfigError};
+
+/// Send the windows of many daemons to the systems that people have, each window once
+#[derive(Debug, Parser)]
+#[command(name = "twinprobe stream", bin_name = "twinprobe stream", version, after_help = EXAMPLES)]
+pub struct StreamArgs {
+    /// Configuration of the stream, in YAML or JSON
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = OPTIONS, required_unless_present = "to")]
+    pub file: Option<PathBuf>,
+    /// Daemon that windows come from; repeatable [default: unix:/run/twinprobe/twinprobe.sock]
+    #[arg(long, value_name = "URL", num_args = 1..)]
+    from: Vec<String>,
+    /// File with a daemon on each line: URL, or NAME URL; # begins a comment
+    #[arg(long, value_name = "FILE")]
+    servers: Option<PathBuf>,
+    /// Receiver of the windows, as nats://HOST/STREAM or file:///DIRECTORY; repeatable
+    #[arg(long, value_name = "URL", num_args = 1..)]
+    to: Vec<String>,
+    /// Name of the collector that the stream is; probes name it in window.collectors [default: stream]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Pattern of the names of probes whose windows are sent; repeatable [default: *]
+    #[arg(long, value_name = "PATTERN")]
+    probes: Vec<String>,
+    /// Most bytes of documents on their way [default: 32MiB]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Address of /metrics and /healthz of the stream itself
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<String>,
+    /// File with the token for daemons; without it, TWINPROBE_TOKEN has the token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Authorities that have signed the daemons' certificates (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Certificate that is shown to daemons (PEM)
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Private key of --cert, unless it is in the same file (PEM)
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Print what would be sent; contact no receiver, acknowledge nothing
+    #[arg(long, conflicts_with = "once")]
+    pub dry_run: bool,
+    /// Send the windows that are there, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Format of log lines
+    #[arg(long, value_enum, default_value = "text")]
+    pub log_format: StreamLogFormat,
+    /// Least severe log lines that are written: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+}
+
+/// The options that a file says in their place.
+const OPTIONS: [&str; 11] =
+    ["from", "servers", "to", "name", "probes", "memory", "listen", "token_file", "ca", "cert", "key"];
+const EXAMPLES: &str = "Examples:
+  twinprobe stream --to file:///var/lib/windows --once
+  twinprobe stream --from https://gw-1:9470 https://gw-2:9470 --token-file token --to nats://broker/WINDOWS
+  twinprobe stream -f stream.yaml";
+
+/// Formats of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StreamLogFormat {
+    Text,
+    Json,
+}
+
+impl StreamArgs {
+    /// Reads the configuration, from the file or from the options.
+    pub fn config(&self) -> Result<StreamConfig, StreamConfigError> {
+        if let Some(file) = &self.file {
+            return StreamConfig::read(file);
+        }
+        StreamConfig::of_options(StreamDocument {
+            name: self.name.clone(),
+            from: SourceDocument {
+                servers: self.from.clone(),
+                servers_file: self.servers.clone(),
+                token_file: self.token_file.clone(),
+                ca: self.ca.clone(),
+                cert: self.cert.clone(),
+                key: self.key.clone(),
+                probes: self.probes.clone(),
+            },
+            to: self.to.iter().cloned().map(Value::String).collect(),
+            memory: self.memory.clone().map(Value::String),
+            listen: self.listen.clone(),
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! The configuration as a file contains it.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The whole file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct StreamDocument {
+    /// The name by which daemons and receivers know the stream: that of a collector.
+    pub name: Option<String>,
+    #[serde(default)]
+    pub from: SourceDocument,
+    /// The receivers: URLs, or objects with one kind and its options.
+    #[serde(default)]
+    pub to: Vec<Value>,
+    /// The most bytes of documents on their way, as in `32MiB`.
+    pub memory: Option<Value>,
+    /// The address of `/metrics` and `/healthz`.
+    pub listen: Option<String>,
+}
+
+/// The daemons, and which of their probes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct SourceDocument {
+    pub servers: Vec<String>,
+    /// A file with a daemon on each line: URL, or NAME URL.
+    pub servers_file: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// Patterns of names of probes; all probes without any.
+    pub probes: Vec<String>,
+}

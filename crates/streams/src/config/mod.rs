@@ -1,0 +1,7 @@
+//! The configuration of a stream.
+
+pub mod document;
+#[allow(dead_code, reason = "which receivers there are depends on features")]
+pub mod duration;
+pub mod size;
+pub mod stream;

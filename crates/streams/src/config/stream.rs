@@ -1,0 +1,255 @@
+//! A configuration that obeys every rule, and every mistake of one that does not.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use glob::Pattern;
+use serde_json::Value;
+use twinprobe_api::{ParseError, parse_any_yaml, place_of};
+use twinprobe_client::Server;
+use twinprobe_ebpf_common::finding::Rejection;
+
+use super::document::{SourceDocument, StreamDocument};
+use super::size;
+use crate::receivers::kind::Destination;
+use crate::sources::credentials::CredentialFiles;
+
+/// The bytes on their way if nothing is said.
+const MEMORY: usize = 32 << 20;
+/// Less is not enough for one ordinary window for each receiver.
+const LEAST_MEMORY: usize = 1 << 20;
+/// The name of a stream that has none.
+const NAME: &str = "stream";
+
+/// What a stream does.
+#[derive(Debug)]
+pub struct StreamConfig {
+    pub name: String,
+    /// The daemons by their names.
+    pub servers: Vec<(String, Server)>,
+    pub credentials: CredentialFiles,
+    pub probes: Vec<Pattern>,
+    pub destinations: Vec<Destination>,
+    /// The most bytes of documents on their way, to all receivers.
+    pub memory: usize,
+    pub listen: Option<SocketAddr>,
+}
+
+/// Why a configuration is refused: each mistake with its field and line.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct StreamConfigError {
+    pub mistakes: Vec<StreamMistake>,
+}
+
+/// A mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamMistake {
+    /// The file with line and column, or the option.
+    pub place: String,
+    /// The path of the field; may be empty.
+    pub field: String,
+    pub message: String,
+}
+
+impl fmt::Display for StreamMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.place, &self.field, &self.message];
+        let parts: Vec<&str> =
+            parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+        f.write_str(&parts.join(": "))
+    }
+}
+
+/// Where the mistakes of a document are.
+struct Places<'a> {
+    file: Option<(&'a Path, &'a str)>,
+    mistakes: Vec<StreamMistake>,
+}
+
+impl Places<'_> {
+    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        let field = field.into();
+        let place = self.file.map_or_else(String::new, |(path, text)| {
+            let place = place_of(text, &field).map(|(line, column)| format!(":{line}:{column}"));
+            format!("{}{}", path.display(), place.unwrap_or_default())
+        });
+        self.mistakes.push(StreamMistake { place, field, message: message.into() });
+    }
+}
+
+impl StreamConfig {
+    /// Reads a file in YAML or JSON.
+    pub fn read(path: &Path) -> Result<Self, StreamConfigError> {
+        let one = |place: String, field: String, message: String| StreamConfigError {
+            mistakes: vec![StreamMistake { place, field, message }],
+        };
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| one(shown.clone(), String::new(), format!("can't be read: {error}")))?;
+        let mut places = Places { file: Some((path, &text)), mistakes: Vec::new() };
+        match parse_any_yaml::<StreamDocument>(text.as_bytes()) {
+            Ok(document) => Self::checked(document, places),
+            Err(ParseError::Malformed { message, line, column }) => {
+                Err(one(format!("{shown}:{line}:{column}"), String::new(), message))
+            }
+            Err(ParseError::Invalid(Rejection { findings, .. })) => {
+                for finding in findings {
+                    places.add(finding.field.unwrap_or_default(), finding.message);
+                }
+                Err(StreamConfigError { mistakes: places.mistakes })
+            }
+        }
+    }
+
+    /// Takes what options of the command line say.
+    pub fn of_options(document: StreamDocument) -> Result<Self, StreamConfigError> {
+        Self::checked(document, Places { file: None, mistakes: Vec::new() })
+    }
+
+    fn checked(document: StreamDocument, mut places: Places<'_>) -> Result<Self, StreamConfigError> {
+        let StreamDocument { name, from, to, memory, listen } = document;
+        let name = name.unwrap_or_else(|| NAME.to_owned());
+        if !is_collector_name(&name) {
+            let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
+            places.add("name", format!("{name:?} is not a name of a collector; {rule}"));
+        }
+        let destinations = destinations(to, &mut places);
+        let memory = memory_of(memory.as_ref(), &mut places);
+        let listen = listen.and_then(|address| match address.parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                places
+                    .add("listen", format!("{address:?} is no address; write IP:PORT, as in 127.0.0.1:9471"));
+                None
+            }
+        });
+        let servers = servers(&from, &mut places);
+        let probes = patterns(&from.probes, &mut places);
+        let SourceDocument { token_file, ca, cert, key, .. } = from;
+        let credentials = CredentialFiles { token_file, ca, cert, key };
+        if let Err((field, message)) = credentials.read() {
+            places.add(format!("from.{field}"), message);
+        }
+        if !places.mistakes.is_empty() {
+            return Err(StreamConfigError { mistakes: places.mistakes });
+        }
+        Ok(Self { name, servers, credentials, probes, destinations, memory, listen })
+    }
+}
+
+/// Tells whether configurations of probes can have this name in `window.collectors`.
+fn is_collector_name(name: &str) -> bool {
+    let may = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(may)
+}
+
+fn destinations(to: Vec<Value>, places: &mut Places<'_>) -> Vec<Destination> {
+    if to.is_empty() {
+        places.add(
+            "to",
+            "a stream needs a receiver, as in `to: [ { file: { directory: /data/windows } } ]` or --to URL",
+        );
+    }
+    let mut found: Vec<Destination> = Vec::new();
+    for (index, value) in to.into_iter().enumerate() {
+        match Destination::read(value) {
+            Ok(mut destination) => {
+                let same =
+                    found.iter().filter(|other| other.label.split('-').next() == Some(&destination.label));
+                let number = same.count() + 1;
+                if number > 1 {
+                    destination.label = format!("{}-{number}", destination.label);
+                }
+                if found.iter().any(|other| other.target == destination.target) {
+                    places.add(format!("to[{index}]"), format!("{} stands there twice", destination.target));
+                }
+                found.push(destination);
+            }
+            Err((path, message)) => {
+                let dot = if path.is_empty() { "" } else { "." };
+                places.add(format!("to[{index}]{dot}{path}"), message);
+            }
+        }
+    }
+    found
+}
+
+fn memory_of(memory: Option<&Value>, places: &mut Places<'_>) -> usize {
+    let read = match memory {
+        None => return MEMORY,
+        Some(Value::String(text)) => size::bytes(text),
+        Some(Value::Number(number)) => size::bytes(&number.to_string()),
+        Some(_) => Err("a size is expected; write it as 32MiB".to_owned()),
+    };
+    match read {
+        Ok(size) if size >= LEAST_MEMORY => return size,
+        Ok(size) => places.add("memory", format!("{size} bytes are too few; 1MiB is the least")),
+        Err(message) => places.add("memory", message),
+    }
+    MEMORY
+}
+
+fn patterns(probes: &[String], places: &mut Places<'_>) -> Vec<Pattern> {
+    let all = ["*".to_owned()];
+    let probes = if probes.is_empty() { &all[..] } else { probes };
+    let mut found = Vec::new();
+    for (index, text) in probes.iter().enumerate() {
+        match Pattern::new(text) {
+            Ok(pattern) => found.push(pattern),
+            Err(error) => {
+                places.add(format!("from.probes[{index}]"), format!("{text:?} is no pattern: {error}"));
+            }
+        }
+    }
+    found
+}
+
+fn servers(from: &SourceDocument, places: &mut Places<'_>) -> Vec<(String, Server)> {
+    let mut found: Vec<(String, Server)> = Vec::new();
+    for (index, text) in from.servers.iter().enumerate() {
+        match text.parse::<Server>() {
+            Ok(server) => found.push((server.to_string(), server)),
+            Err(error) => places.add(format!("from.servers[{index}]"), format!("{text}: {error}")),
+        }
+    }
+    if let Some(path) = &from.servers_file {
+        match servers_of(path) {
+            Ok(servers) => found.extend(servers),
+            Err(message) => places.add("from.serversFile", message),
+        }
+    }
+    if from.servers.is_empty() && from.servers_file.is_none() {
+        let server = Server::DEFAULT.parse::<Server>();
+        found.extend(server.map(|server| (server.to_string(), server)));
+    }
+    for (index, (name, server)) in found.iter().enumerate() {
+        if found[..index].iter().any(|(other, known)| other == name || known == server) {
+            places.add("from.servers", format!("{server} stands there twice"));
+        }
+    }
+    found
+}
+
+/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment.
+fn servers_of(path: &PathBuf) -> Result<Vec<(String, Server)>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let at = |what: String| format!("{}:{}: {what}", path.display(), number + 1);
+        let line = line.split('#').next().unwrap_or_default();
+        let (name, address) = match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [] => continue,
+            [address] => (address, address),
+            [name, address] => (name, address),
+            _ => return Err(at("more than two words; write URL, or NAME URL".to_owned())),
+        };
+        let server = address.parse::<Server>().map_err(|error| at(format!("{address}: {error}")))?;
+        found.push((name.to_owned(), server));
+    }
+    if found.is_empty() { Err(format!("{} names no server", path.display())) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Streams: the windows of many daemons flow into the systems that people have, each window once. A stream is an ordinary
+//! collector. It lists and reads windows, sends them to [`Receiver`]s, and acknowledges a window once all of them have it to
+//! stay. It holds no state but what daemons and receivers hold.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod config;
+mod names;
+mod program;
+mod receiver;
+mod receivers;
+mod rows;
+mod run;
+mod sources;
+mod telemetry;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub use program::main;
+pub use receiver::{
+    BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
+    StreamWindow,
+};
+pub use receivers::kind::{Destination, ReceiverOptions, ReceiverSetup, ReceiverUrl};

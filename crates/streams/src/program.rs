@@ -1,0 +1,168 @@
+//! The program: arguments, logs, signals, progress, summary.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::args::{StreamArgs, StreamLogFormat};
+use crate::config::stream::StreamConfig;
+use crate::run::preview::preview;
+use crate::run::stream::{self, Stopping, StreamOutcome};
+use crate::telemetry::meter::{StreamMeter, StreamTotals};
+use crate::telemetry::page;
+
+/// The exit status of wrong usage.
+const USAGE: u8 = 2;
+/// The time that a stream has for its end: daemons and receivers may not answer.
+const LAST: Duration = Duration::from_secs(8);
+const TICK: Duration = Duration::from_millis(500);
+
+/// Runs the program: 0 after success, 1 after a failure, 2 for wrong usage.
+pub fn main() -> ExitCode {
+    let args = StreamArgs::parse();
+    if let Err(error) = start_logging(&args) {
+        eprintln!("twinprobe stream: {error:#}");
+        return ExitCode::from(USAGE);
+    }
+    let config = match args.config() {
+        Ok(config) => config,
+        Err(error) => {
+            for mistake in error.mistakes {
+                eprintln!("twinprobe stream: {mistake}");
+            }
+            return ExitCode::from(USAGE);
+        }
+    };
+    match start(&args, config) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("twinprobe stream: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        if args.dry_run {
+            preview(config, &mut std::io::stdout().lock()).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let outcome = send(args, config).await?;
+        if args.once {
+            eprintln!("{}", summary(&outcome));
+        }
+        Ok(if outcome.is_complete || !args.once { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamOutcome> {
+    let (meter, stopping) = (Arc::new(StreamMeter::default()), Stopping::default());
+    let listener = match config.listen {
+        Some(address) => {
+            let (listener, bound) =
+                page::bind(address).await.with_context(|| format!("listen: {address}"))?;
+            eprintln!("listening on {bound}");
+            Some(listener)
+        }
+        None => None,
+    };
+    for destination in &config.destinations {
+        tracing::info!(name = config.name, receiver = destination.target, "the stream begins");
+    }
+    let signals = tokio::spawn(signals(stopping.clone()));
+    let progress = std::io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
+    let outcome = tokio::select! {
+        outcome = stream::run(config, args.once, listener, Arc::clone(&meter), stopping.clone()) => outcome,
+        // What is not acknowledged comes again at the next start.
+        () = overdue(&stopping) => Ok(StreamOutcome { totals: meter.totals(), is_complete: false }),
+    };
+    signals.abort();
+    if let Some(progress) = progress {
+        progress.abort();
+        let _ = progress.await;
+    }
+    Ok(outcome?)
+}
+
+/// Waits until a stream that was told to stop has had time enough for it.
+async fn overdue(stopping: &Stopping) {
+    stopping.stopped().await;
+    tokio::time::sleep(LAST).await;
+}
+
+/// Stops the stream at SIGTERM and SIGINT.
+async fn signals(stopping: Stopping) {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    stopping.stop();
+}
+
+/// Shows on a terminal what has been sent.
+async fn progress(meter: Arc<StreamMeter>) {
+    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a constant template");
+    let bar = ProgressBar::new_spinner().with_style(style);
+    loop {
+        bar.set_message(told(&meter.totals()));
+        bar.tick();
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+fn summary(outcome: &StreamOutcome) -> String {
+    let told = told(&outcome.totals);
+    if outcome.is_complete { told } else { format!("{told}; not all: a daemon or a receiver did not answer") }
+}
+
+fn told(totals: &StreamTotals) -> String {
+    let StreamTotals { windows, repeats, bytes, gaps, lost, failures } = totals;
+    let mut text = format!("sent {windows} windows ({bytes} bytes)");
+    for (count, what) in [(*repeats, "there already".to_owned()), (*failures, "failed attempts".to_owned())] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if *gaps > 0 {
+        text.push_str(&format!(", {gaps} gaps of {lost} lost windows"));
+    }
+    text
+}
+
+/// Starts logging to stderr. `--log-level`, else `RUST_LOG`, chooses the level, `info` by default.
+fn start_logging(args: &StreamArgs) -> anyhow::Result<()> {
+    let filter: Targets = match &args.log_level {
+        Some(level) => level.parse().with_context(|| format!("--log-level {level}"))?,
+        None => std::env::var("RUST_LOG")
+            .ok()
+            .and_then(|levels| levels.parse().ok())
+            .unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)),
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false)
+        .with_ansi(std::io::stderr().is_terminal());
+    match args.log_format {
+        StreamLogFormat::Text => subscriber.finish().with(filter).init(),
+        StreamLogFormat::Json => subscriber.json().finish().with(filter).init(),
+    }
+    Ok(())
+}

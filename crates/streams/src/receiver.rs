@@ -1,0 +1,197 @@
+//! What a receiver of windows is: it takes a batch, and says which of its items it has to stay.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use twinprobe_ebpf_common::window::shape::WindowShape;
+
+/// A connection to a system that keeps windows.
+///
+/// A stream calls [`Receiver::send`] with one batch at a time. After an error, and for items that are [`Fate::Pending`], it waits
+/// and sends them again, until the receiver has them. Each start of a stream begins with a new receiver.
+pub trait Receiver: Send {
+    /// The batches that the receiver wants.
+    fn limits(&self) -> BatchLimits {
+        BatchLimits::default()
+    }
+
+    /// Sends the items and waits until the system has them to stay. Returns the fate of each. An error is about all of them: the
+    /// receiver may have some, so it has to know repeats by their identity, or else state that it can't.
+    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
+
+    /// Returns one line for each item: what it would be there. Contacts nothing.
+    fn preview(&self, item: &ItemName) -> String;
+}
+
+/// The size of batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// The most items.
+    pub items: usize,
+    /// The most bytes of documents; a larger document is a batch of its own.
+    pub bytes: usize,
+    /// How long a batch waits for more items after its first one.
+    pub linger: Duration,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self { items: 256, bytes: 4 << 20, linger: Duration::from_millis(50) }
+    }
+}
+
+/// What a batch is made of. Items of one series come in the order of their numbers, and those of one batch have one shape.
+#[derive(Clone, Debug)]
+pub enum StreamItem {
+    Window(StreamWindow),
+    Gap(StreamGap),
+}
+
+/// A window as its daemon has it.
+#[derive(Clone, Debug)]
+pub struct StreamWindow {
+    pub name: ItemName,
+    /// The document in JSON, the same bytes each time.
+    pub document: Bytes,
+    /// What the keys and values of the document are.
+    pub shape: Arc<WindowShape>,
+}
+
+/// Windows that their daemon has no more, and that this receiver did not get.
+#[derive(Clone, Debug)]
+pub struct StreamGap {
+    /// The series; the number is that of the first window.
+    pub name: ItemName,
+    /// The number of the last window.
+    pub last: u64,
+    /// How many there were.
+    pub windows: u64,
+}
+
+/// What tells a window from all others, and when it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemName {
+    pub series: Arc<SeriesName>,
+    pub seq: u64,
+    /// The start of the window, RFC 3339; empty for a gap.
+    pub start: Arc<str>,
+    /// The end of the window, RFC 3339; empty for a gap.
+    pub end: Arc<str>,
+}
+
+/// The windows of one probe of one node, from the probe's creation to its removal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeriesName {
+    pub node: String,
+    pub instance: String,
+    pub probe: String,
+}
+
+/// The fate of each item of a batch, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt(pub Vec<Fate>);
+
+/// What a receiver says about an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The receiver has it to stay.
+    Stored,
+    /// The receiver had it before.
+    Repeat,
+    /// The receiver does not have it, for this reason. The stream sends it again later; items of other series go on.
+    Pending(String),
+}
+
+/// The reason why a batch was not sent. It is shown in logs: it must not contain secrets.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SendError {
+    message: String,
+}
+
+impl SendError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+
+    /// An error of a library, with all of its causes.
+    pub fn caused(what: &str, error: &dyn std::error::Error) -> Self {
+        let (mut message, mut cause) = (format!("{what}: {error}"), error.source());
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !message.contains(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            cause = error.source();
+        }
+        Self { message }
+    }
+}
+
+impl Receipt {
+    /// All items have this fate.
+    pub fn all(batch: &[Arc<StreamItem>], fate: &Fate) -> Self {
+        Self(vec![fate.clone(); batch.len()])
+    }
+}
+
+impl StreamItem {
+    pub const fn name(&self) -> &ItemName {
+        match self {
+            Self::Window(window) => &window.name,
+            Self::Gap(gap) => &gap.name,
+        }
+    }
+
+    /// The bytes that the item takes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Window(window) => window.document.len(),
+            Self::Gap(_) => 128,
+        }
+    }
+
+    /// What tells this item from any other: `node/instance/probe/seq`, of a gap with `gap/first-last` in place of `seq`.
+    pub fn identity(&self) -> String {
+        match self {
+            Self::Window(window) => window.name.to_string(),
+            Self::Gap(StreamGap { name, last, .. }) => format!("{}/gap/{}-{last}", name.series, name.seq),
+        }
+    }
+}
+
+impl StreamWindow {
+    /// Parses the document.
+    pub fn parsed(&self) -> Result<Value, SendError> {
+        serde_json::from_slice(&self.document)
+            .map_err(|error| SendError::caused(&format!("window {} is no JSON", self.name), &error))
+    }
+}
+
+impl StreamGap {
+    /// The gap as a record in JSON, for receivers that keep documents.
+    pub fn record(&self) -> Value {
+        let SeriesName { node, instance, probe } = &*self.name.series;
+        serde_json::json!({
+            "probe": probe, "node": node, "instance": instance,
+            "gap": { "first": self.name.seq, "last": self.last, "windows": self.windows },
+        })
+    }
+}
+
+impl fmt::Display for SeriesName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.node, self.instance, self.probe)
+    }
+}
+
+impl fmt::Display for ItemName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.series, self.seq)
+    }
+}

@@ -1,0 +1,15 @@
+//! The kinds of receivers that this build has. A new one is a line here and a file beside.
+
+use super::kind::ReceiverKind;
+
+/// The kinds, by their names in configurations.
+pub const KINDS: &[ReceiverKind] = &[
+    #[cfg(feature = "file")]
+    ReceiverKind::of::<super::file::FileOptions>(),
+    #[cfg(feature = "ipfix")]
+    ReceiverKind::of::<super::ipfix::options::IpfixOptions>(),
+    #[cfg(feature = "nats")]
+    ReceiverKind::of::<super::nats::NatsOptions>(),
+    #[cfg(feature = "s3")]
+    ReceiverKind::of::<super::s3::S3Options>(),
+];

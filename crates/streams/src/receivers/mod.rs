@@ -1,0 +1,13 @@
+//! The receivers, a file and a feature for each, and the list of them.
+
+pub mod kind;
+pub mod list;
+
+#[cfg(feature = "file")]
+pub mod file;
+#[cfg(feature = "ipfix")]
+pub mod ipfix;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "s3")]
+pub mod s3;

@@ -1,0 +1,434 @@
+//! NATS JetStream: a message for each window, on a subject for each probe of each node.
+//!
+//! A message is stored once: within the stream's window of time the server knows its `Nats-Msg-Id`. Beyond it, each message
+//! expects the last one of its subject to be the one that this receiver has seen there. After a failure, and at a start, the
+//! receiver reads the last message of a subject; its headers say which window it is.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, context::GetStreamErrorKind};
+use async_nats::{ConnectOptions, HeaderMap};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use serde::Deserialize;
+
+use super::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::names::part;
+use crate::receiver::{BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem};
+
+/// What subjects begin with.
+const PREFIX: &str = "twinprobe";
+/// The headers that say which window a message is.
+const INSTANCE: &str = "Twinprobe-Instance";
+const LAST: &str = "Twinprobe-Seq";
+const SHAPE: &str = "Twinprobe-Shape";
+/// The time that an answer of the server may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Subjects with a message under way at the same time.
+const SUBJECTS: usize = 256;
+
+/// Options of a stream of JetStream.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NatsOptions {
+    /// Addresses of servers of one cluster: `nats://HOST:PORT`, `tls://HOST:PORT`, or `HOST:PORT`.
+    servers: Vec<String>,
+    /// The name of the stream.
+    stream: String,
+    /// What subjects begin with.
+    #[serde(default = "prefix")]
+    subject: String,
+    /// Whether a stream that is not there is made.
+    #[serde(default = "yes")]
+    create: bool,
+    /// A file of `nsc` with a JWT and its key.
+    credentials_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    nkey_file: Option<PathBuf>,
+    /// Authorities that have signed the servers' certificates (PEM).
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+fn prefix() -> String {
+    PREFIX.to_owned()
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl ReceiverOptions for NatsOptions {
+    const NAME: &'static str = "nats";
+    const SCHEMES: &'static [&'static str] = &["nats", "tls"];
+
+    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
+        if url.authority.is_empty() || url.path.is_empty() || url.path.contains('/') {
+            return Err(format!("{}://HOST/STREAM is expected", url.scheme));
+        }
+        let servers = url.authority.split(',').map(|host| format!("{}://{host}", url.scheme)).collect();
+        Ok(Self {
+            servers,
+            stream: url.path.clone(),
+            subject: prefix(),
+            create: true,
+            credentials_file: None,
+            token_file: None,
+            user: None,
+            password_file: None,
+            nkey_file: None,
+            ca: None,
+            cert: None,
+            key: None,
+        })
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let wrong = |field, message: &str| Err((field, message.to_owned()));
+        if self.servers.is_empty() {
+            return wrong("servers", "at least one address is needed, as in nats://HOST:4222");
+        }
+        if self.servers.iter().any(|server| server.contains('@')) {
+            return wrong("servers", "an address has no user and no password; name files with them");
+        }
+        let is_name = |c: char| !c.is_whitespace() && !".*>/\\".contains(c);
+        if self.stream.is_empty() || !self.stream.chars().all(is_name) {
+            return wrong("stream", "a name without spaces and without any of . * > / \\ is expected");
+        }
+        if self.subject.is_empty() || self.subject.contains(['*', '>', ' ']) {
+            return wrong("subject", "a subject without wildcards is expected");
+        }
+        match (&self.user, &self.password_file, &self.cert, &self.key) {
+            (Some(_), None, ..) => wrong("user", "a user needs `passwordFile`"),
+            (None, Some(_), ..) => wrong("passwordFile", "a password needs `user`"),
+            (_, _, Some(_), None) => wrong("cert", "a certificate needs `key`"),
+            (_, _, None, Some(_)) => wrong("key", "a key needs `cert`"),
+            _ => Ok(()),
+        }
+    }
+
+    fn target(&self) -> String {
+        let server = self.servers.join(",");
+        let server = if server.contains("://") { server } else { format!("nats://{server}") };
+        format!("{}/{}", server.trim_end_matches('/'), self.stream)
+    }
+
+    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
+        let bytes = (4 << 20).min(setup.memory / 4);
+        let limits = BatchLimits { items: 1024, bytes, linger: Duration::from_millis(5) };
+        Box::new(JetStream { options: self, limits, connected: None, tails: HashMap::new() })
+    }
+}
+
+/// A stream of JetStream.
+struct JetStream {
+    options: NatsOptions,
+    limits: BatchLimits,
+    connected: Option<Connected>,
+    /// The last message of each subject, where it is known for certain.
+    tails: HashMap<String, Tail>,
+}
+
+#[derive(Clone)]
+struct Connected {
+    context: Context,
+    stream: Stream,
+}
+
+/// The last message of a subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tail {
+    /// The number of the message in the stream; 0 if there is none.
+    sequence: u64,
+    instance: String,
+    /// The last window up to which the subject has all of the instance.
+    last: u64,
+}
+
+impl Tail {
+    /// Tells whether the item, and so all before it, is there.
+    fn has(&self, item: &StreamItem) -> bool {
+        self.sequence > 0 && self.instance == item.name().series.instance && last(item) <= self.last
+    }
+
+    fn after(item: &StreamItem, sequence: u64) -> Self {
+        Self { sequence, instance: item.name().series.instance.clone(), last: last(item) }
+    }
+}
+
+/// The last window that an item is about.
+const fn last(item: &StreamItem) -> u64 {
+    match item {
+        StreamItem::Window(window) => window.name.seq,
+        StreamItem::Gap(gap) => gap.last,
+    }
+}
+
+/// What became of the items of one subject.
+struct SubjectOutcome {
+    subject: String,
+    /// `None` if it is not known any more.
+    tail: Option<Tail>,
+    fates: Vec<(usize, Fate)>,
+    /// True if the connection is to blame.
+    is_broken: bool,
+}
+
+impl JetStream {
+    async fn connected(&mut self) -> Result<Connected, SendError> {
+        if let Some(connected) = &self.connected {
+            return Ok(connected.clone());
+        }
+        // What was read over another connection may have changed.
+        self.tails.clear();
+        let connected = connect(&self.options).await?;
+        self.connected = Some(connected.clone());
+        Ok(connected)
+    }
+
+    async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
+        let connected = self.connected().await?;
+        let mut subjects: HashMap<String, Vec<(usize, Arc<StreamItem>)>> = HashMap::new();
+        for (at, item) in batch.iter().enumerate() {
+            let subject = subject(&self.options.subject, &item.name().series);
+            subjects.entry(subject).or_default().push((at, Arc::clone(item)));
+        }
+        let work = subjects.into_iter().map(|(subject, items)| {
+            let tail = self.tails.remove(&subject);
+            publish_all(connected.clone(), subject, tail, items)
+        });
+        let outcomes: Vec<SubjectOutcome> = stream::iter(work).buffer_unordered(SUBJECTS).collect().await;
+        let mut fates = vec![Fate::Pending("it was not sent".to_owned()); batch.len()];
+        for SubjectOutcome { subject, tail, fates: of_subject, is_broken } in outcomes {
+            of_subject.into_iter().for_each(|(at, fate)| fates[at] = fate);
+            self.tails.extend(tail.map(|tail| (subject, tail)));
+            if is_broken {
+                self.connected = None;
+            }
+        }
+        Ok(Receipt(fates))
+    }
+}
+
+impl Receiver for JetStream {
+    fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+        self.store(batch).boxed()
+    }
+
+    fn preview(&self, item: &ItemName) -> String {
+        let subject = subject(&self.options.subject, &item.series);
+        format!("{item} -> {} subject {subject}", self.options.target())
+    }
+}
+
+/// Returns the subject of a series. A part of it holds no dot, whatever the names are.
+fn subject(prefix: &str, series: &SeriesName) -> String {
+    let part = |name: &str| part(name).replace('.', "%2E");
+    format!("{prefix}.{}.{}", part(&series.node), part(&series.probe))
+}
+
+async fn connect(options: &NatsOptions) -> Result<Connected, SendError> {
+    let connection = with_credentials(options)?
+        .name("twinprobe stream")
+        .connection_timeout(PATIENCE)
+        .request_timeout(Some(PATIENCE))
+        .connect(&options.servers)
+        .await
+        .map_err(|error| SendError::caused("no connection to NATS", &error))?;
+    let context = ContextBuilder::new().timeout(PATIENCE).build(connection);
+    let found = match context.get_stream(&options.stream).await {
+        Err(error) if options.create && is_missing(&error.kind()) => {
+            let config = Config {
+                name: options.stream.clone(),
+                subjects: vec![format!("{}.>", options.subject)],
+                ..Config::default()
+            };
+            context.create_stream(config).await.map_err(|error| {
+                SendError::caused(&format!("stream {} can't be made", options.stream), &error)
+            })?
+        }
+        found => found.map_err(|error| SendError::caused(&format!("stream {}", options.stream), &error))?,
+    };
+    Ok(Connected { context, stream: found })
+}
+
+fn is_missing(kind: &GetStreamErrorKind) -> bool {
+    matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// Reads the files with secrets, which may have changed.
+fn with_credentials(options: &NatsOptions) -> Result<ConnectOptions, SendError> {
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path);
+        text.map(|text| text.trim().to_owned())
+            .map_err(|error| SendError::caused(&path.display().to_string(), &error))
+    };
+    let mut connect = ConnectOptions::new();
+    if let Some(path) = &options.credentials_file {
+        let unusable = |error| SendError::caused(&path.display().to_string(), &error);
+        connect = connect.credentials(&read(path)?).map_err(unusable)?;
+    }
+    if let Some(path) = &options.token_file {
+        connect = connect.token(read(path)?);
+    }
+    if let (Some(user), Some(path)) = (&options.user, &options.password_file) {
+        connect = connect.user_and_password(user.clone(), read(path)?);
+    }
+    if let Some(path) = &options.nkey_file {
+        connect = connect.nkey(read(path)?);
+    }
+    if let Some(path) = &options.ca {
+        connect = connect.add_root_certificates(path.clone());
+    }
+    if let (Some(cert), Some(key)) = (&options.cert, &options.key) {
+        connect = connect.add_client_certificate(cert.clone(), key.clone());
+    }
+    Ok(connect)
+}
+
+/// Publishes the items of one subject, one after the other: each expects the one before.
+async fn publish_all(
+    connected: Connected,
+    subject: String,
+    tail: Option<Tail>,
+    items: Vec<(usize, Arc<StreamItem>)>,
+) -> SubjectOutcome {
+    let mut outcome = SubjectOutcome { subject, tail, fates: Vec::new(), is_broken: false };
+    for (at, item) in items {
+        match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
+            Ok(fate) => outcome.fates.push((at, fate)),
+            Err(error) => {
+                // Those behind it wait for it.
+                outcome.fates.push((at, Fate::Pending(error.message)));
+                outcome.is_broken = error.is_broken;
+                outcome.tail = outcome.tail.filter(|_| !error.is_broken);
+                break;
+            }
+        }
+    }
+    outcome
+}
+
+/// Why an item was not published.
+struct PublishFailure {
+    message: String,
+    is_broken: bool,
+}
+
+async fn publish(
+    connected: &Connected,
+    subject: &str,
+    tail: &mut Option<Tail>,
+    item: &Arc<StreamItem>,
+) -> Result<Fate, PublishFailure> {
+    // The second look at the subject is after a refusal: then somebody has published what was on its way before.
+    for _ in 0..3 {
+        let known = match tail.take() {
+            Some(known) => known,
+            None => read_tail(connected, subject).await?,
+        };
+        if known.has(item) {
+            *tail = Some(known);
+            return Ok(Fate::Repeat);
+        }
+        let (headers, payload) = message(item);
+        let message = PublishMessage::build()
+            .headers(headers)
+            .payload(payload)
+            .message_id(item.identity())
+            .expected_last_subject_sequence(known.sequence);
+        let sent = async { connected.context.send_publish(subject.to_owned(), message).await?.await };
+        match sent.await {
+            // The last message of the subject may be a later one than the first of this identity.
+            Ok(ack) if ack.duplicate => return Ok(Fate::Repeat),
+            Ok(ack) => {
+                *tail = Some(Tail::after(item, ack.sequence));
+                return Ok(Fate::Stored);
+            }
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}
+            Err(error) => {
+                let is_large = error.kind() == PublishErrorKind::MaxPayloadExceeded;
+                let message = SendError::caused("NATS did not take it", &error).to_string();
+                if is_large {
+                    let size = item.size();
+                    let message =
+                        format!("it has {size} bytes, more than the server's max_payload; raise that");
+                    *tail = Some(known);
+                    return Err(PublishFailure { message, is_broken: false });
+                }
+                return Err(PublishFailure { message, is_broken: true });
+            }
+        }
+    }
+    let message = "somebody else publishes on the subject".to_owned();
+    Err(PublishFailure { message, is_broken: false })
+}
+
+fn message(item: &StreamItem) -> (HeaderMap, Bytes) {
+    let mut headers = HeaderMap::new();
+    headers.insert(INSTANCE, item.name().series.instance.as_str());
+    headers.insert(LAST, last(item).to_string());
+    match item {
+        StreamItem::Window(window) => {
+            headers.insert(SHAPE, window.shape.digest.as_str());
+            (headers, window.document.clone())
+        }
+        StreamItem::Gap(gap) => (headers, gap.record().to_string().into()),
+    }
+}
+
+async fn read_tail(connected: &Connected, subject: &str) -> Result<Tail, PublishFailure> {
+    match connected.stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => {
+            let header = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
+            let instance = header(INSTANCE).unwrap_or_default();
+            let last = header(LAST).and_then(|seq| seq.parse().ok()).unwrap_or_default();
+            Ok(Tail { sequence: message.sequence, instance, last })
+        }
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(Tail::default()),
+        Err(error) => {
+            let message =
+                SendError::caused("the last message of the subject can't be read", &error).to_string();
+            Err(PublishFailure { message, is_broken: true })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_has_three_parts_whatever_the_names_are() {
+        let series = SeriesName { node: "gw-1.example".into(), instance: "4f".into(), probe: "a.b>*".into() };
+        assert_eq!(subject("twinprobe", &series), "twinprobe.gw-1%2Eexample.a%2Eb%3E%2A");
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let read = |json: serde_json::Value| {
+            let options: NatsOptions = serde_json::from_value(json).unwrap();
+            options.check().map_err(|(field, _)| field)
+        };
+        let servers = ["nats://h"];
+        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "S" })), Ok(()));
+        assert_eq!(read(serde_json::json!({ "servers": ["nats://u:p@h"], "stream": "S" })), Err("servers"));
+        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "a.b" })), Err("stream"));
+        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "S", "user": "u" })), Err("user"));
+        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "S", "cert": "c" })), Err("cert"));
+    }
+}

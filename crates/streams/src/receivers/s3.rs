@@ -1,0 +1,303 @@
+//! Files of Parquet in a bucket of S3, or of what speaks its language.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use reqwest::{Response, StatusCode, Url};
+use rusty_s3::{Bucket, Credentials, S3Action as _, UrlStyle};
+use serde::Deserialize;
+
+use super::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::config::duration;
+use crate::receiver::{Receiver, SendError};
+use crate::rows::objects::ObjectPlace;
+use crate::rows::tables::ParquetTables;
+
+/// The region of buckets where nothing else is said.
+const REGION: &str = "us-east-1";
+/// How long a signed request may be used.
+const SIGNED: Duration = Duration::from_secs(300);
+/// The time that a request may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The characters of an answer that an error shows.
+const SHOWN: usize = 300;
+
+/// Options of a bucket.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct S3Options {
+    bucket: String,
+    /// What the names of objects begin with.
+    #[serde(default)]
+    prefix: String,
+    /// The region; by default that of `AWS_REGION`, else us-east-1.
+    region: Option<String>,
+    /// The address of a server other than that of AWS, as `https://HOST:PORT`; by default that of `AWS_ENDPOINT_URL`.
+    endpoint: Option<String>,
+    /// A file with `aws_access_key_id` and `aws_secret_access_key`, as AWS has it; by default that of
+    /// `AWS_SHARED_CREDENTIALS_FILE`, else ~/.aws/credentials.
+    credentials_file: Option<PathBuf>,
+    /// Authorities that have signed the server's certificate (PEM).
+    ca: Option<PathBuf>,
+    /// How long windows are gathered for a file.
+    #[serde(default = "duration::ten_seconds", deserialize_with = "duration::read")]
+    every: Duration,
+}
+
+impl ReceiverOptions for S3Options {
+    const NAME: &'static str = "s3";
+    const SCHEMES: &'static [&'static str] = &["s3"];
+
+    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
+        Ok(Self {
+            bucket: url.authority.clone(),
+            prefix: url.path.clone(),
+            region: None,
+            endpoint: None,
+            credentials_file: None,
+            ca: None,
+            every: duration::ten_seconds(),
+        })
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+        if self.bucket.is_empty() || !self.bucket.chars().all(is_name) {
+            return Err((
+                "bucket",
+                "small letters, digits, . and - are expected, as in s3://BUCKET/PREFIX".to_owned(),
+            ));
+        }
+        bucket(self).map(drop).map_err(|message| ("endpoint", message))
+    }
+
+    fn target(&self) -> String {
+        format!("s3://{}/{}", self.bucket, self.prefix)
+    }
+
+    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
+        let every = if setup.once { duration::SOON.min(self.every) } else { self.every };
+        Box::new(ParquetTables::new(BucketPlace { options: self, http: None }, every, setup.memory))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Returns the bucket with its address.
+fn bucket(options: &S3Options) -> Result<Bucket, String> {
+    let region =
+        options.region.clone().or_else(|| variable("AWS_REGION")).unwrap_or_else(|| REGION.to_owned());
+    let endpoint = options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL"));
+    // Servers of others seldom have a name for each bucket.
+    let (endpoint, style) = match endpoint {
+        Some(endpoint) => (endpoint, UrlStyle::Path),
+        None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
+    };
+    let url = Url::parse(&endpoint).map_err(|_| "https://HOST:PORT is expected".to_owned())?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("an address has no user and no password; name a file with the keys".to_owned());
+    }
+    Bucket::new(url, style, options.bucket.clone(), region).map_err(|error| error.to_string())
+}
+
+/// A bucket as a place for files.
+struct BucketPlace {
+    options: S3Options,
+    /// Made anew after a failure.
+    http: Option<Access>,
+}
+
+#[derive(Clone)]
+struct Access {
+    http: reqwest::Client,
+    bucket: Bucket,
+    credentials: Credentials,
+}
+
+impl BucketPlace {
+    fn access(&mut self) -> Result<Access, SendError> {
+        if let Some(access) = &self.http {
+            return Ok(access.clone());
+        }
+        let mut builder = reqwest::Client::builder().timeout(PATIENCE);
+        if let Some(path) = &self.options.ca {
+            let pem = std::fs::read(path)
+                .map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
+            let unusable = |error| SendError::caused(&path.display().to_string(), &error);
+            builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).map_err(unusable)?);
+        }
+        let access = Access {
+            http: builder.build().map_err(|error| SendError::caused("no HTTP", &error))?,
+            bucket: bucket(&self.options).map_err(SendError::new)?,
+            credentials: credentials(self.options.credentials_file.as_deref())?,
+        };
+        self.http = Some(access.clone());
+        Ok(access)
+    }
+
+    fn key(&self, path: &str) -> String {
+        let prefix = self.options.prefix.trim_matches('/');
+        if prefix.is_empty() { path.to_owned() } else { format!("{prefix}/{path}") }
+    }
+}
+
+impl ObjectPlace for BucketPlace {
+    fn list<'a>(
+        &'a mut self,
+        directory: &'a str,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<String>, SendError>> {
+        async move {
+            let (access, start) = (self.access()?, self.key(&format!("{directory}/")));
+            let listed = list(&access, &format!("{start}{prefix}")).await;
+            let keys = listed.inspect_err(|_| self.http = None)?;
+            Ok(keys.iter().filter_map(|key| key.strip_prefix(&start).map(str::to_owned)).collect())
+        }
+        .boxed()
+    }
+
+    fn put<'a>(&'a mut self, path: &'a str, content: Vec<u8>) -> BoxFuture<'a, Result<(), SendError>> {
+        async move {
+            let (access, key) = (self.access()?, self.key(path));
+            let url = access.bucket.put_object(Some(&access.credentials), &key).sign(SIGNED);
+            let sent = answered(&key, access.http.put(url).body(content).send().await).await;
+            sent.map(drop).inspect_err(|_| self.http = None)
+        }
+        .boxed()
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("s3://{}/{}", self.options.bucket, self.key(path))
+    }
+}
+
+/// Returns the keys of the objects that begin with `prefix`.
+async fn list(access: &Access, prefix: &str) -> Result<Vec<String>, SendError> {
+    let (mut keys, mut next) = (Vec::new(), None::<String>);
+    loop {
+        let mut action = access.bucket.list_objects_v2(Some(&access.credentials));
+        action.with_prefix(prefix.to_owned());
+        // Keys are compared as they are.
+        action.query_mut().remove("encoding-type");
+        if let Some(token) = next.take() {
+            action.with_continuation_token(token);
+        }
+        let url = action.sign(SIGNED);
+        let text = answered(prefix, access.http.get(url).send().await).await?;
+        let page = ListPage::read(&text)?;
+        keys.extend(page.keys);
+        match page.next {
+            Some(token) => next = Some(token),
+            None => return Ok(keys),
+        }
+    }
+}
+
+/// A part of a list of objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ListPage {
+    keys: Vec<String>,
+    /// Where the list goes on.
+    next: Option<String>,
+}
+
+impl ListPage {
+    fn read(text: &str) -> Result<Self, SendError> {
+        let unreadable =
+            |error: &dyn std::error::Error| SendError::caused("the list of objects is unreadable", error);
+        let (mut reader, mut page, mut content) = (Reader::from_str(text), Self::default(), String::new());
+        loop {
+            match reader.read_event().map_err(|error| unreadable(&error))? {
+                Event::Start(_) => content.clear(),
+                Event::Text(text) => content.push_str(&text.decode().map_err(|error| unreadable(&error))?),
+                Event::GeneralRef(name) => {
+                    let name = name.decode().map_err(|error| unreadable(&error))?;
+                    content.push_str(quick_xml::escape::resolve_predefined_entity(&name).unwrap_or_default());
+                }
+                Event::End(end) => match end.local_name().as_ref() {
+                    b"Key" => page.keys.push(std::mem::take(&mut content)),
+                    b"NextContinuationToken" => page.next = Some(std::mem::take(&mut content)),
+                    _ => content.clear(),
+                },
+                Event::Eof => return Ok(page),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Returns the body of an answer that says yes. Errors do not show the address, which has the signature in it.
+async fn answered(key: &str, sent: Result<Response, reqwest::Error>) -> Result<String, SendError> {
+    let failed = |error: reqwest::Error| SendError::caused(key, &error.without_url());
+    let response = sent.map_err(failed)?;
+    let status = response.status();
+    let text = response.text().await.map_err(failed)?;
+    match status {
+        StatusCode::OK => Ok(text),
+        status => {
+            let shown: String = text.chars().take(SHOWN).collect();
+            Err(SendError::new(format!("{key}: {status} {shown}")))
+        }
+    }
+}
+
+/// Reads the keys: from the file that is named, else as programs of AWS find them.
+fn credentials(file: Option<&Path>) -> Result<Credentials, SendError> {
+    if let (None, Some(found)) = (file, Credentials::from_env()) {
+        return Ok(found);
+    }
+    let shared = || variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".aws/credentials"));
+    let path = file.map(Path::to_owned).or_else(shared).or_else(home);
+    let path = path.ok_or_else(|| SendError::new("no keys: name a file with them as credentialsFile"))?;
+    let text = std::fs::read_to_string(&path);
+    let text = text.map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
+    let value = |name: &str| {
+        text.lines().find_map(|line| {
+            let (found, value) = line.split_once('=')?;
+            (found.trim() == name).then(|| value.trim().to_owned())
+        })
+    };
+    match (value("aws_access_key_id"), value("aws_secret_access_key")) {
+        (Some(key), Some(secret)) => Ok(match value("aws_session_token") {
+            Some(token) => Credentials::new_with_token(key, secret, token),
+            None => Credentials::new(key, secret),
+        }),
+        _ => Err(SendError::new(format!(
+            "{} has no aws_access_key_id and aws_secret_access_key",
+            path.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_a_list_is_read() {
+        let text = "<?xml version=\"1.0\"?><ListBucketResult><Name>b</Name><NextContinuationToken>t&amp;1</NextContinuationToken>\
+                    <Contents><Key>a/b%2F=1</Key><Size>3</Size></Contents><Contents><Key>c</Key></Contents></ListBucketResult>";
+        let page = ListPage::read(text).unwrap();
+        assert_eq!(page, ListPage { keys: vec!["a/b%2F=1".into(), "c".into()], next: Some("t&1".into()) });
+        assert!(ListPage::read("<a><b></a>").is_err());
+    }
+
+    #[test]
+    fn keys_are_read_from_a_file_and_not_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("credentials");
+        std::fs::write(&path, "[default]\naws_access_key_id = AK\naws_secret_access_key=SK\n").unwrap();
+        let found = credentials(Some(&path)).unwrap();
+        assert_eq!((found.key(), found.secret()), ("AK", "SK"));
+        std::fs::write(&path, "aws_secret_access_key=SK\n").unwrap();
+        let error = credentials(Some(&path)).unwrap_err().to_string();
+        assert!(error.contains("has no aws_access_key_id") && !error.contains("SK"), "{error}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Acknowledgements: a window of a probe is acknowledged once all receivers have it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::backoff::Backoff;
+use super::stream::Stopping;
+use crate::receiver::SeriesName;
+use crate::sources::daemon::SourceDaemon;
+
+/// How far each receiver is with the windows of one probe.
+#[derive(Debug)]
+pub struct AckBoard {
+    /// By the number of the lane, the last window up to which the receiver has all.
+    positions: Mutex<Vec<Option<u64>>>,
+    /// The last window that all receivers have; 0 at the beginning.
+    common: watch::Sender<u64>,
+}
+
+/// The windows of one probe on their way to one receiver, oldest first.
+#[derive(Debug)]
+pub struct Outstanding {
+    board: Arc<AckBoard>,
+    lane: usize,
+    items: Mutex<VecDeque<OutstandingItem>>,
+}
+
+#[derive(Debug)]
+struct OutstandingItem {
+    ticket: u64,
+    /// The number that may be acknowledged once the item and all before it are stored; `None` for a gap.
+    seq: Option<u64>,
+    /// The end of the window.
+    end: Option<Timestamp>,
+    stored: bool,
+}
+
+impl AckBoard {
+    /// A board for this many receivers.
+    pub fn new(lanes: usize) -> Arc<Self> {
+        Arc::new(Self { positions: Mutex::new(vec![None; lanes]), common: watch::Sender::new(0) })
+    }
+
+    /// Returns the view of one lane.
+    pub fn lane(self: &Arc<Self>, lane: usize) -> Arc<Outstanding> {
+        Arc::new(Outstanding { board: Arc::clone(self), lane, items: Mutex::default() })
+    }
+
+    fn reached(&self, lane: usize, seq: u64) {
+        let mut positions = self.positions.lock();
+        positions[lane] = Some(seq);
+        if let Some(common) = positions.iter().copied().min().flatten() {
+            self.common.send_if_modified(|sent| {
+                let is_new = common > *sent;
+                *sent = common.max(*sent);
+                is_new
+            });
+        }
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.common.subscribe()
+    }
+}
+
+impl Outstanding {
+    /// Notes an item that is on its way. Returns its ticket.
+    pub fn begin(&self, seq: Option<u64>, end: Option<Timestamp>) -> u64 {
+        let mut items = self.items.lock();
+        let ticket = items.back().map_or(0, |last| last.ticket + 1);
+        items.push_back(OutstandingItem { ticket, seq, end, stored: false });
+        ticket
+    }
+
+    /// The receiver has the item with this ticket.
+    pub fn stored(&self, ticket: u64) {
+        let mut items = self.items.lock();
+        if let Some(item) = items.iter_mut().find(|item| item.ticket == ticket) {
+            item.stored = true;
+        }
+        let mut reached = None;
+        while let Some(first) = items.pop_front_if(|first| first.stored) {
+            reached = first.seq.or(reached);
+        }
+        drop(items);
+        if let Some(seq) = reached {
+            self.board.reached(self.lane, seq);
+        }
+    }
+
+    /// The number of items on their way.
+    pub fn len(&self) -> usize {
+        self.items.lock().len()
+    }
+
+    /// The end of the oldest window on its way.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.items.lock().iter().find_map(|item| item.end)
+    }
+}
+
+/// Acknowledges windows of a series as the board goes on, until the board is gone. `collector` is the name to use, if the probe
+/// names any. Returns false if the daemon does not know of everything in the end.
+pub async fn acknowledge(
+    daemon: Arc<SourceDaemon>,
+    series: Arc<SeriesName>,
+    collector: Option<String>,
+    mut common: watch::Receiver<u64>,
+    stopping: Stopping,
+) -> bool {
+    let mut backoff = Backoff::default();
+    let mut last = 0;
+    loop {
+        let seq = *common.borrow_and_update();
+        if seq > last {
+            let client = daemon.client();
+            let call = client.acknowledge_of(&series.probe, &series.instance, seq, collector.as_deref());
+            match daemon.ask(call).await {
+                Ok(()) => {
+                    last = seq;
+                    backoff.reset();
+                }
+                Err(error) if error.status() == Some(404) => return true,
+                Err(error) => {
+                    tracing::warn!(server = daemon.name, %series, seq, %error, "a window could not be acknowledged");
+                    daemon.renew();
+                    // A window that is not acknowledged comes again, which receivers recognize.
+                    if !backoff.wait(&stopping).await {
+                        return false;
+                    }
+                    continue;
+                }
+            }
+        }
+        if common.changed().await.is_err() {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_counts_once_all_before_it_and_all_receivers_have_it() {
+        let board = AckBoard::new(2);
+        let common = board.subscribe();
+        let (first, second) = (board.lane(0), board.lane(1));
+        let tickets = [Some(4), None, Some(7)].map(|seq| first.begin(seq, None));
+        first.stored(tickets[2]);
+        assert_eq!((*common.borrow(), first.len()), (0, 3));
+        first.stored(tickets[0]);
+        first.stored(tickets[1]);
+        assert_eq!((*common.borrow(), first.len()), (0, 0), "the other receiver has nothing yet");
+        let ticket = second.begin(Some(4), None);
+        second.stored(ticket);
+        assert_eq!(*common.borrow(), 4);
+        let ticket = second.begin(Some(7), None);
+        second.stored(ticket);
+        assert_eq!(*common.borrow(), 7);
+    }
+}

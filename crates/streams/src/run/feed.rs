@@ -1,0 +1,304 @@
+//! A feed: the windows of one probe on their way to one lane.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc::UnboundedSender;
+use twinprobe_client::WindowQuery;
+use twinprobe_ebpf_common::window::shape::WindowShape;
+use twinprobe_ebpf_common::window::{Listing, LostRange, WindowEntry};
+
+use super::acks::Outstanding;
+use super::backoff::{Backoff, TRIES};
+use super::budget::{Budget, Charge};
+use super::gather::Parcel;
+use super::stream::Stopping;
+use crate::receiver::{ItemName, SeriesName, StreamGap, StreamItem, StreamWindow};
+use crate::sources::daemon::{AskError, SourceDaemon};
+use crate::telemetry::meter::{LaneMeter, StreamMeter};
+
+/// The seconds that a request waits for a window.
+const WAIT: u64 = 20;
+/// The pause of a feed that has no connection to wait with.
+const PAUSE: Duration = Duration::from_secs(1);
+/// One feed may fill this part of a lane's budget, so that a series that can't go on leaves room for others.
+const SHARE: usize = 4;
+
+/// The bytes that an item takes beside its document.
+const OVERHEAD: usize = 512;
+
+/// Where a feed puts its items.
+#[derive(Clone, Debug)]
+pub struct LaneInlet {
+    pub sender: UnboundedSender<Parcel>,
+    pub budget: Arc<Budget>,
+    /// The limit of the budget.
+    pub memory: usize,
+    pub meter: Arc<LaneMeter>,
+}
+
+/// The shapes that are known, by digest.
+#[derive(Debug, Default)]
+pub struct KnownShapes(Mutex<HashMap<String, Arc<WindowShape>>>);
+
+/// The way of the windows of one probe to one lane.
+#[derive(Debug)]
+pub struct Feed {
+    pub daemon: Arc<SourceDaemon>,
+    pub series: Arc<SeriesName>,
+    /// The name to speak by; `None` if the probe names no collector.
+    pub collector: Option<String>,
+    pub inlet: LaneInlet,
+    pub outstanding: Arc<Outstanding>,
+    /// A part of the lane's budget.
+    pub own: Arc<Budget>,
+    pub shapes: Arc<KnownShapes>,
+    pub meter: Arc<StreamMeter>,
+    pub stopping: Stopping,
+    /// True if the feed ends once no window is left.
+    pub once: bool,
+}
+
+/// What comes next in a list.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'a> {
+    Window(&'a WindowEntry),
+    Gap(LostRange),
+}
+
+/// Why a feed ends or tries again.
+enum Trouble {
+    /// The probe is not there any more, or is another one.
+    Gone,
+    /// The window went after it was listed.
+    Missed,
+    /// A failure that may pass.
+    Failed(AskError),
+}
+
+impl From<AskError> for Trouble {
+    fn from(error: AskError) -> Self {
+        match error.status() {
+            // 400: the configuration does not name the collector any more.
+            Some(400 | 404) => Self::Gone,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+impl Feed {
+    /// The part of the lane's memory that a feed may have.
+    pub fn share(memory: usize) -> Arc<Budget> {
+        Budget::new(memory / SHARE)
+    }
+
+    /// Runs until the probe is gone, the stream stops, or nothing is left and nothing else is wanted. Returns whether the feed came
+    /// to its end.
+    pub async fn run(self) -> bool {
+        self.inlet.meter.watch(&self.outstanding);
+        let (mut after, mut backoff, mut failures) = (None, Backoff::default(), 0);
+        let stopping = self.stopping.clone();
+        loop {
+            let round = tokio::select! {
+                round = self.round(&mut after) => round,
+                () = stopping.stopped() => return false,
+            };
+            match round {
+                Ok(true) => {
+                    backoff.reset();
+                    failures = 0;
+                }
+                Ok(false) => return true,
+                Err(Trouble::Gone) => {
+                    tracing::info!(server = self.daemon.name, series = %self.series, "no more windows come from this probe");
+                    return true;
+                }
+                Err(Trouble::Missed) => {}
+                Err(Trouble::Failed(error)) => {
+                    self.meter.server_failed(&self.daemon.name);
+                    tracing::warn!(server = self.daemon.name, series = %self.series, %error, "the daemon does not answer; trying again");
+                    self.daemon.renew();
+                    failures += 1;
+                    if self.once && failures >= TRIES || !backoff.wait(&stopping).await {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists windows and puts them into the lane. Returns false at the end.
+    async fn round(&self, after: &mut Option<u64>) -> Result<bool, Trouble> {
+        let listing = self.list(*after).await?;
+        if !listing.instance.is_empty() && listing.instance != self.series.instance {
+            return Err(Trouble::Gone);
+        }
+        let first = *after.get_or_insert(listing.after);
+        if listing.windows.is_empty() {
+            return Ok(!self.once);
+        }
+        for step in steps(&listing, first, self.collector.is_some()) {
+            match step {
+                Step::Gap(range) => self.gap(range).await,
+                Step::Window(entry) => {
+                    self.window(entry).await?;
+                    *after = Some(entry.seq);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn list(&self, after: Option<u64>) -> Result<Listing, Trouble> {
+        let collector = self.collector.as_deref().filter(|_| after.is_none());
+        let mut query = WindowQuery { after, wait: None, collector };
+        let place = (!self.once).then(|| self.daemon.polls.try_acquire());
+        let client = self.daemon.client();
+        match &place {
+            Some(Ok(_)) => query.wait = Some(WAIT),
+            Some(Err(_)) if after.is_some() => tokio::time::sleep(PAUSE).await,
+            _ => {}
+        }
+        let answer = self.daemon.ask(client.windows(&self.series.probe, query)).await?;
+        Ok(answer.read().map_err(AskError::from)?)
+    }
+
+    async fn gap(&self, LostRange { first, last, windows }: LostRange) {
+        tracing::warn!(
+            server = self.daemon.name, series = %self.series, first, last, windows,
+            "the daemon's retention removed windows before they were sent"
+        );
+        let charges = self.charges(OVERHEAD).await;
+        let name =
+            ItemName { series: Arc::clone(&self.series), seq: first, start: "".into(), end: "".into() };
+        self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, charges);
+    }
+
+    async fn window(&self, entry: &WindowEntry) -> Result<(), Trouble> {
+        let guess = usize::try_from(entry.bytes).unwrap_or(usize::MAX).min(self.inlet.memory / SHARE);
+        let mut charges = self.charges(guess).await;
+        let Ok(_place) = self.daemon.requests.acquire().await else { return Err(Trouble::Gone) };
+        let client = self.daemon.client();
+        let missed = |error: AskError| match error.status() {
+            Some(404) => Trouble::Missed,
+            _ => Trouble::Failed(error),
+        };
+        let probe = &self.series.probe;
+        let answer = self.daemon.ask(client.shaped_window(probe, entry.seq)).await.map_err(missed)?;
+        let digest = answer.shape.clone().unwrap_or_default();
+        let known = self.shapes.0.lock().get(&digest).map(Arc::clone);
+        let shape = match known {
+            Some(shape) => shape,
+            None => {
+                let shape = self.daemon.ask(client.shape(probe, entry.seq)).await.map_err(missed)?;
+                let shape = Arc::new(shape.read().map_err(AskError::from)?);
+                self.shapes.0.lock().insert(digest, Arc::clone(&shape));
+                shape
+            }
+        };
+        let document = Bytes::from(answer.body);
+        charges.iter_mut().for_each(|charge| charge.resize(document.len() + OVERHEAD));
+        let name = ItemName {
+            series: self.series_of(&document),
+            seq: entry.seq,
+            start: entry.start.as_str().into(),
+            end: entry.end.as_str().into(),
+        };
+        self.put(StreamItem::Window(StreamWindow { name, document, shape }), Some(entry), charges);
+        Ok(())
+    }
+
+    /// Returns the series of a document: a window that an expired probe of this name has left is of another instance.
+    fn series_of(&self, document: &[u8]) -> Arc<SeriesName> {
+        const FIELD: &[u8] = br#","instance":""#;
+        let head = &document[..document.len().min(4096)];
+        let start = head.windows(FIELD.len()).position(|bytes| bytes == FIELD).map(|at| at + FIELD.len());
+        let instance = start.and_then(|start| head[start..].split(|byte| *byte == b'"').next());
+        match instance.and_then(|instance| std::str::from_utf8(instance).ok()) {
+            Some(instance) if instance != self.series.instance => {
+                Arc::new(SeriesName { instance: instance.to_owned(), ..SeriesName::clone(&self.series) })
+            }
+            _ => Arc::clone(&self.series),
+        }
+    }
+
+    /// Waits until the feed and its lane have room.
+    async fn charges(&self, bytes: usize) -> [Charge; 2] {
+        let own = self.own.take(bytes).await;
+        [own, self.inlet.budget.take(bytes).await]
+    }
+
+    fn put(&self, item: StreamItem, entry: Option<&WindowEntry>, charges: [Charge; 2]) {
+        let end = entry.and_then(|entry| entry.end.parse().ok());
+        let ticket = self.outstanding.begin(entry.map(|entry| entry.seq), end);
+        let outstanding = Arc::clone(&self.outstanding);
+        // The lane ends after its feeds, unless the stream stops.
+        let _ =
+            self.inlet.sender.send(Parcel { item: Arc::new(item), _charges: charges, outstanding, ticket });
+    }
+}
+
+/// Returns the windows of a list and the gaps between them, in order. Windows of a probe that names no collector are not called
+/// lost: what is missing between two of them was not sent either.
+fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
+    let mut steps = Vec::new();
+    let mut lost = listing.lost.iter().copied().peekable();
+    let mut last = after;
+    for entry in &listing.windows {
+        while let Some(range) = lost.next_if(|range| range.first < entry.seq) {
+            steps.push(Step::Gap(range));
+        }
+        if !is_named && last > 0 && last + 1 < entry.seq {
+            let (first, last) = (last + 1, entry.seq - 1);
+            steps.push(Step::Gap(LostRange { first, last, windows: last - first + 1 }));
+        }
+        last = entry.seq;
+        steps.push(Step::Window(entry));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(seqs: &[u64], lost: &[(u64, u64)]) -> Listing {
+        let entry = |seq: &u64| WindowEntry { seq: *seq, start: String::new(), end: String::new(), bytes: 1 };
+        let range =
+            |(first, last): &(u64, u64)| LostRange { first: *first, last: *last, windows: last - first + 1 };
+        Listing {
+            windows: seqs.iter().map(entry).collect(),
+            lost: lost.iter().map(range).collect(),
+            ..Listing::default()
+        }
+    }
+
+    fn shown(steps: &[Step<'_>]) -> String {
+        let step = |step: &Step<'_>| match step {
+            Step::Window(entry) => entry.seq.to_string(),
+            Step::Gap(range) => format!("({}-{})", range.first, range.last),
+        };
+        steps.iter().map(step).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn gaps_stand_where_their_windows_were() {
+        let list = listing(&[4, 5, 9], &[(1, 3), (6, 7)]);
+        assert_eq!(
+            shown(&steps(&list, 0, true)),
+            "(1-3) 4 5 (6-7) 9",
+            "8 was a scrape's window, which no list has"
+        );
+        let list = listing(&[4, 5, 9], &[]);
+        assert_eq!(
+            shown(&steps(&list, 0, false)),
+            "4 5 (6-8) 9",
+            "it is not known what was before the first"
+        );
+        assert_eq!(shown(&steps(&list, 2, false)), "(3-3) 4 5 (6-8) 9");
+        assert_eq!(shown(&steps(&list, 2, true)), "4 5 9");
+    }
+}

@@ -1,0 +1,98 @@
+//! Batches out of what feeds send.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep_until};
+
+use super::acks::Outstanding;
+use super::budget::Charge;
+use crate::receiver::{BatchLimits, SeriesName, StreamItem};
+
+/// An item on its way to a receiver.
+#[derive(Debug)]
+pub struct Parcel {
+    pub item: Arc<StreamItem>,
+    /// The bytes that it takes, of its feed and of its lane.
+    pub _charges: [Charge; 2],
+    pub outstanding: Arc<Outstanding>,
+    pub ticket: u64,
+}
+
+/// The queue of a lane, and what its next batch begins with.
+#[derive(Debug)]
+pub struct Gatherer {
+    inbox: UnboundedReceiver<Parcel>,
+    limits: BatchLimits,
+    /// The parcel that did not fit into the last batch.
+    next: Option<Parcel>,
+}
+
+impl Gatherer {
+    pub const fn new(inbox: UnboundedReceiver<Parcel>, limits: BatchLimits) -> Self {
+        Self { inbox, limits, next: None }
+    }
+
+    /// Adds parcels to `batch` until it is full, the time is over, or the next item has another shape than those of its series
+    /// in the batch. Returns false if nothing is left and nothing will come.
+    pub async fn fill(&mut self, batch: &mut Vec<Parcel>) -> bool {
+        let mut open = Open::default();
+        batch.iter().for_each(|parcel| open.add(parcel));
+        let mut until = (!batch.is_empty()).then(Instant::now);
+        loop {
+            let parcel = match (self.next.take(), until) {
+                (Some(parcel), _) => parcel,
+                (None, None) => match self.inbox.recv().await {
+                    Some(parcel) => parcel,
+                    None => return false,
+                },
+                (None, Some(until)) => tokio::select! {
+                    biased;
+                    parcel = self.inbox.recv() => match parcel {
+                        Some(parcel) => parcel,
+                        None => return true,
+                    },
+                    () = sleep_until(until) => return true,
+                },
+            };
+            if !batch.is_empty() && !open.takes(&parcel, &self.limits) {
+                self.next = Some(parcel);
+                return true;
+            }
+            until.get_or_insert_with(|| Instant::now() + self.limits.linger);
+            open.add(&parcel);
+            batch.push(parcel);
+            if open.items >= self.limits.items || open.bytes >= self.limits.bytes {
+                return true;
+            }
+        }
+    }
+}
+
+/// What a batch has so far.
+#[derive(Default)]
+struct Open {
+    items: usize,
+    bytes: usize,
+    /// The digest of the shape of each series.
+    shapes: HashMap<Arc<SeriesName>, String>,
+}
+
+impl Open {
+    fn takes(&self, parcel: &Parcel, limits: &BatchLimits) -> bool {
+        let size = parcel.item.size();
+        let fits = self.items < limits.items && self.bytes + size <= limits.bytes;
+        let StreamItem::Window(window) = &*parcel.item else { return fits };
+        let known = self.shapes.get(&window.name.series);
+        fits && known.is_none_or(|digest| *digest == window.shape.digest)
+    }
+
+    fn add(&mut self, parcel: &Parcel) {
+        self.items += 1;
+        self.bytes += parcel.item.size();
+        if let StreamItem::Window(window) = &*parcel.item {
+            self.shapes.insert(Arc::clone(&window.name.series), window.shape.digest.clone());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A lane: one receiver with its queue. It sends batches, again and again until the receiver has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::backoff::{Backoff, TRIES};
+use super::gather::{Gatherer, Parcel};
+use super::stream::Stopping;
+use crate::receiver::{Fate, Receiver, StreamItem};
+use crate::telemetry::meter::LaneMeter;
+
+/// The time between two log lines about a receiver that goes on failing.
+const REMIND: Duration = Duration::from_secs(60);
+/// The longest pause after an attempt that was about some items only.
+const ITEMS: Duration = Duration::from_secs(1);
+/// The time that a last attempt may take when the stream is to stop.
+const LAST: Duration = Duration::from_secs(3);
+
+/// A receiver and what is on its way to it.
+pub struct Lane {
+    pub receiver: Box<dyn Receiver>,
+    pub queue: Gatherer,
+    pub meter: Arc<LaneMeter>,
+    pub stopping: Stopping,
+    /// True if the stream ends once nothing is left: then a receiver that does not answer ends it, too.
+    pub once: bool,
+}
+
+/// Why a receiver does not have everything.
+enum Refusal {
+    /// It may have any part of the batch.
+    Batch(String),
+    /// It does not have what is left.
+    Items(String),
+}
+
+/// What the log has said about a receiver that fails.
+#[derive(Default)]
+struct Trouble {
+    since: Option<Instant>,
+    told: Option<Instant>,
+}
+
+impl Lane {
+    /// Runs until nothing can come any more, or the stream stops. Returns whether the receiver has all that came.
+    pub async fn run(mut self) -> bool {
+        // After an error the receiver may have a part of the batch. The same batch again is what it can recognize.
+        let (mut tries, mut again) = (0, false);
+        let (mut batch, mut backoff, mut trouble) = (Vec::new(), Backoff::default(), Trouble::default());
+        loop {
+            let stopping = self.stopping.clone();
+            if !again {
+                tokio::select! {
+                    more = self.queue.fill(&mut batch) => if !more && batch.is_empty() { return true },
+                    () = stopping.stopped() => {}
+                }
+            }
+            if self.stopping.is_stopped() {
+                // What is not stored now comes again at the next start.
+                let _ = tokio::time::timeout(LAST, self.attempt(&mut batch)).await;
+                return batch.is_empty();
+            }
+            let before = batch.len();
+            let failure = self.attempt(&mut batch).await;
+            again = matches!(failure, Some(Refusal::Batch(_)));
+            if batch.len() < before {
+                backoff.reset();
+                tries = 0;
+            }
+            match failure {
+                None => trouble.over(&self.meter),
+                Some(Refusal::Batch(reason) | Refusal::Items(reason)) => {
+                    self.meter.failed();
+                    trouble.tell(&self.meter, &reason);
+                    tries += 1;
+                    if self.once && tries >= TRIES {
+                        self.stopping.stop();
+                        return false;
+                    }
+                    // What other series have is not to wait long for one that can't go on.
+                    let most = if again { Duration::MAX } else { ITEMS };
+                    backoff.wait_at_most(most, &self.stopping).await;
+                }
+            }
+        }
+    }
+
+    /// Sends a batch once. Leaves in it what the receiver does not have; returns why.
+    async fn attempt(&mut self, batch: &mut Vec<Parcel>) -> Option<Refusal> {
+        if batch.is_empty() {
+            return None;
+        }
+        let items: Vec<Arc<StreamItem>> = batch.iter().map(|parcel| Arc::clone(&parcel.item)).collect();
+        let receipt = match self.receiver.send(&items).await {
+            Ok(receipt) => receipt.0,
+            Err(error) => return Some(Refusal::Batch(error.to_string())),
+        };
+        let (mut reason, mut left) = (None, Vec::new());
+        let fates = receipt.into_iter().map(Some).chain(std::iter::repeat(None));
+        for (parcel, fate) in batch.drain(..).zip(fates) {
+            match fate.unwrap_or_else(|| Fate::Pending("the receiver said nothing about it".to_owned())) {
+                Fate::Pending(why) => {
+                    reason.get_or_insert_with(|| format!("{}: {why}", parcel.item.identity()));
+                    left.push(parcel);
+                }
+                fate => {
+                    self.meter.stored(&parcel.item, fate == Fate::Repeat);
+                    parcel.outstanding.stored(parcel.ticket);
+                }
+            }
+        }
+        *batch = left;
+        reason.map(Refusal::Items)
+    }
+}
+
+impl Trouble {
+    fn tell(&mut self, meter: &LaneMeter, reason: &str) {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if self.told.is_none_or(|told| now - told >= REMIND) {
+            self.told = Some(now);
+            let seconds = (now - since).as_secs();
+            tracing::warn!(
+                receiver = meter.target(),
+                reason,
+                seconds,
+                "the receiver does not take windows; trying again"
+            );
+        }
+        meter.up(false);
+    }
+
+    fn over(&mut self, meter: &LaneMeter) {
+        if let Some(since) = self.since.take() {
+            let seconds = since.elapsed().as_secs();
+            tracing::info!(receiver = meter.target(), seconds, "the receiver takes windows again");
+            self.told = None;
+        }
+        meter.up(true);
+    }
+}

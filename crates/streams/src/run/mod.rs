@@ -1,0 +1,11 @@
+//! The loop: windows from daemons through lanes to receivers, and acknowledgements back.
+
+pub mod acks;
+pub mod backoff;
+pub mod budget;
+pub mod feed;
+pub mod gather;
+pub mod lane;
+pub mod preview;
+pub mod stream;
+pub mod watch;

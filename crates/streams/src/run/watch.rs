@@ -1,0 +1,202 @@
+//! Looks which probes a daemon has, and begins feeds for those that the stream is to send.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use glob::Pattern;
+use tokio::task::JoinSet;
+use twinprobe_api::ProbeStatus;
+
+use super::acks::{AckBoard, acknowledge};
+use super::backoff::{Backoff, TRIES};
+use super::feed::{Feed, KnownShapes, LaneInlet};
+use super::stream::Stopping;
+use crate::receiver::SeriesName;
+use crate::sources::daemon::{AskError, SourceDaemon};
+use crate::telemetry::meter::StreamMeter;
+
+/// The time between two looks for new probes.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How a stream may read a probe's windows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeClaim {
+    /// The configuration names this collector.
+    Named(String),
+    /// It names none, so anybody acknowledges.
+    Anybody,
+    /// It names others only, or can't be read.
+    Others,
+}
+
+impl ProbeClaim {
+    /// Returns the claim of `collector` on a probe.
+    pub fn of(status: &ProbeStatus, collector: &str) -> Self {
+        let Some(config) = &status.config else { return Self::Others };
+        let named =
+            config.window.as_ref().and_then(|window| window.collectors.as_deref()).unwrap_or_default();
+        match named {
+            [] => Self::Anybody,
+            named if named.iter().any(|name| name == collector) => Self::Named(collector.to_owned()),
+            _ => Self::Others,
+        }
+    }
+
+    /// The name to speak by; `None` where no name is needed.
+    pub fn collector(&self) -> Option<String> {
+        match self {
+            Self::Named(name) => Some(name.clone()),
+            Self::Anybody | Self::Others => None,
+        }
+    }
+}
+
+/// The look at one daemon.
+#[derive(Debug)]
+pub struct Watch {
+    pub daemon: Arc<SourceDaemon>,
+    /// The name of the stream.
+    pub collector: String,
+    pub probes: Arc<[Pattern]>,
+    pub lanes: Vec<LaneInlet>,
+    pub shapes: Arc<KnownShapes>,
+    pub meter: Arc<StreamMeter>,
+    pub stopping: Stopping,
+    pub once: bool,
+}
+
+/// A probe of a daemon: its name and instance.
+type Known = (String, String);
+
+impl Watch {
+    /// Runs until the stream stops, or all windows have been sent if that is enough. Returns false if the daemon could not be asked.
+    pub async fn run(self) -> bool {
+        let (mut feeds, mut running) = (JoinSet::new(), BTreeSet::<Known>::new());
+        let (mut told, mut backoff, mut failures) = (BTreeSet::new(), Backoff::default(), 0);
+        let mut whole = true;
+        loop {
+            while let Some(ended) = feeds.try_join_next() {
+                if let Ok((known, is_complete)) = ended {
+                    whole &= is_complete;
+                    running.remove(&known);
+                }
+            }
+            let client = self.daemon.client();
+            let asked = self.daemon.ask(client.probes()).await;
+            match asked.and_then(|answer| Ok(answer.read()?)) {
+                Ok(list) => {
+                    backoff.reset();
+                    failures = 0;
+                    self.begin(list.probes, &mut running, &mut told, &mut feeds);
+                    if self.once {
+                        break;
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(LOOK) => {}
+                        () = self.stopping.stopped() => break,
+                    }
+                }
+                Err(error) => {
+                    self.failed(&error, failures);
+                    failures += 1;
+                    if self.once && failures >= TRIES || !backoff.wait(&self.stopping).await {
+                        break;
+                    }
+                }
+            }
+        }
+        while let Some(ended) = feeds.join_next().await {
+            whole &= ended.is_ok_and(|(_, is_complete)| is_complete);
+        }
+        whole && failures == 0
+    }
+
+    fn failed(&self, error: &AskError, failures: u32) {
+        self.meter.server_failed(&self.daemon.name);
+        if failures == 0 {
+            tracing::warn!(server = self.daemon.name, %error, "the daemon can't be asked for its probes; trying again");
+        }
+        self.daemon.renew();
+    }
+
+    /// Begins what is new.
+    fn begin(
+        &self,
+        probes: Vec<ProbeStatus>,
+        running: &mut BTreeSet<Known>,
+        told: &mut BTreeSet<Known>,
+        feeds: &mut JoinSet<(Known, bool)>,
+    ) {
+        let mut others = 0;
+        for status in probes {
+            if !self.probes.iter().any(|pattern| pattern.matches(&status.name)) {
+                continue;
+            }
+            let claim = ProbeClaim::of(&status, &self.collector);
+            let known = (status.name.clone(), status.instance.clone());
+            if claim == ProbeClaim::Others {
+                others += usize::from(status.windows.statistics.retained > 0);
+                if told.insert(known) {
+                    tracing::warn!(
+                        server = self.daemon.name,
+                        probe = status.name,
+                        collector = self.collector,
+                        "the probe's window.collectors do not name this stream, so its windows are left to others"
+                    );
+                }
+                continue;
+            }
+            if running.insert(known.clone()) {
+                tracing::info!(server = self.daemon.name, probe = status.name, claim = ?claim, "sending windows");
+                feeds.spawn(self.group(&status, &claim, known));
+            }
+        }
+        self.meter.unnamed(&self.daemon.name, others);
+    }
+
+    /// Returns the feeds of one probe to all lanes, with the acknowledgements.
+    fn group(
+        &self,
+        status: &ProbeStatus,
+        claim: &ProbeClaim,
+        known: Known,
+    ) -> impl Future<Output = (Known, bool)> + use<> {
+        let ProbeStatus { node, instance, name, .. } = status.clone();
+        let series = Arc::new(SeriesName { node, instance, probe: name });
+        let board = AckBoard::new(self.lanes.len());
+        let mut parts = JoinSet::new();
+        let acks = acknowledge(
+            Arc::clone(&self.daemon),
+            Arc::clone(&series),
+            claim.collector(),
+            board.subscribe(),
+            self.stopping.clone(),
+        );
+        parts.spawn(acks);
+        for (number, inlet) in self.lanes.iter().enumerate() {
+            let feed = Feed {
+                daemon: Arc::clone(&self.daemon),
+                series: Arc::clone(&series),
+                collector: claim.collector(),
+                inlet: inlet.clone(),
+                outstanding: board.lane(number),
+                own: Feed::share(inlet.memory),
+                shapes: Arc::clone(&self.shapes),
+                meter: Arc::clone(&self.meter),
+                stopping: self.stopping.clone(),
+                once: self.once,
+            };
+            parts.spawn(feed.run());
+        }
+        // The acknowledgements end once no item of these feeds is on its way.
+        drop(board);
+        async move {
+            let mut is_complete = true;
+            while let Some(ended) = parts.join_next().await {
+                is_complete &= ended.unwrap_or(false);
+            }
+            (known, is_complete)
+        }
+    }
+}

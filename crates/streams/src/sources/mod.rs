@@ -1,0 +1,4 @@
+//! The daemons that windows come from.
+
+pub mod credentials;
+pub mod daemon;

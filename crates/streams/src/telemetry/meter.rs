@@ -1,0 +1,221 @@
+//! Counters and states, as `/metrics` and the summary show them.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::receiver::StreamItem;
+use crate::run::acks::Outstanding;
+use crate::run::budget::Budget;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfReceiver {
+    receiver: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfServer {
+    server: String,
+}
+
+type ReceiverCounter = Family<OfReceiver, Counter>;
+
+/// The counters of a stream.
+#[derive(Debug, Default)]
+pub struct StreamMeter {
+    windows: ReceiverCounter,
+    repeats: ReceiverCounter,
+    bytes: ReceiverCounter,
+    failures: ReceiverCounter,
+    gaps: ReceiverCounter,
+    lost: ReceiverCounter,
+    up: Family<OfReceiver, Gauge>,
+    server_failures: Family<OfServer, Counter>,
+    unnamed: Family<OfServer, Gauge>,
+    lanes: Mutex<Vec<Arc<LaneMeter>>>,
+}
+
+/// The counters of one receiver.
+#[derive(Debug)]
+pub struct LaneMeter {
+    target: String,
+    windows: Counter,
+    repeats: Counter,
+    bytes: Counter,
+    failures: Counter,
+    gaps: Counter,
+    lost: Counter,
+    up: Gauge,
+    label: String,
+    budget: Arc<Budget>,
+    memory: usize,
+    feeds: Mutex<Vec<Weak<Outstanding>>>,
+}
+
+/// What was done, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamTotals {
+    pub windows: u64,
+    pub repeats: u64,
+    pub bytes: u64,
+    pub gaps: u64,
+    pub lost: u64,
+    pub failures: u64,
+}
+
+impl StreamMeter {
+    /// Adds a receiver; `label` is its label, `target` its address.
+    pub fn lane(&self, label: &str, target: &str, budget: &Arc<Budget>, memory: usize) -> Arc<LaneMeter> {
+        let of = OfReceiver { receiver: label.to_owned() };
+        let counter = |family: &ReceiverCounter| family.get_or_create(&of).clone();
+        let up = self.up.get_or_create(&of).clone();
+        up.set(1);
+        let lane = Arc::new(LaneMeter {
+            target: target.to_owned(),
+            windows: counter(&self.windows),
+            repeats: counter(&self.repeats),
+            bytes: counter(&self.bytes),
+            failures: counter(&self.failures),
+            gaps: counter(&self.gaps),
+            lost: counter(&self.lost),
+            up,
+            label: label.to_owned(),
+            budget: Arc::clone(budget),
+            memory,
+            feeds: Mutex::default(),
+        });
+        self.lanes.lock().push(Arc::clone(&lane));
+        lane
+    }
+
+    /// A request to a daemon has failed.
+    pub fn server_failed(&self, server: &str) {
+        self.server_failures.get_or_create(&OfServer { server: server.to_owned() }).inc();
+    }
+
+    /// So many probes of a daemon fit the patterns and have windows for other collectors only.
+    pub fn unnamed(&self, server: &str, probes: usize) {
+        self.unnamed.get_or_create(&OfServer { server: server.to_owned() }).set(probes as i64);
+    }
+
+    /// The totals over all receivers.
+    pub fn totals(&self) -> StreamTotals {
+        self.lanes.lock().iter().fold(StreamTotals::default(), |mut totals, lane| {
+            totals.windows += lane.windows.get();
+            totals.repeats += lane.repeats.get();
+            totals.bytes += lane.bytes.get();
+            totals.gaps += lane.gaps.get();
+            totals.lost += lane.lost.get();
+            totals.failures += lane.failures.get();
+            totals
+        })
+    }
+
+    /// Renders everything as OpenMetrics.
+    pub fn render(&self) -> String {
+        let mut registry = Registry::with_prefix("twinprobe_stream");
+        let mut family = |name: &str, help: &str, family: &ReceiverCounter| {
+            registry.register(name, help, family.clone());
+        };
+        family("windows", "Windows that the receiver has to stay, repeats left out", &self.windows);
+        family("repeats", "Windows that the receiver had already", &self.repeats);
+        family("failures", "Attempts after which the receiver did not have everything", &self.failures);
+        family("gaps", "Gaps that were told to the receiver", &self.gaps);
+        family("lost_windows", "Windows in these gaps: the daemon had them no more", &self.lost);
+        registry.register_with_unit(
+            "documents",
+            "Documents that the receiver has",
+            Unit::Bytes,
+            self.bytes.clone(),
+        );
+        registry.register("receiver_up", "1 if the receiver took all of the last batch", self.up.clone());
+        registry.register(
+            "server_failures",
+            "Requests to a daemon that failed",
+            self.server_failures.clone(),
+        );
+        registry.register(
+            "unnamed_probes",
+            "Probes that fit the patterns, and whose window.collectors name others only",
+            self.unnamed.clone(),
+        );
+        let (pending, lag) =
+            (Family::<OfReceiver, Gauge>::default(), Family::<OfReceiver, Gauge<f64, AtomicU64>>::default());
+        let (memory, limit) =
+            (Family::<OfReceiver, Gauge>::default(), Family::<OfReceiver, Gauge>::default());
+        for lane in &*self.lanes.lock() {
+            let of = OfReceiver { receiver: lane.label.clone() };
+            let (count, seconds) = lane.lag();
+            pending.get_or_create(&of).set(count as i64);
+            lag.get_or_create(&of).set(seconds);
+            memory.get_or_create(&of).set(lane.budget.used() as i64);
+            limit.get_or_create(&of).set(lane.memory as i64);
+        }
+        registry.register(
+            "pending_windows",
+            "Windows that were read and that the receiver does not have",
+            pending,
+        );
+        registry.register_with_unit("lag", "Age of the oldest of them", Unit::Seconds, lag);
+        registry.register_with_unit("memory", "Documents on their way", Unit::Bytes, memory);
+        registry.register_with_unit("memory_limit", "The most of them", Unit::Bytes, limit);
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &registry);
+        page
+    }
+}
+
+impl LaneMeter {
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Watches the items of a feed.
+    pub fn watch(&self, outstanding: &Arc<Outstanding>) {
+        let mut feeds = self.feeds.lock();
+        feeds.retain(|feed| feed.strong_count() > 0);
+        feeds.push(Arc::downgrade(outstanding));
+    }
+
+    /// The receiver has an item.
+    pub fn stored(&self, item: &StreamItem, is_repeat: bool) {
+        match item {
+            _ if is_repeat => {
+                self.repeats.inc();
+            }
+            StreamItem::Window(window) => {
+                self.windows.inc();
+                self.bytes.inc_by(window.document.len() as u64);
+            }
+            StreamItem::Gap(gap) => {
+                self.gaps.inc();
+                self.lost.inc_by(gap.windows);
+            }
+        }
+    }
+
+    pub fn failed(&self) {
+        self.failures.inc();
+    }
+
+    pub fn up(&self, is_up: bool) {
+        self.up.set(is_up.into());
+    }
+
+    /// The number of items on their way, and the age of the oldest in seconds.
+    fn lag(&self) -> (usize, f64) {
+        let feeds: Vec<Arc<Outstanding>> = self.feeds.lock().iter().filter_map(Weak::upgrade).collect();
+        let count = feeds.iter().map(|feed| feed.len()).sum();
+        let oldest = feeds.iter().filter_map(|feed| feed.oldest()).min();
+        let age = oldest.map_or(0.0, |end| Timestamp::now().duration_since(end).as_secs_f64().max(0.0));
+        (count, age)
+    }
+}

@@ -1,0 +1,4 @@
+//! What a stream tells about itself.
+
+pub mod meter;
+pub mod page;

@@ -1,0 +1,94 @@
+//! `twinprobe stream`: what it says, refuses and shows.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use twinprobe_tests::binary;
+
+use crate::scene::{COLLECTOR, Node, configuration, stream};
+
+/// The daemon's binary hands over to the program beside it.
+#[test]
+fn twinprobe_stream_runs_the_program_beside_it() -> Result<()> {
+    let output = Command::new(binary()?).args(["stream", "--help"]).output()?;
+    let help = String::from_utf8(output.stdout)?;
+    ensure!(
+        output.status.success() && help.contains("--dry-run") && help.contains("Usage: twinprobe stream"),
+        "{help}"
+    );
+    let alone = tempfile::tempdir()?;
+    std::fs::copy(binary()?, alone.path().join("twinprobe"))?;
+    let output = Command::new(alone.path().join("twinprobe")).arg("stream").env("PATH", "").output()?;
+    let error = String::from_utf8(output.stderr)?;
+    ensure!(
+        output.status.code() == Some(1) && error.contains("package twinprobe brings it along"),
+        "{error}"
+    );
+    Ok(())
+}
+
+#[test]
+fn mistakes_are_usage_errors_and_secrets_are_not_repeated() -> Result<()> {
+    for (arguments, expected) in [
+        (&["--to", "nats://me:hunter2@host/S"][..], "names a file with the secret"),
+        (&["--to", "smoke://host"], "smoke:// is no receiver"),
+        (&["--to", "file:///d", "--memory", "1"], "1MiB is the least"),
+        (&["--to", "file:///d", "--from", "ftp://x"], "from.servers[0]: ftp://x"),
+        (&["--from", "unix:/s"], "--file"),
+        (&["-f", "/none.yaml"], "/none.yaml: can't be read"),
+    ] {
+        let output = stream(arguments)?;
+        let error = String::from_utf8(output.stderr)?;
+        ensure!(output.status.code() == Some(2) && error.contains(expected), "{arguments:?}: {error}");
+        ensure!(!error.contains("hunter2"), "{error}");
+    }
+    Ok(())
+}
+
+/// A preview contacts no receiver and acknowledges nothing; a probe that names others is left to them.
+#[test]
+fn a_dry_run_takes_nothing() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let node = Node::new("node-0")?;
+    node.deploy(&json!({ "collectors": [COLLECTOR] }));
+    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    let windows = directory.path().join("windows");
+    let to = json!([{ "file": { "directory": windows } }, { "nats": { "servers": ["127.0.0.1:1"], "stream": "W" } }]);
+    let config = configuration(directory.path(), &[&node], &to, &json!({}))?.display().to_string();
+    let output = stream(&["-f", &config, "--dry-run"])?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.success() && text.contains("subject twinprobe.node-0.p"), "{text}");
+    ensure!(text.contains("/p/TABLE/date=") && text.contains("1 windows"), "{text}");
+    ensure!(node.unacknowledged() == 1 && !windows.exists());
+    let url = node.url();
+    let others = ["--from", &url, "--to", &format!("file://{}", windows.display()), "--name", "billing"];
+    let output = stream(&[&others[..], &["--dry-run"]].concat())?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(text.contains("p is left: its window.collectors do not name billing"), "{text}");
+    let output = stream(&[&others[..], &["--once"]].concat())?;
+    let error = String::from_utf8(output.stderr)?;
+    ensure!(output.status.success() && error.contains("sent 0 windows"), "{error}");
+    Ok(())
+}
+
+/// A probe without collectors: anybody acknowledges. Two receivers get all of its windows.
+#[test]
+fn all_receivers_get_the_windows_of_a_probe_that_names_no_collector() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let node = Node::new("node-0")?;
+    node.deploy(&json!({}));
+    for _ in 0..3 {
+        node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    }
+    let [first, second] =
+        ["first", "second"].map(|name| format!("file://{}/{name}", directory.path().display()));
+    let output = stream(&["--from", &node.url(), "--to", &first, &second, "--once"])?;
+    let error = String::from_utf8(output.stderr)?;
+    ensure!(output.status.success() && error.contains("sent 6 windows"), "{error}");
+    ensure!(node.daemon().json("/v1/probes/p/windows")["windows"] == json!([]));
+    for name in ["first", "second"] {
+        ensure!(directory.path().join(name).join("p/windows").is_dir());
+    }
+    Ok(())
+}

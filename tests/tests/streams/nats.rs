@@ -1,0 +1,183 @@
+//! NATS JetStream: the real server, read by another client.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::scaled;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+
+use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, python, stream, tool};
+
+/// Makes a stream that forgets ids soon, so that the expected last sequence has to tell repeats.
+const MAKE: &str = "import asyncio, json, sys, nats
+async def main():
+    nc = await nats.connect(sys.argv[1])
+    await nc.jetstream().add_stream(name='WINDOWS', subjects=['twinprobe.>'], duplicate_window=0.2)
+    await nc.close()
+asyncio.run(main())
+print('{}')";
+/// Prints all messages of the stream: subject, id, number and packets of each.
+const READ: &str = "import asyncio, json, sys, nats
+def packets(document):
+    entries = document.get('ingress', {}).get('packets', {}).get('entries', [])
+    return sum(sum(e['value']) if isinstance(e['value'], list) else e['value'] for e in entries)
+async def main():
+    nc = await nats.connect(sys.argv[1])
+    js = nc.jetstream()
+    found = []
+    sub = await js.subscribe('twinprobe.>', ordered_consumer=True)
+    total = (await js.stream_info('WINDOWS')).state.messages
+    while len(found) < total:
+        message = await sub.next_msg(timeout=10)
+        document = json.loads(message.data)
+        seq = document['window']['seq'] if 'window' in document else document['gap']
+        found.append([message.subject, message.headers['Nats-Msg-Id'], seq, packets(document)])
+    await nc.close()
+    print(json.dumps(found))
+asyncio.run(main())";
+
+/// A server. It is killed on drop.
+struct Server {
+    child: Option<Child>,
+    port: u16,
+    directory: PathBuf,
+}
+
+impl Server {
+    fn new(directory: &Path) -> Result<Self> {
+        let mut server = Self { child: None, port: free_port()?, directory: directory.to_owned() };
+        server.start()?;
+        Ok(server)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let mut command = Command::new(tool("bin/nats-server")?);
+        command.args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"]).arg(&self.directory);
+        self.child = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
+        wait_for("nats-server", PATIENCE, || {
+            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(drop).context("it listens")
+        })
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    fn messages(&self) -> Result<Vec<Value>> {
+        Ok(serde_json::from_value(python(READ, &[&self.url()])?)?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// Stream, daemon and server are killed at any moment. JetStream has each window once, in order, beyond its time for ids as well.
+#[test]
+fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut server = Server::new(&directory.path().join("nats"))?;
+    python(MAKE, &[&server.url()])?;
+    let mut node = Node::new("gw-1.example")?;
+    node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
+    let traffic = node.traffic()?;
+    let to = json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
+    let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
+    let mut acknowledged = 0;
+    let mut running = Stream::start(&config)?;
+    for kill in 0..scaled(9, 300) {
+        wait_for("an acknowledgement", PATIENCE, || {
+            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+            let after = list["after"].as_u64().unwrap_or_default();
+            ensure!(after > acknowledged, "{list}");
+            acknowledged = after;
+            Ok(())
+        })?;
+        thread::sleep(Duration::from_millis(37 * kill % 230));
+        match kill % 3 {
+            0 => {
+                running.kill()?;
+                running = Stream::start(&config)?;
+            }
+            1 => {
+                server.kill()?;
+                server.start()?;
+            }
+            _ => node.kill_daemon()?,
+        }
+    }
+    let sent = traffic.stop()?;
+    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    running.terminate()?;
+    let output = stream(&["-f", &config.display().to_string(), "--once"])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = server.messages()?;
+    let packets: u64 = messages.iter().filter_map(|message| message[3].as_u64()).sum();
+    ensure!(packets == sent, "{sent} were sent, {packets} are in {} messages", messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        let is_next = message[2] == json!(index + 1);
+        ensure!(is_next && message[0] == "twinprobe.gw-1%2Eexample.p", "{message} is message {}", index + 1);
+    }
+    Ok(())
+}
+
+/// A server that is away costs no more than the memory of the stream. Once it is back, all arrives; a gap is a message.
+#[test]
+fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut server = Server::new(&directory.path().join("nats"))?;
+    server.kill()?;
+    let node = Node::new("node-0")?;
+    node.deploy(&json!({ "interval": "20ms", "retain": 60, "collectors": [COLLECTOR] }));
+    let to = json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS" } }]);
+    let more = json!({ "memory": "1MiB", "listen": "127.0.0.1:0" });
+    let config = configuration(directory.path(), &[&node], &to, &more)?;
+    let running = Stream::start(&config)?;
+    wait_for("failures", PATIENCE, || {
+        let failures = running.sample("twinprobe_stream_failures_total{receiver=\"nats\"}")?;
+        ensure!(failures >= 2.0, "{failures}");
+        Ok(())
+    })?;
+    node.wait_for_window(450)?;
+    ensure!(running.sample("twinprobe_stream_memory_bytes{receiver=\"nats\"}")? <= 1_048_576.0);
+    ensure!(running.sample("twinprobe_stream_receiver_up{receiver=\"nats\"}")? < 0.5);
+    ensure!(running.sample("twinprobe_stream_lag_seconds{receiver=\"nats\"}")? > 0.5);
+    ensure!(server.child.is_none());
+    server.start()?;
+    wait_for("the receiver", PATIENCE, || {
+        let up = running.sample("twinprobe_stream_receiver_up{receiver=\"nats\"}")?;
+        ensure!(up > 0.5 && node.unacknowledged() < 20, "{up}");
+        Ok(())
+    })?;
+    running.terminate()?;
+    let messages = server.messages()?;
+    // What is missing between the numbers of two messages is said by a message of its own.
+    let (mut next, mut gaps) = (1, 0);
+    for message in &messages {
+        let (first, last) = match &message[2] {
+            Value::Object(gap) => {
+                gaps += 1;
+                (gap["first"].as_u64(), gap["last"].as_u64())
+            }
+            seq => (seq.as_u64(), seq.as_u64()),
+        };
+        ensure!(first == Some(next), "{message} after {}", next - 1);
+        next = last.unwrap_or_default() + 1;
+    }
+    ensure!(next > 450 && gaps > 0, "{next}, {gaps} gaps");
+    Ok(())
+}

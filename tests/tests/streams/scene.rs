@@ -1,0 +1,197 @@
+//! A node with traffic, a stream that can be killed, and readers of what it has sent.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Running};
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, helper};
+
+/// The name of the streams, as the probes know it.
+pub const COLLECTOR: &str = "archive";
+
+/// Returns a tool that setup/test-tools.sh has fetched.
+pub fn tool(path: &str) -> Result<PathBuf> {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("test-tools").join(path);
+    ensure!(path.exists(), "run setup/test-tools.sh: {} is not there", path.display());
+    Ok(path)
+}
+
+/// Runs a script of Python with the clients of receivers. Returns the JSON that it prints.
+pub fn python(script: &str, arguments: &[&str]) -> Result<Value> {
+    let output = Command::new(tool("streams/bin/python")?).args(["-c", script]).args(arguments).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Returns the rows that DuckDB finds for a query.
+pub fn duckdb(query: &str) -> Result<Value> {
+    const SCRIPT: &str = "import duckdb, json, sys
+rows = duckdb.sql(sys.argv[1]).fetchall()
+print(json.dumps([[int(cell) if hasattr(cell, 'as_tuple') else cell for cell in row] for row in rows], default=str))";
+    python(SCRIPT, &[query])
+}
+
+/// Returns a port that nobody listens on.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A node whose probe `p` counts packets, with windows of 50 ms for [`COLLECTOR`].
+pub struct Node {
+    pub topology: Topology,
+    daemon: Option<Daemon>,
+    options: DaemonOptions,
+}
+
+impl Node {
+    pub fn new(name: &str) -> Result<Self> {
+        let topology = Topology::new()?;
+        let options = DaemonOptions::default().argument("--node-name").argument(name);
+        let daemon = Some(Daemon::start_with(topology.monitor(), &options)?);
+        Ok(Self { topology, daemon, options })
+    }
+
+    /// Deploys the probe with this `window` of its configuration.
+    pub fn deploy(&self, window: &Value) {
+        let mut config = counter_config("mon0", "XDP_PASS");
+        let metric = json!({ "name": "packets", "map": "packets", "snapshot": true, "init": true });
+        config["ingress"]["metrics"] = json!([metric]);
+        config["window"] = window.clone();
+        self.daemon().put("/v1/probes/p", &config).expect(201);
+    }
+
+    pub fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("the daemon runs")
+    }
+
+    pub fn url(&self) -> String {
+        format!("unix:{}", self.daemon().directories().socket().display())
+    }
+
+    /// Kills the daemon and starts the next one.
+    pub fn kill_daemon(&mut self) -> Result<()> {
+        let daemon = self.daemon.take().context("the daemon runs")?;
+        self.daemon = Some(daemon.restart(libc::SIGKILL, &self.options)?);
+        Ok(())
+    }
+
+    /// Sends packets until [`Running::stop`].
+    pub fn traffic(&self) -> Result<Running> {
+        let generator = Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?;
+        Ok(generator.spawn(Load { rate: Some(2_000), ..Load::default() }))
+    }
+
+    /// The windows that the stream has not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        let list = self.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+        list["windows"].as_array().map_or(0, Vec::len)
+    }
+
+    /// Waits until the daemon has closed windows up to `seq`.
+    pub fn wait_for_window(&self, seq: u64) -> Result<()> {
+        wait_for("windows", PATIENCE, || {
+            let newest = self.daemon().json("/v1/probes/p")["windows"]["newest"].as_u64();
+            ensure!(newest >= Some(seq), "{newest:?}");
+            Ok(())
+        })
+    }
+}
+
+/// A stream that runs. It is killed on drop.
+pub struct Stream {
+    child: Child,
+    directory: TempDir,
+}
+
+/// Returns `twinprobe-stream` with these arguments.
+pub fn stream_command(arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(helper("twinprobe-stream")?);
+    command.args(arguments).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs a stream to its end.
+pub fn stream(arguments: &[&str]) -> Result<Output> {
+    Ok(stream_command(arguments)?.output()?)
+}
+
+/// Writes a configuration for a stream from `nodes`, with these receivers and further fields.
+pub fn configuration(directory: &Path, nodes: &[&Node], to: &Value, more: &Value) -> Result<PathBuf> {
+    let servers: Vec<String> = nodes.iter().map(|node| node.url()).collect();
+    let mut config = json!({ "name": COLLECTOR, "from": { "servers": servers }, "to": to });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        config[name] = value.clone();
+    }
+    let path = directory.join("stream.json");
+    std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
+    Ok(path)
+}
+
+impl Stream {
+    /// Starts a stream with a configuration.
+    pub fn start(config: &Path) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let log = std::fs::File::create(directory.path().join("log"))?;
+        let mut command = stream_command(&[])?;
+        let child = command.arg("-f").arg(config).stderr(log).spawn().context("twinprobe-stream runs")?;
+        Ok(Self { child, directory })
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// The address of its `/metrics`.
+    pub fn listening(&self) -> Result<String> {
+        wait_for("the stream's /metrics", PATIENCE, || {
+            let log = self.log();
+            let address = log.lines().find_map(|line| line.strip_prefix("listening on "));
+            address.map(str::to_owned).with_context(|| log.clone())
+        })
+    }
+
+    /// The value of a sample of `/metrics`.
+    pub fn sample(&self, name: &str) -> Result<f64> {
+        let address = self.listening()?.parse()?;
+        let page = twinprobe_tests::http::request(
+            &twinprobe_tests::http::Address::Tcp(address),
+            "GET",
+            "/metrics",
+            &[],
+            &[],
+        )?;
+        let line = page.text().lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        let line = line.with_context(|| format!("{name} in {}", page.text()))?;
+        Ok(line.rsplit(' ').next().unwrap_or_default().parse()?)
+    }
+
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks the stream to stop, and waits for its end.
+    pub fn terminate(mut self) -> Result<()> {
+        // SAFETY: a plain system call on a child that has not been waited for.
+        ensure!(unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) } == 0, "it runs");
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{status}: {}", self.log());
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let log = self.log();
+        log.lines().rev().take(30).collect::<Vec<_>>().into_iter().rev().for_each(|line| println!("{line}"));
+    }
+}
