@@ -40,9 +40,9 @@ all: build
 setup:
 	@sh setup/install.sh
 
-# The daemon alone: with the tests beside it the binary would have their fault points.
+# Without the tests: beside them the binary would have their fault points. The sender of windows shares its libraries.
 build: console
-	$(CARGO) build --release -p twinprobe
+	$(CARGO) build --release -p twinprobe -p twinprobe-streams
 
 # The console is built again only if one of its sources, or a probe of its library, has changed.
 CONSOLE := $(shell find console/src console/*.json console/*.mjs probes/*/*.json probes/index.json -type f)

@@ -65,7 +65,7 @@ pub struct StreamArgs {
 /// The options that a file says in their place.
 const OPTIONS: [&str; 11] =
     ["from", "servers", "to", "name", "probes", "memory", "listen", "token_file", "ca", "cert", "key"];
-const EXAMPLES: &str = "Examples:
+const EXAMPLES: &str = "Examples, which docs/how-to/streams.md explains
   twinprobe stream --to file:///var/lib/windows --once
   twinprobe stream --from https://gw-1:9470 https://gw-2:9470 --token-file token --to nats://broker/WINDOWS
   twinprobe stream -f stream.yaml";

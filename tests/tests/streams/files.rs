@@ -62,8 +62,6 @@ fn files_have_each_packet_once_whatever_is_killed() -> Result<()> {
         ensure!(counts[0] == name && counts[1] == sent[index], "{} were sent: {counted}", sent[index]);
         ensure!(rows[1] == rows[2] && rows[2] == rows[3] && rows[4] == 1 && rows[5] == 0, "{seqs}");
         ensure!(counts[2] == rows[1], "{counted} {seqs}");
-        let retained = nodes[index].daemon().json("/v1/probes/p/windows")["windows"].as_array().map(Vec::len);
-        ensure!(nodes[index].unacknowledged() <= 20, "what came since: {retained:?}");
     }
     Ok(())
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use quick_xml::Reader;
-use quick_xml::events::Event;
 use reqwest::{Response, StatusCode, Url};
+use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket, Credentials, S3Action as _, UrlStyle};
 use serde::Deserialize;
 
@@ -183,51 +182,19 @@ async fn list(access: &Access, prefix: &str) -> Result<Vec<String>, SendError> {
     loop {
         let mut action = access.bucket.list_objects_v2(Some(&access.credentials));
         action.with_prefix(prefix.to_owned());
-        // Keys are compared as they are.
+        // Nothing decodes keys, so they come as they are.
         action.query_mut().remove("encoding-type");
         if let Some(token) = next.take() {
             action.with_continuation_token(token);
         }
         let url = action.sign(SIGNED);
         let text = answered(prefix, access.http.get(url).send().await).await?;
-        let page = ListPage::read(&text)?;
-        keys.extend(page.keys);
-        match page.next {
+        let page = ListObjectsV2::parse_response(&text)
+            .map_err(|error| SendError::caused("the list of objects is unreadable", &error))?;
+        keys.extend(page.contents.into_iter().map(|object| object.key));
+        match page.next_continuation_token {
             Some(token) => next = Some(token),
             None => return Ok(keys),
-        }
-    }
-}
-
-/// A part of a list of objects.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ListPage {
-    keys: Vec<String>,
-    /// Where the list goes on.
-    next: Option<String>,
-}
-
-impl ListPage {
-    fn read(text: &str) -> Result<Self, SendError> {
-        let unreadable =
-            |error: &dyn std::error::Error| SendError::caused("the list of objects is unreadable", error);
-        let (mut reader, mut page, mut content) = (Reader::from_str(text), Self::default(), String::new());
-        loop {
-            match reader.read_event().map_err(|error| unreadable(&error))? {
-                Event::Start(_) => content.clear(),
-                Event::Text(text) => content.push_str(&text.decode().map_err(|error| unreadable(&error))?),
-                Event::GeneralRef(name) => {
-                    let name = name.decode().map_err(|error| unreadable(&error))?;
-                    content.push_str(quick_xml::escape::resolve_predefined_entity(&name).unwrap_or_default());
-                }
-                Event::End(end) => match end.local_name().as_ref() {
-                    b"Key" => page.keys.push(std::mem::take(&mut content)),
-                    b"NextContinuationToken" => page.next = Some(std::mem::take(&mut content)),
-                    _ => content.clear(),
-                },
-                Event::Eof => return Ok(page),
-                _ => {}
-            }
         }
     }
 }
@@ -279,15 +246,6 @@ fn credentials(file: Option<&Path>) -> Result<Credentials, SendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_of_a_list_is_read() {
-        let text = "<?xml version=\"1.0\"?><ListBucketResult><Name>b</Name><NextContinuationToken>t&amp;1</NextContinuationToken>\
-                    <Contents><Key>a/b%2F=1</Key><Size>3</Size></Contents><Contents><Key>c</Key></Contents></ListBucketResult>";
-        let page = ListPage::read(text).unwrap();
-        assert_eq!(page, ListPage { keys: vec!["a/b%2F=1".into(), "c".into()], next: Some("t&1".into()) });
-        assert!(ListPage::read("<a><b></a>").is_err());
-    }
 
     #[test]
     fn keys_are_read_from_a_file_and_not_shown() {

@@ -149,7 +149,8 @@ impl Feed {
                 }
             }
         }
-        Ok(true)
+        // Windows that were closed meanwhile are for the next time.
+        Ok(!self.once)
     }
 
     async fn list(&self, after: Option<u64>) -> Result<Listing, Trouble> {
