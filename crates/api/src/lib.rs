@@ -6,6 +6,7 @@ mod config;
 mod entries;
 mod history;
 mod problem;
+mod rule;
 mod series;
 mod status;
 
@@ -21,6 +22,7 @@ pub use self::entries::{MapChange, MapEntries};
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
+pub use self::rule::{RuleAction, RuleDocument, RuleProbe};
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
     AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,

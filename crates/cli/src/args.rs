@@ -22,6 +22,7 @@ use crate::commands::read::metrics::Metrics;
 use crate::commands::read::series::SeriesCommand;
 use crate::commands::read::watch::WatchCommand;
 use crate::commands::read::windows::WindowsCommand;
+use crate::commands::rules::rules::RulesCommand;
 use crate::commands::trial::bench::Bench;
 use crate::commands::trial::replay::ReplayCommand;
 use crate::top::top::Top;
@@ -80,6 +81,8 @@ pub enum ClientCommand {
     Replay(ReplayCommand),
     /// Measure what a probe takes for the packets of a capture, without touching its counts
     Bench(Bench),
+    /// Say when a rule would have fired
+    Rules(RulesCommand),
     /// Show all probes live, full screen
     Top(Top),
     /// Show what the kernel can do, and how each map type is read

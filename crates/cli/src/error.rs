@@ -76,6 +76,8 @@ pub enum CommandError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} has no entries for a map: {problem}", path.display())]
     Entries { path: PathBuf, problem: String },
+    #[error("{} is refused as a rule:\n  {problem}", path.display())]
+    Rule { path: PathBuf, problem: String },
     #[error(transparent)]
     Convert(twinprobe_client::ConvertError),
     /// Some probes of several were refused. Each refusal has been printed already.

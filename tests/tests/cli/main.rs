@@ -6,4 +6,5 @@ mod errors;
 mod fleet;
 mod live;
 mod local;
+mod rules;
 mod scene;

@@ -55,7 +55,8 @@ const EDGES: [(&str, &[&str], &[&str]); 17] = [
     ("config", &["ebpf-common", "api"], &["aya", "libc", "rustix", "tokio", "axum"]),
     ("access", &["ebpf-common", "api", "state-files"], &["aya", "libc", "axum", "hyper"]),
     ("serve", &["ebpf-common", "api", "access", "state-files"], &["aya"]),
-    ("cli", &["ebpf-common", "api", "client", "config"], &["aya", "axum", "libc"]),
+    ("rules", &["ebpf-common", "api"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest"]),
+    ("cli", &["ebpf-common", "api", "client", "config", "rules"], &["aya", "axum", "libc"]),
     ("streams", &["ebpf-common", "api", "client"], &["aya", "libc", "rustix"]),
     (
         "agent",

@@ -3,4 +3,5 @@
 pub mod deploy;
 pub mod local;
 pub mod read;
+pub mod rules;
 pub mod trial;

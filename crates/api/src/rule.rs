@@ -1,0 +1,61 @@
+//! A rule: what is done when the windows of a probe say so.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A rule as a client sends it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleDocument {
+    /// The probe whose windows the rule looks at.
+    pub watch: String,
+    /// The condition, in CEL.
+    pub when: String,
+    /// The number of windows in a row for which the condition has to hold.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<u32>,
+    /// The condition that ends what the rule has begun; absent: `when` holds no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    #[serde(rename = "do")]
+    pub actions: Vec<RuleAction>,
+    /// The time after a firing in which the rule does not fire again, such as `1m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooldown: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_actions_per_hour: Option<u32>,
+}
+
+/// One thing that a rule does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleAction {
+    /// Deploys a probe as a lease of the rule.
+    Apply(Box<RuleProbe>),
+    /// Sends the firing to this URL.
+    Notify(String),
+    /// Deletes the probe of this name.
+    Delete(String),
+    /// Writes this text to the audit log.
+    Mark(String),
+}
+
+/// The probe that a rule deploys: one of the library, or a configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleProbe {
+    pub name: String,
+    /// The name of a probe of the library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Map<String, Value>>,
+    /// The time after which the probe ends, such as `5m`.
+    pub expires: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub defines: BTreeMap<String, String>,
+}

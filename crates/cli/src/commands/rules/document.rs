@@ -1,0 +1,61 @@
+//! The reading of a rule from a file. Mistakes are shown with their places.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use twinprobe_api::{ParseError, RuleDocument, parse_any_yaml, place_of};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+
+use crate::error::CommandError;
+
+/// A rule in a file.
+pub struct RuleFile {
+    path: PathBuf,
+    text: String,
+    pub document: RuleDocument,
+}
+
+impl RuleFile {
+    /// Reads a rule in YAML or JSON; `-` is the standard input.
+    pub fn read(path: &Path) -> Result<Self, CommandError> {
+        let mut text = String::new();
+        let read = if path == Path::new("-") {
+            io::stdin().read_to_string(&mut text).map(drop)
+        } else {
+            fs::read_to_string(path).map(|content| text = content)
+        };
+        read.map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
+        match parse_any_yaml(text.as_bytes()) {
+            Ok(document) => Ok(Self { path: path.to_owned(), text, document }),
+            Err(ParseError::Invalid(rejection)) => Err(refused(path, &text, &rejection)),
+            Err(ParseError::Malformed { message, line, column }) => {
+                let problem = format!("line {line}, column {column}: {message}");
+                Err(CommandError::Rule { path: path.to_owned(), problem })
+            }
+        }
+    }
+
+    /// Returns the error for a rule that is refused.
+    pub fn refused(&self, rejection: &Rejection) -> CommandError {
+        refused(&self.path, &self.text, rejection)
+    }
+}
+
+fn refused(path: &Path, text: &str, rejection: &Rejection) -> CommandError {
+    let lines: Vec<_> = rejection.findings.iter().map(|finding| line(text, finding)).collect();
+    CommandError::Rule { path: path.to_owned(), problem: lines.join("\n  ") }
+}
+
+/// Formats a mistake with the line of its field in the file and, for an expression, the place in the expression.
+fn line(text: &str, finding: &Finding) -> String {
+    let field = finding.field.as_deref().unwrap_or_default();
+    let at = place_of(text, field).map(|(line, _)| format!("line {line}: ")).unwrap_or_default();
+    let inside = match (finding.line, finding.column) {
+        (Some(1), Some(column)) => format!(", column {column} of the expression"),
+        (Some(line), Some(column)) => format!(", line {line}, column {column} of the expression"),
+        _ => String::new(),
+    };
+    let name = if field.is_empty() { String::new() } else { format!("{field}{inside}: ") };
+    format!("{at}{name}{}", finding.message)
+}

@@ -1,0 +1,5 @@
+//! `twinprobe rules`, a file for each of its commands.
+
+pub mod document;
+pub mod rules;
+pub mod test;

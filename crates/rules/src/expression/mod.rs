@@ -1,0 +1,8 @@
+//! Conditions in CEL: parsed within bounds, checked against the metrics of a probe, evaluated over windows.
+
+pub mod checker;
+pub mod expression;
+pub mod fault;
+pub mod operators;
+pub mod parse;
+pub mod reading;

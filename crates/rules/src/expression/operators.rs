@@ -1,0 +1,61 @@
+//! What operators and functions of CEL take and return. What is not here is refused.
+
+use cel::common::ast::operators as cel;
+
+use super::reading::Kind;
+
+/// What an operator takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// Each is of this kind.
+    All(Kind),
+    /// Two numbers, or two texts.
+    Ordered,
+    /// Two of one kind.
+    Alike,
+}
+
+/// Returns the operator's sign, what it takes and what it returns.
+pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
+    use Kind::{Boolean, Number, Text};
+    use Operands::{Alike, All, Ordered};
+    Some(match name {
+        cel::LOGICAL_AND => ("&&", All(Boolean), Boolean),
+        cel::LOGICAL_OR => ("||", All(Boolean), Boolean),
+        cel::LOGICAL_NOT => ("!", All(Boolean), Boolean),
+        cel::ADD => ("+", All(Number), Number),
+        cel::SUBSTRACT => ("-", All(Number), Number),
+        cel::NEGATE => ("-", All(Number), Number),
+        cel::MULTIPLY => ("*", All(Number), Number),
+        cel::DIVIDE => ("/", All(Number), Number),
+        cel::LESS => ("<", Ordered, Boolean),
+        cel::LESS_EQUALS => ("<=", Ordered, Boolean),
+        cel::GREATER => (">", Ordered, Boolean),
+        cel::GREATER_EQUALS => (">=", Ordered, Boolean),
+        cel::EQUALS => ("==", Alike, Boolean),
+        cel::NOT_EQUALS => ("!=", Alike, Boolean),
+        "startsWith" => ("startsWith", All(Text), Boolean),
+        "endsWith" => ("endsWith", All(Text), Boolean),
+        "contains" => ("contains", All(Text), Boolean),
+        _ => return None,
+    })
+}
+
+impl Operands {
+    /// Says what is wrong with these operands, if something is.
+    pub fn fault(self, sign: &str, kinds: &[Kind]) -> Option<String> {
+        let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ");
+        match self {
+            Self::All(kind) if kinds.iter().any(|found| *found != kind) => {
+                Some(format!("{sign} takes {}, not {}", kind.name(), names()))
+            }
+            Self::Ordered if kinds.contains(&Kind::Boolean) => {
+                Some(format!("{sign} can't order {}", names()))
+            }
+            Self::Ordered | Self::Alike if kinds.windows(2).any(|two| two[0] != two[1]) => {
+                Some(format!("{sign} compares two of one kind, not {}", names()))
+            }
+            _ => None,
+        }
+    }
+}

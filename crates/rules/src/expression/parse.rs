@@ -1,0 +1,48 @@
+//! The parsing of CEL. The parser bounds neither the depth of a tree nor the stack that it takes, so the text is short and
+//! the stack is large.
+
+use std::thread;
+
+use cel::common::ast::{IdedExpr, SourceInfo};
+use cel::{ParseErrors, Program};
+
+use super::fault::ExpressionFault;
+
+/// The longest text, in bytes.
+const LONGEST: usize = 1024;
+/// A hundred times what the parser takes for the deepest expression of [`LONGEST`] bytes.
+const STACK: usize = 64 << 20;
+
+/// Parses a text, and calls `visit` with its tree on a large stack, where the tree is also given up.
+pub fn parse<T: Send>(
+    text: &str,
+    visit: impl FnOnce(&IdedExpr, &SourceInfo) -> Result<T, ExpressionFault> + Send,
+) -> Result<T, ExpressionFault> {
+    if text.len() > LONGEST {
+        let message = format!("the expression has {} bytes; at most {LONGEST} are possible", text.len());
+        return Err(ExpressionFault::at_start(message));
+    }
+    if text.trim().is_empty() {
+        return Err(ExpressionFault::at_start("the expression is empty"));
+    }
+    let parsed = || {
+        let program = Program::compile(text).map_err(|errors| first(text, &errors))?;
+        visit(program.expression(), program.source_info())
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, parsed);
+        let thread =
+            thread.map_err(|error| ExpressionFault::at_start(format!("no thread to parse it: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(ExpressionFault::at_start("the parser of CEL failed on this expression")))
+    })
+}
+
+fn first(text: &str, errors: &ParseErrors) -> ExpressionFault {
+    let Some(error) = errors.errors.first() else {
+        return ExpressionFault::at_start(format!("{text:?} is not an expression in CEL"));
+    };
+    let number = |place: isize| u32::try_from(place).unwrap_or(1).max(1);
+    ExpressionFault { line: number(error.pos.0), column: number(error.pos.1), message: error.msg.clone() }
+}

@@ -1,0 +1,168 @@
+//! A rule that obeys every rule for rules.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde_json::Value;
+use twinprobe_api::{RuleAction, RuleDocument, RuleProbe};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+
+use crate::expression::expression::Expression;
+use crate::expression::fault::ExpressionFault;
+use crate::template;
+use crate::view::WindowView;
+use twinprobe_ebpf_common::window::shape::WindowShape;
+
+const WINDOWS: RangeInclusive<u32> = 1..=1000;
+const ACTIONS: RangeInclusive<usize> = 1..=8;
+const ACTIONS_PER_HOUR: RangeInclusive<u32> = 1..=1000;
+const DEFAULT_ACTIONS_PER_HOUR: u32 = 20;
+const DEFAULT_COOLDOWN: Duration = Duration::from_mins(1);
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
+/// A rule, checked against the windows of the probe that it watches.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    document: RuleDocument,
+    shape: WindowShape,
+    when: Expression,
+    until: Option<Expression>,
+    /// The windows in a row for which the condition has to hold.
+    pub windows: u32,
+    /// The time after a firing in which the rule does not fire again.
+    pub cooldown: Duration,
+    pub max_actions_per_hour: u32,
+}
+
+/// What the conditions of a rule say of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    pub when: bool,
+    /// What the rule has begun has to end.
+    pub until: bool,
+}
+
+impl Rule {
+    /// Checks a rule. All mistakes are found at once.
+    pub fn new(document: RuleDocument, shape: WindowShape) -> Result<Self, Rejection> {
+        let mut findings = Vec::new();
+        let mut condition = |field: &str, text: &str| match Expression::condition(text, &shape) {
+            Ok(expression) => Some(expression),
+            Err(fault) => {
+                findings.push(finding(field, fault));
+                None
+            }
+        };
+        let when = condition("when", &document.when);
+        let until = document.until.as_ref().and_then(|text| condition("until", text));
+        let windows = document.windows.unwrap_or(1);
+        if !WINDOWS.contains(&windows) {
+            findings.push(Finding::config("for", format!("{windows} windows; 1 to 1000 are possible")));
+        }
+        let max_actions_per_hour = document.max_actions_per_hour.unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
+        if !ACTIONS_PER_HOUR.contains(&max_actions_per_hour) {
+            let message = format!("{max_actions_per_hour} actions; 1 to 1000 are possible");
+            findings.push(Finding::config("max_actions_per_hour", message));
+        }
+        let cooldown = document.cooldown.as_deref().map_or(Ok(DEFAULT_COOLDOWN), duration);
+        let cooldown = cooldown.unwrap_or_else(|message| {
+            findings.push(Finding::config("cooldown", message));
+            DEFAULT_COOLDOWN
+        });
+        check_actions(&document, &shape, &mut findings);
+        match when {
+            Some(when) if findings.is_empty() => {
+                Ok(Self { when, until, windows, cooldown, max_actions_per_hour, document, shape })
+            }
+            _ => Err(findings.into()),
+        }
+    }
+
+    pub const fn document(&self) -> &RuleDocument {
+        &self.document
+    }
+
+    /// Evaluates the conditions over a window and the one before it. An error says why it can't be told.
+    pub fn judge(
+        &self,
+        window: &WindowView<'_>,
+        previous: Option<&WindowView<'_>>,
+    ) -> Result<Judgement, String> {
+        let when = self.when.holds(window, previous)?;
+        let until = match &self.until {
+            Some(until) => until.holds(window, previous)?,
+            None => !when,
+        };
+        Ok(Judgement { when, until })
+    }
+
+    /// Returns the actions with the values of the window in their texts.
+    pub fn actions(
+        &self,
+        window: &WindowView<'_>,
+        previous: Option<&WindowView<'_>>,
+    ) -> Result<Vec<RuleAction>, String> {
+        let filled = |action: &RuleAction| {
+            let value = serde_json::to_value(action).map_err(|error| error.to_string())?;
+            let value = template::fill(&value, &self.shape, (window, previous))?;
+            serde_json::from_value(value).map_err(|error| error.to_string())
+        };
+        self.document.actions.iter().map(filled).collect()
+    }
+}
+
+fn finding(field: &str, fault: ExpressionFault) -> Finding {
+    Finding::config(field, fault.message).at(fault.line, Some(fault.column))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed =
+        text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    let possible = parsed.filter(|duration| *duration <= LONGEST);
+    possible.ok_or_else(|| format!("{text:?} is not a duration of at most a year, as are 10s, 5m, 1h"))
+}
+
+fn check_actions(document: &RuleDocument, shape: &WindowShape, findings: &mut Vec<Finding>) {
+    if !ACTIONS.contains(&document.actions.len()) {
+        let message = format!("{} actions; 1 to 8 are possible", document.actions.len());
+        findings.push(Finding::config("do", message));
+    }
+    for (index, action) in document.actions.iter().enumerate() {
+        let field = format!("do[{index}]");
+        let value = serde_json::to_value(action).unwrap_or(Value::Null);
+        if let Err(message) = template::check(&value, shape) {
+            findings.push(Finding::config(&*field, message));
+        }
+        match action {
+            RuleAction::Apply(probe) => check_probe(&field, probe, &document.watch, findings),
+            RuleAction::Notify(url) if !url.starts_with("https://") && !url.starts_with("http://") => {
+                let message = "is not a URL that begins with https:// or http://";
+                findings.push(Finding::config(format!("{field}.notify"), format!("{url:?} {message}")));
+            }
+            RuleAction::Delete(name) if *name == document.watch => {
+                let message = "the rule would delete the probe that it watches, and never see a window again";
+                findings.push(Finding::config(format!("{field}.delete"), message));
+            }
+            RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {}
+        }
+    }
+}
+
+fn check_probe(field: &str, probe: &RuleProbe, watched: &str, findings: &mut Vec<Finding>) {
+    let field = format!("{field}.apply");
+    if probe.name == watched {
+        let message =
+            "the rule watches the probe of this name: it would react to itself; choose another name";
+        findings.push(Finding::config(format!("{field}.name"), message));
+    }
+    if probe.probe.is_some() == probe.config.is_some() {
+        let message = "give either `probe`, the name of a probe of the library, or `config`, a configuration";
+        findings.push(Finding::config(&*field, message));
+    }
+    if let Err(message) = duration(&probe.expires) {
+        findings.push(Finding::config(format!("{field}.expires"), message));
+    }
+}
+
+#[cfg(test)]
+mod tests;

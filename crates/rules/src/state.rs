@@ -1,0 +1,114 @@
+//! What a rule remembers from window to window, and what follows from the next one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rule::{Judgement, Rule};
+
+/// So many windows in a row that can't be judged stop a rule.
+const MOST_FAILURES: u32 = 3;
+const HOUR: Duration = Duration::from_hours(1);
+
+/// The memory of a rule. It is stored together with the position in the windows, so that each window counts once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleState {
+    /// The number of the last window that was judged.
+    pub window: u64,
+    /// The windows in a row for which the condition holds.
+    pub holds: u32,
+    /// The number of the window that the rule has fired at; `None` if nothing of it goes on.
+    pub firing: Option<u64>,
+    /// When actions of the last hour were taken, nanoseconds since the Unix epoch, one for each action.
+    pub taken: VecDeque<i64>,
+    /// When the rule last fired.
+    pub fired: Option<i64>,
+    /// The windows in a row that could not be judged.
+    pub failures: u32,
+    /// Why the rule does nothing any more.
+    pub stopped: Option<String>,
+}
+
+/// What a rule does at the end of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It takes its actions. They are the actions of this window: who takes them again knows them by it.
+    Fire { window: u64 },
+    /// It ends what it has begun at this window.
+    End { fired_at: u64 },
+}
+
+impl RuleState {
+    /// Goes one window further. The end of the window is in nanoseconds since the Unix epoch. A window that was judged
+    /// before changes nothing.
+    pub fn step(
+        &mut self,
+        rule: &Rule,
+        window: u64,
+        end: i64,
+        judgement: Result<Judgement, String>,
+    ) -> Option<Decision> {
+        if window <= self.window || self.stopped.is_some() {
+            return None;
+        }
+        self.window = window;
+        let Judgement { when, until } = match judgement {
+            Ok(judgement) => judgement,
+            Err(message) => return self.fail(&message),
+        };
+        self.failures = 0;
+        self.holds = if when { self.holds.saturating_add(1) } else { 0 };
+        if let Some(fired_at) = self.firing {
+            return until.then(|| self.end(fired_at));
+        }
+        // What begins and ends at once is not worth an action.
+        let is_due = self.holds >= rule.windows && !(until && rule.document().until.is_some());
+        let is_cool = self.fired.is_none_or(|fired| end - fired >= nanoseconds(rule.cooldown));
+        if is_due && is_cool { self.fire(rule, window, end) } else { None }
+    }
+
+    /// Returns how many actions the rule may still take in this hour.
+    pub fn actions_left(&self, rule: &Rule, now: i64) -> u32 {
+        let taken = self.taken.iter().filter(|time| now - **time < nanoseconds(HOUR)).count();
+        rule.max_actions_per_hour.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
+    }
+
+    fn fire(&mut self, rule: &Rule, window: u64, end: i64) -> Option<Decision> {
+        self.taken.retain(|time| end - time < nanoseconds(HOUR));
+        let actions = rule.document().actions.len();
+        if self.taken.len() + actions > rule.max_actions_per_hour as usize {
+            let most = rule.max_actions_per_hour;
+            self.stopped = Some(format!("the rule would take more than {most} actions in an hour"));
+            return None;
+        }
+        self.taken.extend(std::iter::repeat_n(end, actions));
+        self.fired = Some(end);
+        self.firing = Some(window);
+        Some(Decision::Fire { window })
+    }
+
+    fn end(&mut self, fired_at: u64) -> Decision {
+        self.firing = None;
+        Decision::End { fired_at }
+    }
+
+    /// A rule that stops ends what it has begun.
+    fn fail(&mut self, message: &str) -> Option<Decision> {
+        self.holds = 0;
+        self.failures += 1;
+        if self.failures < MOST_FAILURES {
+            return None;
+        }
+        self.stopped = Some(format!("{MOST_FAILURES} windows in a row could not be judged: {message}"));
+        let fired_at = self.firing?;
+        Some(self.end(fired_at))
+    }
+}
+
+fn nanoseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
