@@ -7,6 +7,7 @@ mod aggregate;
 mod cache;
 mod decode;
 mod encode;
+mod largest;
 mod metric;
 mod numbers;
 
@@ -20,5 +21,6 @@ pub use encode::openmetrics::info::{approximations, origins};
 pub use encode::openmetrics::names::collisions::{Collision, collisions};
 pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::page_format::{PageConversion, PageFormat};
+pub use largest::{Largest, Others};
 pub use metric::Metric;
 pub use numbers::{NoNumber, Number, Numbers};

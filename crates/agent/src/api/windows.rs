@@ -13,6 +13,7 @@ use twinprobe_ebpf_common::Format;
 
 use crate::api::documents::document;
 use crate::api::documents::negotiate;
+use crate::api::documents::top::TopQuery;
 use crate::api::error::ProblemAnswer;
 use crate::api::extract::{Path, Query};
 use crate::api::state::Api;
@@ -28,6 +29,14 @@ const LONGEST_WAIT: f64 = 300.0;
 #[derive(Debug, Deserialize)]
 pub struct FormatQuery {
     pub format: Option<String>,
+}
+
+/// The parameters of a retained window.
+#[derive(Debug, Deserialize)]
+pub struct RetainedQuery {
+    format: Option<String>,
+    top: Option<usize>,
+    by: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,7 +64,7 @@ pub async fn close(
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
     let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
-    let document = document(api, delivery, &allowed).await?;
+    let document = document(api, delivery, &allowed, &TopQuery::default()).await?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
 }
 
@@ -78,12 +87,15 @@ pub async fn list(
 pub async fn get(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
-    Query(query): Query<FormatQuery>,
+    Query(query): Query<RetainedQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    let RetainedQuery { format, top, by } = query;
+    let allowed = negotiate::allowed(&headers, format.as_deref())?;
+    let top = TopQuery { top, by };
+    top.check()?;
     let delivery = api.engine.window(&name, seq).await?;
-    document(api, delivery, &allowed).await
+    document(api, delivery, &allowed, &top).await
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
@@ -107,9 +119,10 @@ pub async fn series(
 }
 
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
-pub async fn document(api: Api, delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
+pub async fn document(api: Api, delivery: Delivery, allowed: &[Format], top: &TopQuery) -> Answer<Response> {
     let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
+    let delivery = top.choose(delivery, format).await?;
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let rendering =
         document::begin(delivery, format, api.engine.deployer.spools()).await.map_err(EngineError::from)?;
