@@ -23,40 +23,33 @@
 	V6(2000,0,0,0, 3) V6(fc00,0,0,0, 7) V6(fe80,0,0,0, 10) V6(ff00,0,0,0, 8)
 #endif
 
-/* A network as people write it. */
-struct network {
-	tp_ip address;
-	__u32 bits;
-};
-
 struct counters {
 	__u64 packets_total;
 	__u64 bytes_total;
 };
 
 /* No metric reads these two: both twins share them. */
-TP_LPM(networks, struct network, 1024);
+TP_LPM(networks, struct tp_prefix, 1024);
 TP_ARRAY(filled, __u32, 1);
-TP_PERCPU_HASH(traffic, struct network, struct counters, 1026);
+TP_PERCPU_HASH(traffic, struct tp_prefix, struct counters, 1026);
 
-static __always_inline void add(tp_ip address, __u32 bits, __u32 mapped)
+static __always_inline void add(tp_ip address, __u32 bits)
 {
-	struct tp_prefix prefix = tp_prefix(address, bits + mapped);
-	struct network network = { .address = prefix.address, .bits = bits };
+	struct tp_prefix prefix = tp_prefix(address, bits);
 
-	tp_update(networks, &prefix, &network);
+	tp_update(networks, &prefix, &prefix);
 }
 
 static __noinline int fill(void)
 {
 	tp_ip any = {};
 
-	add(any, 0, 0);
-	add(tp_mapped(0), 0, 96);
+	add(any, 0);
+	add(tp_mapped(0), 96);
 #define V4(a, b, c, d, bits) \
-	add(tp_mapped(bpf_htonl((a##u) << 24 | (b##u) << 16 | (c##u) << 8 | (d##u))), bits, 96);
+	add(tp_mapped(bpf_htonl((a##u) << 24 | (b##u) << 16 | (c##u) << 8 | (d##u))), bits + 96);
 #define V6(a, b, c, d, bits) \
-	{ tp_ip ip = { { bpf_htonl(0x##a##u << 16 | 0x##b##u), bpf_htonl(0x##c##u << 16 | 0x##d##u) } }; add(ip, bits, 0); }
+	{ tp_ip ip = { { bpf_htonl(0x##a##u << 16 | 0x##b##u), bpf_htonl(0x##c##u << 16 | 0x##d##u) } }; add(ip, bits); }
 	NETWORKS
 	return 0;
 }
@@ -64,7 +57,7 @@ static __noinline int fill(void)
 TP_PROBE(count_networks, packet)
 {
 	__u32 *done = tp_at_index(filled, 0);
-	struct network *network;
+	struct tp_prefix *network;
 	struct tp_prefix prefix = { .bits = 128 };
 
 	if (!done)

@@ -198,6 +198,9 @@ pub struct SharedMapStatus {
 pub struct EventStatus {
     pub direction: Direction,
     pub metric: String,
+    /// The interface whose events these are; `None` unless each interface has maps of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// The number of events taken out of the map for the clients that listened.
     pub delivered: u64,
     /// The number of events that the kernel had no room for; `null` for maps where the kernel does not count (RINGBUF).

@@ -43,6 +43,22 @@ pub struct WindowQuery<'a> {
     pub collector: Option<&'a str>,
 }
 
+/// The entries of each metric that a document has; all with the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LargestEntries<'a> {
+    /// Their number; the others are one.
+    pub top: Option<usize>,
+    /// The number by which they are the largest; `None` for the first counter.
+    pub by: Option<&'a str>,
+}
+
+impl LargestEntries<'_> {
+    fn of(self, request: RequestBuilder) -> RequestBuilder {
+        let request = request.query(&self.top.map(|top| ("top", top)).as_slice());
+        request.query(&self.by.map(|by| ("by", by)).as_slice())
+    }
+}
+
 /// Calls of the API. A name stays inside its segment of the path, whatever its characters. Documents come in the format
 /// with the media type `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or the reason why there was
 /// no answer.
@@ -147,14 +163,24 @@ impl Client {
     }
 
     /// `GET /v1/probes/{name}/metrics`: reads the probe, which may close a window.
-    pub async fn metrics(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["metrics"], accept)?).await
+    pub async fn metrics(
+        &self,
+        name: &str,
+        accept: &str,
+        largest: LargestEntries<'_>,
+    ) -> Result<Answer<Document>, ClientError> {
+        self.whole(largest.of(self.probe(Method::GET, name, ["metrics"], accept)?)).await
     }
 
     /// `GET /v1/probes/{name}/metrics?peek=true`: what the open window has counted so far. Takes nothing from other readers.
-    pub async fn peek(&self, name: &str, accept: &str) -> Result<Answer<Document>, ClientError> {
+    pub async fn peek(
+        &self,
+        name: &str,
+        accept: &str,
+        largest: LargestEntries<'_>,
+    ) -> Result<Answer<Document>, ClientError> {
         let request = self.probe(Method::GET, name, ["metrics"], accept)?;
-        self.whole(request.query(&[("peek", "true")])).await
+        self.whole(largest.of(request.query(&[("peek", "true")]))).await
     }
 
     /// `POST /v1/probes/{name}/windows`: closes the window.
@@ -175,8 +201,15 @@ impl Client {
     }
 
     /// `GET /v1/probes/{name}/windows/{seq}`.
-    pub async fn window(&self, name: &str, seq: u64, accept: &str) -> Result<Answer<Document>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["windows", &seq.to_string()], accept)?).await
+    pub async fn window(
+        &self,
+        name: &str,
+        seq: u64,
+        accept: &str,
+        largest: LargestEntries<'_>,
+    ) -> Result<Answer<Document>, ClientError> {
+        let request = self.probe(Method::GET, name, ["windows", &seq.to_string()], accept)?;
+        self.whole(largest.of(request)).await
     }
 
     /// The same in JSON, with the digest of the document's shape in [`Answer::shape`].

@@ -23,6 +23,8 @@ pub struct ProbeConfig {
     pub interfaces: Vec<InterfacePattern>,
     /// Names and patterns of interfaces that patterns do not stand for.
     pub exclude_interfaces: Vec<InterfacePattern>,
+    /// True if each interface has programs and maps of its own, and each row names its interface. No interface is a pattern then.
+    pub per_interface: bool,
     /// True if the probe may be deployed before its interfaces and network namespace exist.
     pub wait_for_interface: bool,
     /// The absolute path of the interfaces' network namespace; `None` for the daemon's own namespace.
@@ -135,6 +137,12 @@ impl ProbeConfig {
     /// Tells whether an interface of this name is left out, whatever pattern matches it.
     pub fn excludes(&self, interface: &str) -> bool {
         self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
+    }
+
+    /// Returns the names of the interfaces if each has programs and maps of its own.
+    pub fn own_interfaces(&self) -> Option<Arc<[String]>> {
+        let names = self.interfaces.iter().map(|interface| interface.text.clone());
+        self.per_interface.then(|| names.collect())
     }
 
     pub fn direction(&self, direction: Direction) -> Option<&DirectionConfig> {

@@ -93,13 +93,15 @@ pub enum Render {
     Ifindex,
     /// The number of a protocol above IP, shown by its name where it has one.
     Protocol,
+    /// A struct of an address and the number of its bits that count: `10.0.0.0/8`.
+    Prefix,
     /// Slots of an array map that count values by magnitude. Documents have ranges and percentiles beside them.
     Histogram,
 }
 
 impl Render {
     /// All renderings.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Ip,
@@ -114,6 +116,7 @@ impl Render {
         Self::Time,
         Self::Ifindex,
         Self::Protocol,
+        Self::Prefix,
         Self::Histogram,
     ];
 
@@ -134,6 +137,7 @@ impl Render {
             Self::Time => ("time", "integers of eight bytes"),
             Self::Ifindex => ("ifindex", "integers of four or eight bytes"),
             Self::Protocol => ("protocol", "integers of one to eight bytes"),
+            Self::Prefix => ("prefix", "structs of a number of bits and an address of four or sixteen bytes"),
             Self::Histogram => ("histogram", "ARRAY and PERCPU_ARRAY maps of unsigned integers"),
         }
     }
@@ -201,6 +205,7 @@ mod tests {
             "time",
             "ifindex",
             "protocol",
+            "prefix",
             "histogram",
         ] {
             let render = Render::from_tag(tag).expect(tag);

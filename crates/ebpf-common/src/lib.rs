@@ -34,5 +34,6 @@ pub use map_kind::{MapFamily, MapKind};
 pub use metric::head::{Fill, MetricHead};
 pub use metric::{Aggregation, Completeness, Losses, MergeRule, MergeRules, SeriesRules, Temporality};
 pub use table::changes::TableChanges;
+pub use table::interface::carries_over;
 pub use table::{RawTable, TableLayout, TableRow};
 pub use window::Window;

@@ -1,6 +1,7 @@
 //! The content of one map as it was read: bytes that the exporter decodes.
 
 pub mod changes;
+pub mod interface;
 
 use std::sync::Arc;
 

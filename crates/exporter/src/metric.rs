@@ -1,22 +1,36 @@
 //! A metric as the formats see it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::MetricHead;
 
 use crate::cache::Cache;
+use crate::largest::Others;
 
 /// The description of a metric, and what the formats have computed from it. It reads like its description.
 #[derive(Clone, Debug)]
 pub struct Metric {
     head: MetricHead,
     cache: Cache,
+    /// What the entries come to that the document leaves out.
+    others: Option<Arc<Others>>,
 }
 
 impl Metric {
     /// The values that the formats compute for the metric when they first need them.
     pub(crate) const fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// What the entries come to that the document leaves out; `None` if it leaves none out.
+    pub fn others(&self) -> Option<&Others> {
+        self.others.as_deref()
+    }
+
+    pub(crate) fn with_others(mut self, others: Option<Others>) -> Self {
+        self.others = others.map(Arc::new);
+        self
     }
 
     /// Makes a metric that differs in its description.
@@ -28,7 +42,7 @@ impl Metric {
 
 impl From<MetricHead> for Metric {
     fn from(head: MetricHead) -> Self {
-        Self { head, cache: Cache::default() }
+        Self { head, cache: Cache::default(), others: None }
     }
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::collection::vec;
 use proptest::option;
@@ -99,6 +99,24 @@ fn show(layout: &Layout, bits: Bits<'_>) -> String {
             };
             return format!("\"{address}\"");
         }
+        Some(Render::Prefix) => {
+            let Shape::Struct(members) = &layout.shape else { panic!("{layout:?}") };
+            let part = |index: usize| {
+                let member: &Member = &members[index];
+                bits.at(member.bit_offset, 8 * member.layout.size)
+            };
+            let (number, address) = (part(0).unsigned(), part(1).bytes());
+            return match address[..] {
+                [a, b, c, d] => format!("\"{a}.{b}.{c}.{d}/{number}\""),
+                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] if number >= 96 => {
+                    format!("\"{a}.{b}.{c}.{d}/{}\"", number - 96)
+                }
+                _ => format!(
+                    "\"{}/{number}\"",
+                    Ipv6Addr::from(<[u8; 16]>::try_from(&address[..]).expect("16 bytes"))
+                ),
+            };
+        }
         Some(Render::Mac) => {
             let parts: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             return format!("\"{}\"", parts.join(":"));
@@ -162,6 +180,15 @@ fn number() -> impl Strategy<Value = Layout> {
     prop_oneof![4 => int, 1 => Just(shaped(1, Shape::Bool)), 1 => swapped]
 }
 
+/// A number of bits and an address of `size` bytes.
+fn prefix(size: usize) -> Layout {
+    let member =
+        |name: &str, bit_offset, layout| Member { name: name.into(), bit_offset, bitfield: None, layout };
+    let address = tagged(Render::Ip, Layout::opaque(size));
+    let members = vec![member("bits", 0, unsigned(4)), member("address", 32, address)];
+    tagged(Render::Prefix, shaped(4 + size, Shape::Struct(members)))
+}
+
 fn leaf() -> impl Strategy<Value = Layout> {
     let variant = ("[A-Z]{1,3}", any::<u64>(), any::<bool>())
         .prop_map(|(name, value, small)| EnumVariant { name, value: if small { value % 4 } else { value } });
@@ -188,6 +215,8 @@ fn leaf() -> impl Strategy<Value = Layout> {
         tagged(Render::Ipv6, array(unsigned(1), 16)),
         tagged(Render::Ip, array(unsigned(1), 16)),
         tagged(Render::Mac, array(unsigned(1), 6)),
+        prefix(4),
+        prefix(16),
         tagged(Render::Hex, unsigned(8)),
         tagged(Render::Hex, unsigned(16)),
         tagged(Render::Decimal, unsigned(16)),

@@ -20,7 +20,7 @@ use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::Predecessor;
-use crate::load::pins::{self, Deployment, DeploymentPins};
+use crate::load::pins::{self, Deployment, DeploymentPins, DirectionRecord};
 use crate::load::twins;
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
@@ -141,7 +141,9 @@ impl Kernel {
             return Err("the machine has been started anew".into());
         }
         let name = plan.direction();
-        let record = deployment.directions.iter().find(|record| record.direction == name);
+        let interface = plan.own_interface.as_ref().map(|own| own.index);
+        let is_its = |record: &&DirectionRecord| record.direction == name && record.interface == interface;
+        let record = deployment.directions.iter().find(is_its);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
         // The programs are what they were loaded as, whatever their section means to this version.
         if let Some(plan) = Arc::get_mut(&mut plan) {

@@ -51,7 +51,9 @@ pub use self::net::{exactness, interface, netns, offloads, watch};
 pub use self::plan::footprint::Footprint;
 pub use self::plan::metric::losses::is_unsure;
 pub use self::plan::object::ProbeObject;
-pub use self::plan::probe_plan::{DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, ProbePlan};
+pub use self::plan::probe_plan::{
+    DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, OwnInterface, ProbePlan,
+};
 pub use self::plan::request::{DirectionRequest, KernelFacts};
 pub use self::plan::sees::Sees;
 pub use self::read::events::event_map::{EventMap, EventReader};

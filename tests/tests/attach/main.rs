@@ -8,6 +8,7 @@ mod expedited;
 mod interfaces;
 mod large_frames;
 mod namespaces;
+mod per_interface;
 mod reattachment;
 mod samples;
 mod sharing;

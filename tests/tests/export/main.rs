@@ -7,6 +7,7 @@ mod documents;
 mod events;
 mod families;
 mod identity;
+mod largest;
 mod pace;
 mod probe_results;
 mod probes;

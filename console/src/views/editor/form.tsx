@@ -137,6 +137,7 @@ export function Form({ config, name, exists, maps, findings, onName, onChange, o
       <Interfaces config={config} findings={findings} onChange={onChange} />
       <div class="checks">
         {DIRECTIONS.map((direction) => <Check label={direction} value={!!config[direction]} disabled={!!config[direction] && directions === 1} onChange={(on) => toggle(direction, on)} />)}
+        <Check label="each row names its interface" value={config.per_interface === true} onChange={(on) => onChange({ ...config, per_interface: on })} />
         <Check label="wait for interfaces that do not exist yet" value={config.wait_for_interface === true} onChange={(on) => onChange({ ...config, wait_for_interface: on })} />
       </div>
       {DIRECTIONS.filter((direction) => config[direction]).map((direction) => (

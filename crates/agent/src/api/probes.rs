@@ -9,6 +9,7 @@ use serde::Deserialize;
 use twinprobe_api::{ConfigDocument, HistoryList, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
 use crate::api::documents::negotiate;
+use crate::api::documents::top::TopQuery;
 use crate::api::error::ProblemAnswer;
 use crate::api::extract::{Path, Query, Syntax, read_body, read_config};
 use crate::api::state::Api;
@@ -123,6 +124,8 @@ pub struct MetricsQuery {
     /// True to see what the open window has counted so far, and to take nothing.
     #[serde(default)]
     peek: bool,
+    top: Option<usize>,
+    by: Option<String>,
 }
 
 /// Answers `GET /v1/probes/{name}/metrics`.
@@ -135,14 +138,16 @@ pub async fn metrics(
 ) -> Answer<Response> {
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    let top = TopQuery { top: query.top, by: query.by };
+    top.check()?;
     if query.peek {
         let delivery = api.engine.peek(&name).await?;
-        return document(api, delivery, &allowed).await;
+        return document(api, delivery, &allowed, &top).await;
     }
     let delivery = api.engine.read(&name).await?;
     let is_known = |name: &str| api.engine.registry.get(name).is_ok();
     api.engine.readings.note(&delivery, principal.who.to_string(), is_known);
-    document(api, delivery, &allowed).await
+    document(api, delivery, &allowed, &top).await
 }
 
 /// Answers `GET /v1/probes/{name}/revisions`.

@@ -15,6 +15,7 @@ use twinprobe_api::ConfigDocument;
 use twinprobe_capture::{LocalAddress, NoAddress};
 
 use crate::api::documents::negotiate;
+use crate::api::documents::top::TopQuery;
 use crate::api::error::ProblemAnswer;
 use crate::api::extract::{BodyShare, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
 use crate::api::state::Api;
@@ -80,7 +81,8 @@ pub async fn replay(
     let delivery = api.engine.replay(&name, config, &principal, captures, place).await?;
     let ran = delivery.replay().map(|replay| replay.ran).unwrap_or_default();
     let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
-    Ok(([("server-timing", timing)], document(api, delivery, &allowed).await?).into_response())
+    Ok(([("server-timing", timing)], document(api, delivery, &allowed, &TopQuery::default()).await?)
+        .into_response())
 }
 
 /// Returns the boundary between the parts of a body.

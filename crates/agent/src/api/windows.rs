@@ -14,6 +14,7 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 
 use crate::api::documents::document;
 use crate::api::documents::negotiate;
+use crate::api::documents::top::TopQuery;
 use crate::api::error::ProblemAnswer;
 use crate::api::extract::{Path, Query};
 use crate::api::state::Api;
@@ -39,6 +40,8 @@ pub struct OneWindowQuery {
     format: Option<String>,
     /// Whether the answer is to name the shape of the document.
     shape: Option<bool>,
+    top: Option<usize>,
+    by: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,7 +70,7 @@ pub async fn close(
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
     let location = format!("/v1/probes/{name}/windows/{}", delivery.seq().unwrap_or_default());
-    let document = document(api, delivery, &allowed).await?;
+    let document = document(api, delivery, &allowed, &TopQuery::default()).await?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], document).into_response())
 }
 
@@ -93,10 +96,13 @@ pub async fn get(
     Query(query): Query<OneWindowQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
+    let OneWindowQuery { format, shape, top, by } = query;
+    let allowed = negotiate::allowed(&headers, format.as_deref())?;
+    let top = TopQuery { top, by };
+    top.check()?;
     let delivery = api.engine.window(&name, seq).await?;
-    let shape = query.shape.unwrap_or(false).then(|| [(SHAPE, delivery.shape().digest)]);
-    Ok((shape, document(api, delivery, &allowed).await?).into_response())
+    let shape = shape.unwrap_or(false).then(|| [(SHAPE, delivery.shape().digest)]);
+    Ok((shape, document(api, delivery, &allowed, &top).await?).into_response())
 }
 
 /// Answers `GET /v1/probes/{name}/windows/{seq}/shape`.
@@ -128,9 +134,10 @@ pub async fn series(
 }
 
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
-pub async fn document(api: Api, delivery: Delivery, allowed: &[Format]) -> Answer<Response> {
+pub async fn document(api: Api, delivery: Delivery, allowed: &[Format], top: &TopQuery) -> Answer<Response> {
     let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
+    let delivery = top.choose(delivery, format).await?;
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let rendering =
         document::begin(delivery, format, api.engine.deployer.spools()).await.map_err(EngineError::from)?;

@@ -21,6 +21,8 @@ struct Placement {
     /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
     /// order, the matches of a pattern by name.
     wanted: Vec<(String, u32)>,
+    /// For each of them, the index of the name or pattern that stands for it.
+    named_by: Vec<usize>,
     pending: Vec<PendingPlace>,
 }
 
@@ -69,18 +71,19 @@ pub fn wanted(config: &ProbeConfig, occasion: Occasion) -> Result<WantedInterfac
         return Err(Finding::new(Stage::Attach, field, format!("{reason}; try again")).into());
     }
     let interfaces = listed.as_ref().map(|(_, interfaces)| interfaces).map_err(|unlisted| &unlisted.error);
-    let Placement { wanted, pending } = match occasion {
+    let Placement { wanted, named_by, pending } = match occasion {
         Occasion::New => place_new(config, interfaces)?,
         Occasion::Restored => place(config, interfaces),
     };
     let Ok((netns, _)) = &listed else {
         return Ok(WantedInterfaces { interfaces: Vec::new(), pending, unlisted });
     };
-    let interface = |(name, index): (String, u32)| {
+    let interface = |((name, index), named_by): ((String, u32), usize)| {
         let required = is_new && config.names(&name);
-        AttachInterface { netns: netns.clone(), name, index, required }
+        AttachInterface { netns: netns.clone(), name, index, required, named_by }
     };
-    Ok(WantedInterfaces { interfaces: wanted.into_iter().map(interface).collect(), pending, unlisted })
+    let interfaces = wanted.into_iter().zip(named_by).map(interface).collect();
+    Ok(WantedInterfaces { interfaces, pending, unlisted })
 }
 
 /// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
@@ -101,7 +104,7 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
     };
     let place = config.netns().map_or_else(String::new, |path| format!(" in {}", path.display()));
     let mut placed = BTreeSet::new();
-    for pattern in &config.interfaces {
+    for (named_by, pattern) in config.interfaces.iter().enumerate() {
         let text = &pattern.text;
         let (found, missing): (Vec<(&str, u32)>, _) = if pattern.is_pattern() {
             let named = interfaces.by_name.iter().map(|(name, index)| (name.as_str(), *index));
@@ -117,6 +120,7 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
         for (name, index) in found {
             if placed.insert(index) {
                 placement.wanted.push((name.to_owned(), index));
+                placement.named_by.push(named_by);
             }
         }
     }
@@ -259,6 +263,7 @@ mod tests {
         let waiting = json!({ "interfaces": ["tap*", "eth0", "eth7"], "wait_for_interface": true });
         let expected = Placement {
             wanted: wanted(&[("eth0", 2)]),
+            named_by: vec![1],
             pending: vec![
                 pending("tap*", "no interface matches tap* yet"),
                 pending("eth7", "there is no interface eth7 yet"),

@@ -227,6 +227,7 @@ mod tests {
         let event = EventStatus {
             direction: Direction::Ingress,
             metric: "syns".into(),
+            interface: None,
             delivered: 5,
             lost: None,
             missed: 1,

@@ -25,6 +25,8 @@ pub struct ConfigDocument {
     #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
     pub exclude_interfaces: Option<Vec<String>>,
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub per_interface: Option<bool>,
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub wait_for_interface: Option<bool>,
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,

@@ -25,6 +25,8 @@ pub const PER_SECOND: &str = "per_second";
 pub struct Choice {
     /// The column to sort by.
     pub sort: Option<String>,
+    /// The number that the daemon has chosen the rows by, where a metric has it.
+    pub by: Option<String>,
     /// The number of rows of each metric.
     pub top: Option<usize>,
 }
@@ -43,6 +45,8 @@ struct Metric {
     table: TextTable,
     /// The column by which the rows are sorted unless somebody asks for another one.
     order: Option<String>,
+    /// The line about the entries that the daemon has left out.
+    others: Option<String>,
     /// A line below the table.
     foot: Option<String>,
 }
@@ -89,14 +93,17 @@ pub fn tables(document: &Value, wide: bool) -> Tables {
 pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
     let mut blocks = Vec::new();
     blocks.extend(tables.head.map(|head| head + "\n"));
-    for Metric { name, about, mut table, order, foot } in tables.metrics {
-        if let Some(sort) = choice.sort.as_ref().or(order.as_ref()) {
-            table.sort(sort);
+    for Metric { name, about, mut table, order, others, foot } in tables.metrics {
+        let is_sorted = choice.sort.as_ref().or(choice.by.as_ref()).is_some_and(|by| table.sort(by));
+        if let Some(order) = order.filter(|_| !is_sorted && choice.sort.is_none()) {
+            table.sort(&order);
         }
         let dropped = choice.top.map_or(0, |top| table.truncate(top));
         let mut block = format!("{}{about}\n{}", screen.paint(HEADING, &name), table.render(screen));
-        if dropped > 0 {
-            block.push_str(&format!("and {dropped} more\n"));
+        match others {
+            Some(others) if dropped == 0 => block.push_str(&others),
+            _ if dropped > 0 => block.push_str(&format!("and {dropped} more\n")),
+            _ => {}
         }
         block.extend(foot.map(|foot| foot + "\n"));
         blocks.push(block);
@@ -156,13 +163,37 @@ fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> Metric {
     if let Some(all) = histogram::distribution(metric).filter(|_| metric[PER_SECOND] != true) {
         let table = histogram::table(name, &all, wide);
         let foot = histogram::percentiles(name, &all);
-        return Metric { name: title, about, table, order: None, foot };
+        return Metric { name: title, about, table, order: None, others: None, foot };
     }
     let kind = metric["type"].as_str().unwrap_or_default();
     let has_order = ["array", "queue", "stack"].iter().any(|word| kind.contains(word));
     let table = table(metric, wide);
     let order = table.first_number().filter(|_| !has_order).cloned();
-    Metric { name: title, about, table, order, foot: None }
+    Metric { name: title, about, table, order, others: others(metric), foot: None }
+}
+
+/// Returns the line about the entries that the daemon has left out, with what their numbers come to.
+fn others(metric: &Value) -> Option<String> {
+    let entries = metric["others"]["entries"].as_u64()?;
+    let mut numbers = Vec::new();
+    totals("", &metric["others"]["value"], &mut numbers);
+    let numbers = if numbers.is_empty() { String::new() } else { format!(": {}", numbers.join(", ")) };
+    Some(format!("and {entries} more{numbers}\n"))
+}
+
+/// Gathers the numbers of a value, each with its name.
+fn totals(name: &str, value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Number(number) if name.is_empty() => found.push(number.to_string()),
+        Value::Number(number) => found.push(format!("{name} {number}")),
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+                totals(&name, value, found);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn table(metric: &Value, wide: bool) -> TextTable {

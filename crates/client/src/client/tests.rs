@@ -68,10 +68,10 @@ async fn there_is_a_call_for_each_route() {
     std::fs::write(&capture, "").unwrap();
     let captures = Captures { capture: Some(capture), ..Captures::default() };
     client.replay(&config, &captures, JSON).await.unwrap();
-    client.metrics("{name}", JSON).await.unwrap();
+    client.metrics("{name}", JSON, LargestEntries::default()).await.unwrap();
     client.close_window("{name}", JSON).await.unwrap();
     client.windows("{name}", WindowQuery::default()).await.unwrap();
-    client.window("{name}", 7, JSON).await.unwrap();
+    client.window("{name}", 7, JSON, LargestEntries::default()).await.unwrap();
     client.acknowledge("{name}", 7, None).await.unwrap();
     client.series("{name}", &[]).await.unwrap();
     assert_eq!(client.events("{name}", None).await.unwrap().next().await.unwrap().unwrap(), b"{}");

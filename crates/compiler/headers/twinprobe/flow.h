@@ -17,11 +17,11 @@ struct tp_flow {
 	__u32 protocol TP_AS(protocol);
 };
 
-/* The key of an LPM map. An IPv4 prefix of n bits has 96 + n bits. */
+/* The key of an LPM map, shown as 10.0.0.0/8. An IPv4 prefix of n bits has 96 + n bits. */
 struct tp_prefix {
 	__u32 bits;
 	tp_ip address;
-};
+} TP_AS(prefix);
 
 struct tp_counters {
 	__u64 packets;

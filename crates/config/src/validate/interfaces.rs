@@ -8,6 +8,9 @@ use crate::interface::InterfacePattern;
 use crate::validate::findings::Findings;
 use crate::validate::names;
 
+const PER_INTERFACE: &str = "per_interface";
+/// The most interfaces that have programs and maps of their own.
+const ALONE: usize = 64;
 const EXCLUDED: &str = "exclude_interfaces";
 
 /// Checks where a probe is to be attached.
@@ -58,6 +61,32 @@ pub fn excluded(
         }
     }
     excluded
+}
+
+/// Checks whether each interface has programs and maps of its own. The kernel gets them before any interface comes, so that
+/// their number has to be known.
+pub fn each_alone(
+    document: &ConfigDocument,
+    interfaces: &[InterfacePattern],
+    findings: &mut Findings,
+) -> bool {
+    let per_interface = document.per_interface == Some(true);
+    if let Some(pattern) = interfaces.iter().find(|interface| interface.is_pattern() && per_interface) {
+        let message = format!(
+            "each interface gets programs and maps of its own, so each has to be named, and {:?} is a pattern; name the interfaces, \
+             with wait_for_interface those that will come",
+            pattern.text
+        );
+        findings.add(PER_INTERFACE, message);
+    }
+    if per_interface && interfaces.len() > ALONE {
+        let message = format!(
+            "{} interfaces are too many, since each gets programs and maps of its own; {ALONE} are the limit",
+            interfaces.len()
+        );
+        findings.add(PER_INTERFACE, message);
+    }
+    per_interface
 }
 
 fn patterns(field: &str, list: &[String], findings: &mut Findings) -> Vec<InterfacePattern> {

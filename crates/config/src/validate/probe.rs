@@ -49,6 +49,7 @@ impl ProbeConfig {
         }
         let interfaces = interfaces::check(document, &mut findings);
         let exclude_interfaces = interfaces::excluded(document, &interfaces, &mut findings);
+        let per_interface = interfaces::each_alone(document, &interfaces, &mut findings);
         if let Some(Err(message)) = document.netns.as_deref().map(names::netns) {
             findings.add("netns", message);
         }
@@ -81,6 +82,7 @@ impl ProbeConfig {
             name: name.to_owned(),
             interfaces,
             exclude_interfaces,
+            per_interface,
             wait_for_interface: document.wait_for_interface == Some(true),
             netns: document.netns.as_ref().map(Into::into),
             format,

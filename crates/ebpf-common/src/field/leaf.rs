@@ -112,7 +112,9 @@ impl<F> Walk<'_, F> {
                 }
                 return;
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac => return,
+            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac | Plan::Prefix(_) => {
+                return;
+            }
         };
         let width = bits.map_or(8 * size as u32, |bits| bits.width);
         let meaning = Meaning::of(scalar, &self.path, width, self.arrays > 0);

@@ -9,5 +9,6 @@ pub mod leaf;
 pub mod meaning;
 pub mod names;
 pub mod plan;
+pub mod prefix;
 pub mod wide;
 pub mod write;

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::bits::Bits;
 use super::names::PROTOCOLS;
+use super::prefix::Prefix;
 
 /// The rendering of a value of `size` bytes. `L` is a member's name as a format writes it.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub enum Plan<L> {
     /// Sixteen bytes.
     Ip,
     Mac,
+    /// An address with the number of its bits that count.
+    Prefix(Prefix),
     /// Structs and unions.
     Struct(Vec<FieldPlan<L>>),
     Array {
@@ -159,6 +162,7 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Ipv4 | Render::Ip if size == 4 => Plan::Ipv4,
         Render::Ipv6 | Render::Ip if size == 16 => Plan::Ip,
         Render::Mac if size == 6 => Plan::Mac,
+        Render::Prefix => Plan::Prefix(Prefix::of(layout)?),
         Render::Be16 if size == 2 && (int || bytes) => scalar(Scalar::Swapped, size),
         Render::Be32 if size == 4 && (int || bytes) => scalar(Scalar::Swapped, size),
         Render::Be64 if size == 8 && (int || bytes) => scalar(Scalar::Swapped, size),

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde_json::Value;
 
 use crate::field::names;
+use crate::field::prefix::Prefix;
 use crate::layout::{Layout, Member, Render, Shape};
 
 /// Writes `value` into the bytes of a variable with this layout. Fields of a struct that the value leaves out stay. The error names the
@@ -21,6 +22,12 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
     let refuse = |what: &str| Err(format!("{}{value} does not fit; {what}", prefix(path)));
     let bytes =
         bytes.get_mut(..layout.size).ok_or_else(|| format!("{}there are too few bytes", prefix(path)))?;
+    if let (Some(Render::Prefix), Value::String(text)) = (layout.render, value)
+        && let Some(parts) = Prefix::of(layout)
+    {
+        let needed = "a prefix such as 10.0.0.0/8 is needed";
+        return parts.write(text, bytes).map_or_else(|| refuse(needed), Ok);
+    }
     if let Some(rendered) = layout.render.and_then(|render| rendered(render, value, bytes)) {
         return rendered.or_else(|what| refuse(&what));
     }

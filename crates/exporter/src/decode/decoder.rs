@@ -93,6 +93,7 @@ impl<'a> Decoder<'a> {
             }
             Plan::Ip => self.plain(sink, |out| text::ip(out, &bytes[..16])),
             Plan::Mac => self.plain(sink, |out| text::mac(out, &bytes[..6])),
+            Plan::Prefix(prefix) => sink.plain(prefix.text(bytes).as_bytes()),
             Plan::Struct(fields) => {
                 sink.begin_struct();
                 self.members(fields, bytes, sink);

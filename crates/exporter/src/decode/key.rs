@@ -80,6 +80,12 @@ fn cover<L>(plan: &Plan<L>, from: usize, bits: Option<Bits>, shown: &mut [u8]) {
             let places = (from..end).step_by((8 * stride).max(1)).take(if *stride == 0 { 1 } else { *len });
             return places.for_each(|from| cover(element, from, None, shown));
         }
+        (Plan::Prefix(prefix), _) => {
+            for (offset, size) in [prefix.address, prefix.bits] {
+                cover(&Plan::<L>::Blob { size }, from + 8 * offset, None, shown);
+            }
+            return;
+        }
         (_, Some(bits)) => (from + bits.shift as usize, bits.width as usize),
         (Plan::Scalar { size, .. } | Plan::Float { size } | Plan::Text { size } | Plan::Blob { size }, _) => {
             (from, 8 * size)

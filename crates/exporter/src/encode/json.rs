@@ -263,6 +263,20 @@ impl DocumentSink for Json {
         if metric.is_histogram() {
             self.push(",\"histogram\":true");
         }
+    }
+
+    fn begin_others(&mut self, entries: u64) {
+        self.name("others");
+        self.out.push(b'{');
+        self.number("entries", entries);
+        self.out.push(b',');
+    }
+
+    fn end_others(&mut self) {
+        self.out.push(b'}');
+    }
+
+    fn begin_entries(&mut self) {
         self.push(",\"entries\":[");
     }
 

@@ -78,7 +78,8 @@ impl<S: DocumentSink> Tree<S> {
 
     fn close_metric(&mut self) {
         if let Some((metric, current)) = self.current.take() {
-            self.sink.end_metric(&metric, current.rows as u64, current.distribution.as_deref());
+            let others = metric.others().map_or(0, |others| others.entries);
+            self.sink.end_metric(&metric, current.rows as u64 + others, current.distribution.as_deref());
         }
     }
 
@@ -89,6 +90,20 @@ impl<S: DocumentSink> Tree<S> {
         self.leave(Some(direction));
         self.sink.begin_direction(direction.name());
         self.direction = Some(direction);
+    }
+
+    /// Writes what the entries come to that the document leaves out.
+    fn others(&mut self, metric: &Metric) {
+        let Some(others) = metric.others() else { return };
+        let folded = Folded::of(metric, &others.layout);
+        let tables = Arc::new(Tables::new(&others.layout, folded.as_deref()));
+        let mut current = Current::new(metric, &others.layout, &tables);
+        self.sink.begin_others(others.entries);
+        let mut decoder = Decoder::new(&self.context);
+        for row in others.rows.rows(&others.layout) {
+            current.value(row, &mut decoder, &mut self.sink);
+        }
+        self.sink.end_others();
     }
 
     /// Ends the open direction, and writes the directions without metrics that come before `next`, or before the end.
@@ -118,6 +133,8 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
         self.write(out, |tree| {
             tree.open(metric.direction);
             tree.sink.begin_metric(&metric);
+            tree.others(&metric);
+            tree.sink.begin_entries();
         });
         let folded = Folded::of(&metric, metric.layout.inner.as_ref().unwrap_or(&metric.layout));
         let tables = metric.cache().get(|| Tables::new(&metric.layout, folded.as_deref()));
@@ -158,15 +175,21 @@ impl<S: DocumentSink> Current<S> {
     // The function is inlined into the loop over the rows, in spite of the recursion.
     #[inline]
     fn row(&mut self, row: TableRow<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
-        let TableRow { key, value, .. } = row;
-        let tables = &*self.tables;
         sink.begin_entry(self.rows);
         self.rows += 1;
-        if let Some(plan) = &tables.key {
+        if let Some(plan) = &self.tables.key {
             sink.begin_key();
-            decoder.key(plan, key, sink);
+            decoder.key(plan, row.key, sink);
             sink.end_key();
         }
+        self.value(row, decoder, sink);
+        sink.end_entry();
+    }
+
+    #[inline]
+    fn value(&mut self, row: TableRow<'_>, decoder: &mut Decoder<'_>, sink: &mut S) {
+        let TableRow { key, value, .. } = row;
+        let tables = &*self.tables;
         sink.begin_value();
         let layout = &*self.layout;
         match &mut self.folder {
@@ -193,7 +216,6 @@ impl<S: DocumentSink> Current<S> {
             }
         }
         sink.end_value();
-        sink.end_entry();
     }
 
     /// Writes a map as a value.

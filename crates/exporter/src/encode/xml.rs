@@ -257,6 +257,15 @@ impl DocumentSink for Xml {
         self.begin("metric", attributes);
     }
 
+    fn begin_others(&mut self, entries: u64) {
+        let entries = entries.to_string();
+        self.begin("others", [("entries", &*entries)]);
+    }
+
+    fn end_others(&mut self) {
+        self.end("others");
+    }
+
     fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>) {
         if let Some(distribution) = distribution {
             self.distribution(distribution);

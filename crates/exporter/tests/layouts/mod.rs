@@ -7,7 +7,7 @@ use proptest::sample::select;
 use proptest::strategy::Union;
 use twinprobe_ebpf_common::{EnumVariant, Layout, Member, Render, Shape};
 
-const RENDERS: [Render; 14] = [
+const RENDERS: [Render; 15] = [
     Render::Ipv4,
     Render::Ipv6,
     Render::Ip,
@@ -21,6 +21,7 @@ const RENDERS: [Render; 14] = [
     Render::Ktime,
     Render::Ifindex,
     Render::Protocol,
+    Render::Prefix,
     Render::Histogram,
 ];
 
@@ -64,6 +65,25 @@ pub fn layout() -> impl Strategy<Value = Layout> {
             let size = if exact { element.size.saturating_mul(len).min(256) } else { 7 };
             Layout { size, shape: Shape::Array { element: Box::new(element), len }, render }
         });
-        prop_oneof![record, array]
+        // Structs of a number and an address, in either order, with and without padding.
+        let address =
+            (select(vec![4_usize, 16]), option::of(select(vec![Render::Ip, Render::Ipv4, Render::Ipv6])));
+        let address = address.prop_map(|(size, render)| Layout { render, ..Layout::opaque(size) });
+        let bits = select(vec![1_usize, 2, 4, 8]).prop_map(Layout::unsigned);
+        let prefix =
+            (address, bits, any::<bool>(), 0_usize..2).prop_map(|(address, bits, first, padding)| {
+                let (one, other) = if first { (bits, address) } else { (address, bits) };
+                let start = one.size + padding;
+                let size = start + other.size + padding;
+                let member = |name: &str, start: usize, layout| Member {
+                    name: name.into(),
+                    bit_offset: 8 * start,
+                    bitfield: None,
+                    layout,
+                };
+                let shape = Shape::Struct(vec![member("a", 0, one), member("b", start, other)]);
+                Layout { size, shape, render: Some(Render::Prefix) }
+            });
+        prop_oneof![3 => record, 3 => array, 1 => prefix]
     })
 }

@@ -19,6 +19,8 @@ pub struct AttachInterface {
     pub index: u32,
     /// True if a failure at this interface makes the whole attachment fail.
     pub required: bool,
+    /// The index of the name or pattern of the configuration that stands for this interface.
+    pub named_by: usize,
 }
 
 /// A hook where one direction is attached.
@@ -48,7 +50,10 @@ pub struct NotAttached {
 pub fn places(directions: &[LoadedDirection], interfaces: &[AttachInterface]) -> Vec<(usize, HookPoint)> {
     let of = |(direction, loaded): (usize, &LoadedDirection)| {
         let AttachRequest { hook, position, .. } = loaded.plan.attach;
-        interfaces.iter().map(move |AttachInterface { netns, name, index, .. }| {
+        let own = loaded.plan.own_interface.as_ref().map(|own| own.index);
+        let served =
+            interfaces.iter().filter(move |interface| own.is_none_or(|own| own == interface.named_by));
+        served.map(move |AttachInterface { netns, name, index, .. }| {
             let (netns, interface) = (netns.clone(), name.clone());
             (direction, HookPoint { netns, interface, ifindex: *index, hook, position })
         })

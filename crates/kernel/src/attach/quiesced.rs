@@ -92,8 +92,7 @@ impl Quiesced<'_> {
     /// Returns the path of a metric's journal, where the rows that were taken out of its map wait until the window is
     /// stored.
     pub fn journal(&self, (direction, metric): (usize, usize)) -> PathBuf {
-        let direction = self.probe.directions[direction].plan.direction();
-        self.probe.pins.journal(direction, metric)
+        self.probe.pins.journal(&self.probe.directions[direction].plan.pin_name(), metric)
     }
 
     /// Records that the window is stored and that its maps are about to be emptied.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::{Position, Verdict};
 
 use crate::load::direction::{LoadedDirection, program_ids};
+use crate::plan::probe_plan::pin_name;
 use crate::sys::call::{KernelError, found};
 use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
 use crate::sys::object;
@@ -31,7 +32,10 @@ pub struct Deployment {
 impl Deployment {
     /// Returns the names of the maps that both directions use.
     pub fn common_maps(&self) -> Vec<String> {
-        let [ingress, egress] = &self.directions[..] else { return Vec::new() };
+        let Some((ingress, others)) = self.directions.split_first() else { return Vec::new() };
+        // Where each interface has directions of its own, those of the first one come first.
+        let of_interface = |other: &&DirectionRecord| other.interface == ingress.interface;
+        let Some(egress) = others.iter().find(of_interface) else { return Vec::new() };
         let is_common = |map: &&MapRecord| egress.maps.contains(map);
         ingress.maps.iter().filter(is_common).map(|map| map.name.clone()).collect()
     }
@@ -41,6 +45,9 @@ impl Deployment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionRecord {
     pub direction: String,
+    /// The index of the interface that the direction serves alone; `None` if it serves all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<usize>,
     /// True if the programs take packets of several buffers; `None` in a record of an earlier version, which loaded all
     /// XDP programs for such packets where the kernel has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,10 +75,18 @@ impl DirectionRecord {
         });
         Ok(Self {
             direction: direction.to_owned(),
+            interface: loaded.plan.own_interface.as_ref().map(|own| own.index),
             frags: Some(loaded.plan.frags),
             programs: programs.collect::<io::Result<_>>().map_err(failed)?,
             maps: maps.collect::<io::Result<_>>().map_err(failed)?,
         })
+    }
+}
+
+impl DirectionRecord {
+    /// The name of the direction in the names of pins.
+    pub fn pin_name(&self) -> String {
+        pin_name(&self.direction, self.interface)
     }
 }
 
@@ -164,11 +179,11 @@ impl DeploymentPins {
     pub fn pin(&self, record: &DirectionRecord, loaded: &LoadedDirection) -> io::Result<()> {
         std::fs::create_dir_all(&self.0)?;
         for (twin, program) in loaded.programs.each().iter().enumerate() {
-            object::obj_pin(program.as_fd(), &self.program(&record.direction, twin))?;
+            object::obj_pin(program.as_fd(), &self.program(&record.pin_name(), twin))?;
         }
         for (index, (_, fds)) in loaded.own.each().enumerate() {
             for (twin, fd) in fds.each().iter().enumerate() {
-                object::obj_pin(fd.as_fd(), &self.map(&record.direction, index, twin))?;
+                object::obj_pin(fd.as_fd(), &self.map(&record.pin_name(), index, twin))?;
             }
         }
         Ok(())
@@ -177,7 +192,7 @@ impl DeploymentPins {
     /// Opens the pinned programs. Fails with the reason unless they are the programs of the record.
     pub fn programs(&self, record: &DirectionRecord) -> Result<Vec<OwnedFd>, String> {
         let open = |(twin, identity): (usize, &ProgIdentity)| {
-            let path = self.program(&record.direction, twin);
+            let path = self.program(&record.pin_name(), twin);
             check(&path, identity, prog::prog_identity)
         };
         record.programs.iter().enumerate().map(open).collect()
@@ -199,7 +214,7 @@ impl DeploymentPins {
         let found = record.maps.iter().enumerate().find(|(_, map)| map.name == name);
         let id = found.and_then(|(index, map)| Some((index, *map.ids.get(twin)?)));
         let (index, id) = id.ok_or_else(|| format!("map {name} is not in the record"))?;
-        check(&self.map(&record.direction, index, twin), &id, map::map_id)
+        check(&self.map(&record.pin_name(), index, twin), &id, map::map_id)
     }
 
     /// Pins `note` with the deployment, unless the same note is pinned already.

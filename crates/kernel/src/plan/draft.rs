@@ -134,8 +134,21 @@ impl<'a> DirectionDraft<'a> {
         let (lines, maps) = (Arc::new(self.lines), self.maps);
         let others = self.defined.others.clone();
         let calls = self.defined.calls.clone();
-        let plan =
-            DirectionPlan { attach, code, lines, entry, others, frags, maps, counters, metrics, sees, calls };
+        let own_interface = None;
+        let plan = DirectionPlan {
+            attach,
+            own_interface,
+            code,
+            lines,
+            entry,
+            others,
+            frags,
+            maps,
+            counters,
+            metrics,
+            sees,
+            calls,
+        };
         if self.notes.findings.is_empty() {
             Ok((plan, self.notes.warnings))
         } else {

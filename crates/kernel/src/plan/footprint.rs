@@ -27,7 +27,9 @@ impl Footprint {
     pub fn of(plan: &ProbePlan, objects: &[ProbeObject], facts: KernelFacts) -> Self {
         let mut all = Self::default();
         for (index, direction) in plan.directions.iter().enumerate() {
-            all.add(direction, index > 0, facts);
+            let before = &plan.directions[..index];
+            let is_second = before.iter().any(|before| before.own_interface == direction.own_interface);
+            all.add(direction, is_second, facts);
         }
         for (direction, object) in plan.directions.iter().zip(objects) {
             let functions = object.program.functions.values();

@@ -62,15 +62,38 @@ pub fn origins(
     let before =
         |(index, old): (usize, &ReplacedDirection<'_>)| Some((index, old.plan.map(&map.name)?.common));
     let mut found: Vec<(usize, bool)> = old.iter().enumerate().filter_map(before).collect();
+    found.retain(|(index, _)| goes_on_at(old, *index, new, map));
+    // The map of the same interface goes on itself.
+    found.sort_by_key(|(index, _)| is_of_another_interface(old[*index].plan, new));
     if !map.common {
         let is_heir = earlier.is_none_or(|earlier| earlier.map(&map.name).is_none());
         found.retain(|(index, common)| {
             old[*index].plan.direction() == new.direction() && (!common || is_heir)
         });
     } else if found.first().is_some_and(|(_, common)| *common) {
-        found.truncate(1);
+        // Both directions have the same map, one for each interface that has maps of its own.
+        let mut interfaces = BTreeSet::new();
+        found.retain(|(index, _)| interfaces.insert(old[*index].plan.interface()));
     }
     found.into_iter().map(|(index, _)| index).collect()
+}
+
+/// Tells whether what the direction of `old` with this index has counted for its interfaces can go on in `map` of `new`. What
+/// was counted for other interfaces than that of `new` goes with the open window only, whose rows name them.
+fn goes_on_at(old: &[ReplacedDirection<'_>], index: usize, new: &DirectionPlan, map: &MapPlan) -> bool {
+    let before = old[index].plan;
+    let Some(own) = &new.own_interface else { return true };
+    if before.interface() == Some(own.name()) {
+        return true;
+    }
+    let has_heir = before.interface().is_some_and(|name| own.all.iter().any(|other| other == name));
+    let is_private = map.private && before.map(&map.name).is_some_and(|before| before.private);
+    own.index == 0 && is_private && !has_heir
+}
+
+/// Tells whether `new` serves one interface alone, and `old` another one or all of them.
+fn is_of_another_interface(old: &DirectionPlan, new: &DirectionPlan) -> bool {
+    new.own_interface.is_some() && old.interface() != new.interface()
 }
 
 /// Decides the origin of the content of each map of `new`, which replaces a direction of `old`. `origins` are the
@@ -86,6 +109,7 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
         let is_kept = map.on_replace == OnReplace::Carry && !begin_anew.contains(&index);
         match before(index).filter(|_| is_kept) {
             None => Inherited::New,
+            Some((old, _)) if is_of_another_interface(old.plan, new) => Inherited::Convert,
             Some((old, before)) if !is_same(before, old.plan, map, new) => Inherited::Convert,
             // The content of two maps can be put together in a new one, before packets are counted in it. What was counted
             // in private maps goes with the open window.

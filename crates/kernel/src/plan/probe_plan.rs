@@ -25,6 +25,8 @@ pub struct ProbePlan {
 #[derive(Debug)]
 pub struct DirectionPlan {
     pub attach: AttachRequest,
+    /// The interface that the programs and maps serve alone; `None` if they serve all interfaces.
+    pub own_interface: Option<OwnInterface>,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
     /// The lines of the source in which names are declared.
@@ -45,6 +47,15 @@ pub struct DirectionPlan {
     pub sees: Sees,
     /// The programs in the slots of tables for `bpf_tail_call`, which do not count as maps here.
     pub calls: Calls,
+}
+
+/// The interface that a direction serves alone, because each interface of the probe has programs and maps of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnInterface {
+    /// All interfaces of the probe, by the names of the configuration.
+    pub all: Arc<[String]>,
+    /// The index of this one.
+    pub index: usize,
 }
 
 /// One map of the source, whether a metric reads it or not.
@@ -127,7 +138,23 @@ impl Extraction {
     }
 }
 
+impl OwnInterface {
+    pub fn name(&self) -> &str {
+        &self.all[self.index]
+    }
+}
+
 impl ProbePlan {
+    /// Has the programs and maps serve one interface alone.
+    pub fn on_interface(mut self, own: &OwnInterface) -> Self {
+        for direction in &mut self.directions {
+            // A plan is not shared before it is loaded.
+            let direction = Arc::get_mut(direction).into_iter();
+            direction.for_each(|direction| direction.own_interface = Some(own.clone()));
+        }
+        self
+    }
+
     /// Has every program loaded for packets of a single buffer, as this kernel has no others.
     pub fn without_frags(mut self) -> Self {
         for direction in &mut self.directions {
@@ -176,6 +203,16 @@ impl DirectionPlan {
         self.attach.hook.direction()
     }
 
+    /// The name of the interface that the direction serves alone.
+    pub fn interface(&self) -> Option<&str> {
+        self.own_interface.as_ref().map(OwnInterface::name)
+    }
+
+    /// The name of the direction among those of the deployment, for pins: no two have the same.
+    pub fn pin_name(&self) -> String {
+        pin_name(self.direction(), self.own_interface.as_ref().map(|own| own.index))
+    }
+
     /// The map with this name.
     pub fn map(&self, name: &str) -> Option<&MapPlan> {
         self.maps.iter().find(|map| map.name == name)
@@ -219,4 +256,9 @@ impl MetricPlan {
             MetricSource::Losses(kind) => kind,
         }
     }
+}
+
+/// Returns the name of a direction for pins, if it serves the interface with this index alone.
+pub fn pin_name(direction: &str, interface: Option<usize>) -> String {
+    interface.map_or_else(|| direction.to_owned(), |index| format!("{direction}_{index}"))
 }

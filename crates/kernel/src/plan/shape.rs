@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Btf, Layout, MapFamily, MapKind, MapTypes, Member, Shape, TableLayout};
+use twinprobe_ebpf_common::field::prefix::Prefix;
+use twinprobe_ebpf_common::{Btf, Layout, MapFamily, MapKind, MapTypes, Member, Render, Shape, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
 
@@ -42,7 +43,12 @@ impl MapShape {
                 Layout::opaque(size as usize)
             })
         };
-        let key = if spec.key_size > 0 { known("key", types.key, spec.key_size) } else { Layout::opaque(0) };
+        let mut key =
+            if spec.key_size > 0 { known("key", types.key, spec.key_size) } else { Layout::opaque(0) };
+        let is_trie = MapKind::from_bpf_type(spec.map_type) == Some(MapKind::LpmTrie);
+        if is_trie && Prefix::of_trie(&key).is_some() {
+            key.render = Some(Render::Prefix);
+        }
         let value = match &spec.inner {
             // The value is the id of an inner map, whose content is shown instead.
             Some(_) => Layout::unsigned(spec.value_size as usize),

@@ -109,6 +109,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
     };
     DirectionPlan {
         attach: plan.attach,
+        own_interface: None,
         code: plan.code.clone(),
         lines: Arc::clone(&plan.lines),
         entry: plan.entry.clone(),

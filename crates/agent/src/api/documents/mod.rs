@@ -5,3 +5,4 @@ pub mod negotiate;
 pub mod pieces;
 pub mod rendering;
 pub mod scrape;
+pub mod top;

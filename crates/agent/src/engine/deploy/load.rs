@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_faults::crash;
 use twinprobe_kernel::{
-    Deadline, Deployable, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection, ProbePlan,
+    Deadline, Deployable, DirectionPlan, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection,
     ReplayClock,
 };
 
@@ -20,7 +20,7 @@ use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::cause::Occasion;
 use crate::engine::deploy::examination;
 use crate::engine::deploy::lineage::{self, Lineage};
-use crate::engine::deploy::loaded::{LoadedProbe, requests};
+use crate::engine::deploy::loaded::{LoadedProbe, first_of, planned};
 use crate::engine::deploy::tags;
 use crate::engine::deploy::trials::Trials;
 use crate::engine::deployer::Deployer;
@@ -87,7 +87,9 @@ impl Deployer {
         config: &ProbeConfig,
         place: Arc<OwnedSemaphorePermit>,
     ) -> Result<LoadedProbe, EngineError> {
-        self.load_as(config, Purpose::Replay { _place: place }).await
+        // Captured packets come from no interface of this machine.
+        let config = ProbeConfig { per_interface: false, ..config.clone() };
+        self.load_as(&config, Purpose::Replay { _place: place }).await
     }
 
     async fn load_as(&self, config: &ProbeConfig, purpose: Purpose) -> Result<LoadedProbe, EngineError> {
@@ -207,7 +209,7 @@ fn load_all(
         Purpose::Deployment { occasion, old, anew } => (*occasion, old.as_deref(), anew),
         Purpose::Validation | Purpose::Replay { .. } => (Occasion::New, None, &none),
     };
-    let wanted = requests(config, anew).zip(compiled.iter().map(|(_, object)| &object.elf[..]));
+    let elfs: Vec<&[u8]> = compiled.iter().map(|(_, object)| &object.elf[..]).collect();
     // A source in the dialect of BCC names some by itself.
     let named = compiled.iter().flat_map(|(_, object)| &object.shared);
     let named = named.filter(|name| !config.shared_maps.contains(name));
@@ -223,7 +225,7 @@ fn load_all(
         // The clock of a replay counts from the Unix epoch.
         Purpose::Replay { .. } => KernelFacts { monotonic_zero_ns: 0, ..kernel.facts() },
     };
-    let (mut plan, parsed, findings) = ProbePlan::build(wanted, &common, facts);
+    let (mut plan, parsed, findings) = planned(config, anew, &elfs, &common, facts);
     if !kernel.facts().xdp_frags {
         plan = plan.without_frags();
     }
@@ -243,7 +245,8 @@ fn load_all(
         objects.insert(direction.name(), object.elf);
     }
     warnings.append(&mut plan.warnings);
-    for (plan, object) in plan.directions.iter().zip(&parsed) {
+    let of_first = |plan: &DirectionPlan| plan.own_interface.as_ref().is_none_or(|own| own.index == 0);
+    for (plan, object) in plan.directions.iter().zip(&parsed).filter(|(plan, _)| of_first(plan)) {
         let direction = config.directions().find(|(direction, _)| direction.name() == plan.direction());
         let source = direction.and_then(|(_, config)| match &config.code {
             Code::Source(source) => Some(source.text.as_str()),
@@ -272,14 +275,14 @@ fn load_all(
     let (mut directions, mut clocks) = (Vec::<LoadedDirection>::new(), Vec::new());
     let old = old.and_then(Probe::predecessor);
     for (plan, object) in plan.directions.into_iter().zip(&parsed) {
-        let code = plan.code.clone();
+        let (code, is_first, first) = (plan.code.clone(), of_first(&plan), first_of(&directions, &plan));
         let loaded = match purpose {
             Purpose::Deployment { .. } | Purpose::Validation => {
-                kernel.load(plan, object, old.as_ref(), directions.first())
+                kernel.load(plan, object, old.as_ref(), first)
             }
             Purpose::Replay { .. } => {
                 let clock = ReplayClock::new().map_err(no_clock)?;
-                let loaded = kernel.load_for_replay(plan, object, &clock, directions.first());
+                let loaded = kernel.load_for_replay(plan, object, &clock, first);
                 clocks.push(clock);
                 loaded
             }
@@ -295,7 +298,7 @@ fn load_all(
             }
             Err(rejection) => refused.push(rejection),
             Ok(mut loaded) => {
-                warnings.append(&mut loaded.warnings);
+                warnings.extend(std::mem::take(&mut loaded.warnings).into_iter().filter(|_| is_first));
                 directions.push(loaded);
             }
         }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_kernel::{DirectionRequest, Kernel, LoadedDirection, ProbeObject, ReplayClock};
+use twinprobe_kernel::{
+    DirectionPlan, DirectionRequest, Kernel, KernelFacts, LoadedDirection, OwnInterface, ProbeObject,
+    ProbePlan, ReplayClock,
+};
 
 use crate::engine::deploy::cause::Occasion;
 use crate::engine::probe::metric::MetricState;
@@ -45,16 +48,49 @@ impl LoadedProbe {
         let old = old.predecessor();
         let mut again: Vec<LoadedDirection> = Vec::new();
         for (loaded, object) in self.directions.iter().zip(&self.parsed) {
-            again.push(kernel.load(Arc::clone(&loaded.plan), object, Some(&old), again.first())?);
+            let first = first_of(&again, &loaded.plan);
+            again.push(kernel.load(Arc::clone(&loaded.plan), object, Some(&old), first)?);
         }
         self.directions = again;
         Ok(())
     }
 }
 
+/// Returns the loaded direction whose maps `plan` may use, too: the first one of the same interfaces.
+pub fn first_of<'a>(loaded: &'a [LoadedDirection], plan: &DirectionPlan) -> Option<&'a LoadedDirection> {
+    loaded.iter().find(|loaded| loaded.plan.own_interface == plan.own_interface)
+}
+
+/// Plans the directions of a probe, whose objects are `elfs`, in the order of [`ProbeConfig::directions`]: once, or else once for each
+/// interface, in the order of the configuration. Returns the plan, its objects and the findings. See [`ProbePlan::build`].
+pub fn planned(
+    config: &ProbeConfig,
+    anew: &BTreeSet<String>,
+    elfs: &[&[u8]],
+    common: &[String],
+    facts: KernelFacts,
+) -> (ProbePlan, Vec<ProbeObject>, Vec<Finding>) {
+    let build = || ProbePlan::build(requests(config, anew).zip(elfs.iter().copied()), common, facts);
+    let (mut plan, mut parsed, findings) = build();
+    let all = config.own_interfaces().filter(|_| findings.is_empty());
+    for index in 0..all.as_ref().map_or(0, |all| all.len()) {
+        let own = all.as_ref().map(|all| OwnInterface { all: Arc::clone(all), index });
+        let Some(own) = own else { break };
+        if index == 0 {
+            plan = plan.on_interface(&own);
+            continue;
+        }
+        // What is to be said of the others was said of the first one.
+        let (other, objects, _) = build();
+        plan.directions.extend(other.on_interface(&own).directions);
+        parsed.extend(objects);
+    }
+    (plan, parsed, findings)
+}
+
 /// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
 /// `anew` names the maps that have exactly the entries of `fill`, also if this is a replacement.
-pub fn requests(config: &ProbeConfig, anew: &BTreeSet<String>) -> impl Iterator<Item = DirectionRequest> {
+fn requests(config: &ProbeConfig, anew: &BTreeSet<String>) -> impl Iterator<Item = DirectionRequest> {
     config.directions().map(|(name, direction)| DirectionRequest {
         attach: direction.attach,
         entry: direction.entry.clone(),

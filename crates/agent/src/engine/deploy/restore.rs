@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Rejection, with_causes};
 use twinprobe_faults::crash;
-use twinprobe_kernel::{Attached, Footprint, HeldDeployment, Identity, KernelFacts, ProbePlan};
+use twinprobe_kernel::{Attached, Footprint, HeldDeployment, Identity, KernelFacts};
 
 use crate::engine::deploy::cause::{DeployCause, Occasion};
 use crate::engine::deploy::lineage::EarlierSerial;
-use crate::engine::deploy::loaded::requests;
+use crate::engine::deploy::loaded::planned;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
@@ -154,11 +154,11 @@ impl Engine {
             .map(|(direction, _)| object(&self.deployer.store, &running.objects, direction.name()));
         let elfs = elfs.collect::<Result<Vec<_>, _>>()?;
         let none = BTreeSet::new();
-        let wanted_directions = requests(&config, &none).zip(elfs.iter().map(|elf| &elf[..]));
+        let elfs: Vec<&[u8]> = elfs.iter().map(|elf| &elf[..]).collect();
         let common = running.deployment.common_maps();
         // What is loaded was accepted; its record says for which packets it was loaded.
         let facts = KernelFacts { xdp_frags: true, ..self.deployer.kernel.facts() };
-        let (plan, parsed, findings) = ProbePlan::build(wanted_directions, &common, facts);
+        let (plan, parsed, findings) = planned(&config, &none, &elfs, &common, facts);
         if !findings.is_empty() {
             return Err(failed(Rejection::from(findings).into()).into());
         }

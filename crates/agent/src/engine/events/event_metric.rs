@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use serde_json::Value;
 use tokio::sync::Notify;
 use twinprobe_api::EventStatus;
 use twinprobe_ebpf_common::Render;
@@ -24,6 +25,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub struct EventMetric {
     pub direction: Direction,
     pub metric: String,
+    /// The interface whose events alone the map has.
+    pub interface: Option<String>,
     /// `"direction":"ingress","metric":"name"`
     pub labels: Arc<str>,
     pub encoder: EventEncoder,
@@ -60,7 +63,7 @@ impl EventMetric {
     /// Opens the map, so that programs can write events to it.
     pub fn open(
         direction: Direction,
-        metric: &str,
+        (metric, interface): (&str, Option<&str>),
         map: &EventMap,
         namespace: &Namespace,
         budget: &Budget,
@@ -73,7 +76,15 @@ impl EventMetric {
             direction,
             metric: metric.to_owned(),
             // Metric names need no escapes.
-            labels: format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\"").into(),
+            labels: match interface {
+                None => format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\""),
+                Some(name) => {
+                    let name = Value::from(name);
+                    format!("\"direction\":\"{direction}\",\"metric\":\"{metric}\",\"interface\":{name}")
+                }
+            }
+            .into(),
+            interface: interface.map(str::to_owned),
             encoder: EventEncoder::new(map.layout.as_ref()),
             names_interfaces_of: speaks.then(|| namespace.clone()),
             room: reader.room(),
@@ -140,6 +151,7 @@ impl EventMetric {
         EventStatus {
             direction: self.direction,
             metric: self.metric.clone(),
+            interface: self.interface.clone(),
             delivered: self.delivered.load(Ordering::Relaxed),
             lost: *self.lost.lock(),
             missed: self.missed.load(Ordering::Relaxed),

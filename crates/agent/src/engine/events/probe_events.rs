@@ -17,6 +17,7 @@ use crate::engine::events::pump;
 use crate::engine::events::records::Budget;
 use crate::engine::events::stream::StreamReader;
 use twinprobe_config::ProbeConfig;
+use twinprobe_ebpf_common::hook::Direction;
 
 /// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
 /// wake-ups do not go through other threads.
@@ -60,12 +61,12 @@ impl ProbeEvents {
         on: &EventLoop,
     ) -> Result<Self, KernelError> {
         let mut sources = Vec::new();
-        for ((direction, _), loaded) in config.directions().zip(loaded) {
+        for loaded in loaded {
             for (metric, map) in loaded.plan.metrics.iter().zip(&loaded.maps) {
                 if let TwinMap::Events(map) = map {
                     sources.push(EventMetric::open(
-                        direction,
-                        &metric.request.name,
+                        Direction::from(loaded.plan.attach.hook),
+                        (&metric.request.name, loaded.plan.interface()),
                         map,
                         &config.netns,
                         &on.budget,

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::metric::AfterRead;
-use twinprobe_ebpf_common::{Completeness, Losses, MetricHead, RawTable, Temporality};
-use twinprobe_exporter::Metric;
+use twinprobe_ebpf_common::{Completeness, Losses, MetricHead, RawTable, TableLayout, Temporality};
+use twinprobe_exporter::{Accumulator, Metric};
 use twinprobe_kernel::{KernelError, MetricMap, Quiesced, TwinMap, exactness, is_unsure};
 use twinprobe_windows::WindowHead;
 
@@ -23,10 +22,10 @@ pub fn at_close(
     completeness.entries_used = metric.sum.as_ref().map(|sum| sum.used);
     let (mut lost, mut total, mut is_reset) = (0, 0, true);
     for counter in metric.counters(all) {
-        let own = quiesced.map(counter.position).map_or(Ok(0), count)?;
-        let carried = counter.carried.as_ref().map_or(0, |carried| number(carried.table()));
+        let own = count(counter, |position| quiesced.map(position))?;
+        let carried = counter.carried.as_ref().map_or(0, number_of);
         lost += own + carried;
-        total += counter.sum.as_ref().map_or(own, |sum| number(sum.rows.table()));
+        total += counter.sum.as_ref().map_or(own, |sum| number_of(&sum.rows));
         // The counter of a map that both twins share is never reset, unless a replacement begins anew.
         is_reset &= counter.sum.is_some();
     }
@@ -50,8 +49,8 @@ pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<S
         };
         let so_far = counter.sum.as_ref().filter(|_| all.iter().any(is_cumulative));
         let packets = match so_far {
-            Some(sum) => number(sum.rows.table()),
-            None => quiesced.map(counter.position).map_or(Ok(0), count)?,
+            Some(sum) => number_of(&sum.rows),
+            None => count(counter, |position| quiesced.map(position))?,
         };
         reasons.extend((packets > 0).then(|| unsure_in(counter)));
     }
@@ -76,8 +75,9 @@ impl MetricState {
     ) -> Arc<Metric> {
         let metric = &self.metric;
         let totals = self.counters(all).map(|counter| {
-            let before = counter.sum.as_ref().map_or(0, |sum| number(sum.rows.table()));
-            Some(count(map(counter.position)?).ok()? + before)
+            let before = counter.sum.as_ref().map_or(0, |sum| number_of(&sum.rows));
+            map(counter.position)?;
+            Some(count(counter, &map).ok()? + before)
         });
         let totals: Option<Vec<u64>> = totals.collect();
         let Some(totals) = totals.filter(|totals| !totals.is_empty()) else { return Arc::clone(metric) };
@@ -101,7 +101,7 @@ impl Running {
         reader.with_losses(&self.readers, |position| self.map_now(position))
     }
 
-    fn map_now(&self, (direction, index): (usize, usize)) -> Option<&MetricMap> {
+    pub fn map_now(&self, (direction, index): (usize, usize)) -> Option<&MetricMap> {
         match self.attached.map(direction, index) {
             TwinMap::Shared(map) => Some(map),
             TwinMap::Private(maps) => Some(&maps[(self.attached.epoch.current() & 1) as usize]),
@@ -114,7 +114,7 @@ impl Running {
         let live =
             self.readers.iter().filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
         let is_counted = |counter: &&MetricState| {
-            self.map_now(counter.position).and_then(|map| count(map).ok()).is_some_and(|packets| packets > 0)
+            count(counter, |position| self.map_now(position)).is_ok_and(|packets| packets > 0)
         };
         self.exactness.note_packets(live.filter(is_counted).map(unsure_in).collect());
     }
@@ -140,11 +140,20 @@ pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
     }
 }
 
-fn count(map: &MetricMap) -> Result<u64, KernelError> {
-    Ok(number(&map.read(AfterRead::Keep)?))
+/// Returns the number that a counter has in its maps.
+fn count<'a>(
+    counter: &MetricState,
+    map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
+) -> Result<u64, KernelError> {
+    Ok(number(&counter.maps.read(map)?, &counter.metric.layout))
 }
 
-/// The number that a counter's only row is.
-fn number(rows: &RawTable) -> u64 {
-    rows.values.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+fn number_of(rows: &Accumulator) -> u64 {
+    number(rows.table(), rows.layout())
+}
+
+/// The number that the only row of a counter is, or the sum over its interfaces.
+fn number(rows: &RawTable, layout: &TableLayout) -> u64 {
+    let numbers = rows.entries(layout).filter_map(|(_, value)| value.first_chunk().copied());
+    numbers.map(u64::from_ne_bytes).sum()
 }

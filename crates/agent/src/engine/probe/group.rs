@@ -1,8 +1,10 @@
 //! The metrics of one map. One reading of the map serves all of them: what it shows belongs to one moment, and nothing is
 //! taken out of the map twice.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
@@ -15,6 +17,55 @@ use crate::engine::probe::metric::MetricState;
 
 /// The receiver of a window's rows: it takes the place of a metric, and rows.
 pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
+
+/// The maps whose rows a metric has: one, or one for each interface.
+#[derive(Debug)]
+pub struct MetricMaps {
+    pub maps: Vec<MapOfInterface>,
+    /// The layout of the rows that the maps have, which do not name their interface.
+    pub layout: Arc<TableLayout>,
+}
+
+/// The location of a map.
+#[derive(Clone, Debug)]
+pub struct MapOfInterface {
+    /// The index of the direction among the attached directions, and the index of the metric in that direction.
+    pub position: (usize, usize),
+    /// The interface that the map serves alone, by which its rows are named; `None` if it serves all interfaces.
+    pub interface: Option<String>,
+}
+
+impl MetricMaps {
+    /// Tells whether the rows name their interface.
+    pub fn name_interfaces(&self) -> bool {
+        self.maps.iter().any(|map| map.interface.is_some())
+    }
+
+    /// Reads all maps. `map` returns a map by its position; those that it does not have are left out.
+    pub fn read<'a>(
+        &self,
+        map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
+    ) -> Result<RawTable, KernelError> {
+        if let [MapOfInterface { position, interface: None }] = self.maps[..] {
+            return map(position).map_or_else(|| Ok(RawTable::default()), |map| map.read(AfterRead::Keep));
+        }
+        let mut all = RawTable::default();
+        for (of, map) in self.maps.iter().filter_map(|of| Some((of, map(of.position)?))) {
+            all.append(&of.named(&map.read(AfterRead::Keep)?, &self.layout));
+        }
+        Ok(all)
+    }
+}
+
+impl MapOfInterface {
+    /// Returns the rows of the map, with their interface if they have to name it.
+    pub fn named<'a>(&self, rows: &'a RawTable, layout: &TableLayout) -> Cow<'a, RawTable> {
+        match &self.interface {
+            None => Cow::Borrowed(rows),
+            Some(name) => Cow::Owned(rows.with_interface(layout, name)),
+        }
+    }
+}
 
 /// Returns the index of the first metric of each map.
 pub fn groups(metrics: &[MetricState]) -> Vec<usize> {
@@ -35,17 +86,20 @@ pub fn gather(
     quiesced: &Quiesced<'_>,
     boot_time_ns: i128,
 ) -> Result<(), CloseError> {
-    let position = metrics[group].position;
+    let maps = Arc::clone(&metrics[group].maps);
     // The head of the window tells the layout before all rows are added.
     let carried = metrics.iter_mut().filter(|metric| metric.group == group && metric.sum.is_none());
     carried.filter_map(|metric| metric.carried.as_mut()).for_each(Accumulator::widen);
-    let Some(map) = quiesced.map(position) else { return Ok(()) };
-    if members(metrics, group).any(MetricState::is_drained) {
-        map.drain_into(&quiesced.journal(position))?;
+    let is_drained = members(metrics, group).any(MetricState::is_drained);
+    let positions = maps.maps.iter().map(|map| map.position);
+    for (position, map) in positions.filter_map(|at| Some((at, quiesced.map(at)?))) {
+        if is_drained {
+            map.drain_into(&quiesced.journal(position))?;
+        }
     }
     let epoch = quiesced.epoch;
     if members(metrics, group).any(|metric| metric.awaits(epoch)) {
-        let window = map.read(AfterRead::Keep)?;
+        let window = maps.read(|position| quiesced.map(position))?;
         metrics
             .iter_mut()
             .filter(|metric| metric.group == group)
@@ -63,7 +117,11 @@ pub fn window(
     boot_time_ns: i128,
     out: &mut RowSink<'_>,
 ) -> Result<(), CloseError> {
-    let Some(map) = quiesced.map(first.position) else { return Ok(()) };
+    if quiesced.map(first.position).is_none() {
+        return Ok(());
+    }
+    let maps = &first.maps;
+    let each = || maps.maps.iter().filter_map(|of| Some((of, quiesced.map(of.position)?)));
     let mut read = Vec::new();
     for (place, metric) in metrics {
         match &metric.sum {
@@ -89,9 +147,12 @@ pub fn window(
                 None => out(*place, rows),
             })
         };
-        written(&mut to_all, |sink| map.read_drained(&quiesced.journal(first.position), sink))?;
+        for (of, map) in each() {
+            let mut named = |rows: &RawTable| to_all(&of.named(rows, &maps.layout));
+            written(&mut named, |sink| map.read_drained(&quiesced.journal(of.position), sink))?;
+        }
     } else if read.iter().any(|(_, metric)| metric.carried.is_some()) {
-        let rows = map.read(AfterRead::Keep)?;
+        let rows = maps.read(|position| quiesced.map(position))?;
         for (place, metric) in read {
             match metric.carried.clone() {
                 Some(mut all) => {
@@ -103,7 +164,10 @@ pub fn window(
         }
     } else {
         let mut to_all = |rows: &RawTable| read.iter().try_for_each(|(place, _)| out(*place, rows));
-        written(&mut to_all, |sink| map.read_chunks(AfterRead::Keep, sink))?;
+        for (of, map) in each() {
+            let mut named = |rows: &RawTable| to_all(&of.named(rows, &maps.layout));
+            written(&mut named, |sink| map.read_chunks(AfterRead::Keep, sink))?;
+        }
     }
     Ok(())
 }
@@ -111,20 +175,22 @@ pub fn window(
 /// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that packets change
 /// and that no document shows is emptied, too.
 pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
-    let position = metrics[group].position;
-    let Some(map) = quiesced.map(position) else { return Ok(()) };
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let is_emptied = |metric: &MetricState| match metric.extraction {
         Extraction::Clear => true,
         Extraction::Discard => !is_drained,
         Extraction::Drain | Extraction::Copy | Extraction::Stream => false,
     };
-    if members(metrics, group).any(is_emptied) {
-        map.empty()?;
-    }
-    if is_drained {
-        MetricMap::forget_drained(&quiesced.journal(position))?;
-        crash::point("discarded");
+    let is_emptied = members(metrics, group).any(is_emptied);
+    let positions = metrics[group].maps.maps.iter().map(|map| map.position);
+    for (position, map) in positions.filter_map(|at| Some((at, quiesced.map(at)?))) {
+        if is_emptied {
+            map.empty()?;
+        }
+        if is_drained {
+            MetricMap::forget_drained(&quiesced.journal(position))?;
+            crash::point("discarded");
+        }
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use twinprobe_ebpf_common::{
 use twinprobe_exporter::{Accumulator, Metric};
 use twinprobe_kernel::{Extraction, LoadedDirection, MapPlan, MetricSource};
 
+use crate::engine::probe::group::{MapOfInterface, MetricMaps};
 use crate::engine::probe::sum::{self, Sum};
 use twinprobe_config::{MetricConfig, ProbeConfig};
 
@@ -26,6 +27,8 @@ pub struct MetricState {
     pub group: usize,
     /// True if both directions use the map.
     pub common: bool,
+    /// The maps whose rows the metric has.
+    pub maps: Arc<MetricMaps>,
     pub request: MetricRequest,
     pub metric: Arc<Metric>,
     /// The sum, for a snapshot that is not reset.
@@ -66,6 +69,9 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
     let subsystem = &config.subsystem;
+    let own_interfaces = config.own_interfaces();
+    // The directions of the first interface come first, then those of the second one, which are planned alike.
+    let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
             // Behind the metrics of the configuration are the counters of losses, and maps that no metric shows.
@@ -79,14 +85,27 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             // A map that no metric shows has its losses in each direction that uses it.
             let is_losses = matches!(planned.source, MetricSource::Losses(_));
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
-                let is_of = direction == at || common && !is_losses;
+                let is_of = direction % directions == at || common && !is_losses;
                 Some((direction, *loaded.plan.counters.get(&planned.request.map).filter(|_| is_of)?))
             });
             let losses: Vec<(usize, usize)> = counters.collect();
             let events = EventKind::from_bpf_type(spec.map_type).filter(|_| !losses.is_empty());
             let kind = MapKind::from_bpf_type(spec.map_type).filter(|_| is_losses);
             let without_rows = || Some(Arc::new(no_rows(events.map(|_| MapKind::Global).or(kind)?)));
-            let Some(layout) = &planned.layout().cloned().or_else(without_rows) else { continue };
+            let Some(plain) = planned.layout().cloned().or_else(without_rows) else { continue };
+            let of_interface = |(lane, interface): (usize, Option<&String>)| MapOfInterface {
+                position: (lane * directions + at, index),
+                interface: interface.cloned(),
+            };
+            let each = own_interfaces.iter().flat_map(|names| names.iter()).map(Some);
+            let each: Vec<Option<&String>> = each.collect();
+            let each = if each.is_empty() { vec![None] } else { each };
+            let maps = each.into_iter().enumerate().map(of_interface).collect();
+            let maps = Arc::new(MetricMaps { maps, layout: Arc::clone(&plain) });
+            let key = metric.key_label.as_deref().unwrap_or("key");
+            let names_interfaces = own_interfaces.is_some() && planned.layout().is_some();
+            let layout =
+                &if names_interfaces { Arc::new(plain.with_interface(key)) } else { Arc::clone(&plain) };
             let extraction = planned.extraction;
             let temporality = match metric.request.counting {
                 Counting::Sum(_) => Temporality::Cumulative,
@@ -94,13 +113,13 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 Counting::Window(_) | Counting::Live if extraction.resets() => Temporality::Window,
                 Counting::Window(_) | Counting::Live => Temporality::Live,
             };
-            let entries = spec.max_entries;
+            let entries = spec.max_entries.saturating_mul(maps.maps.len() as u32);
             let bounded = extraction != Extraction::Stream && layout.kind.family() != MapFamily::Global;
             let sum = sum::sum(metric, entries as usize, layout).unwrap_or_else(|(field, message)| {
                 findings.push(planned.request.finding(field, message));
                 None
             });
-            if let Some((field, message)) = unfit_for_series(metric, layout) {
+            if let Some((field, message)) = unfit_for_series(metric, &plain) {
                 findings.push(planned.request.finding(field, message));
             }
             let reads_it = |other: &MetricState| {
@@ -122,7 +141,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 },
                 series: SeriesRules {
                     merge: metric.request.rules().cloned(),
-                    key_label: metric.key_label.clone(),
+                    key_label: metric.key_label.clone().filter(|_| !names_interfaces),
                     max_series: metric.max_series,
                     series_by: metric.series_by.clone(),
                     subsystem: subsystem.clone(),
@@ -133,6 +152,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 position: (at, index),
                 group,
                 common,
+                maps,
                 request: metric.request.clone(),
                 metric: Arc::new(head.into()),
                 sum,

@@ -107,6 +107,13 @@ impl MetricState {
 
     fn go_on_with(&mut self, part: &BaselinePart) -> bool {
         let BaselinePart { rows, layout, through, .. } = part;
+        // The replaced deployment may have named no interfaces, or more than this one.
+        let adapted = rows.with_interfaces_of(layout, &self.metric.layout);
+        let adapted = adapted.filter(|_| layout.key != self.metric.layout.key || is_popped(layout));
+        let (rows, layout, is_adapted) = match &adapted {
+            Some((rows, layout)) => (rows, layout, true),
+            None => (rows, &**layout, false),
+        };
         if part.content == PartContent::Open {
             return self.add_open(rows, layout);
         }
@@ -114,7 +121,10 @@ impl MetricState {
         // Times since the boot are in baselines of earlier versions only, which do not say of which boot.
         let fits = sum.rows.add_of(rows, layout, *through, monotonic_zero_ns());
         sum.through = *through;
-        sum.rows.set_ages(&part.ages);
+        // Rows that named interfaces have become fewer, so that the ages are not theirs.
+        if !is_adapted || sum.rows.ages().len() == part.ages.len() {
+            sum.rows.set_ages(&part.ages);
+        }
         sum.dropped += part.dropped;
         sum.drop_surplus();
         fits
@@ -138,7 +148,9 @@ impl MetricState {
     /// Adds the rows kept beside the map to `rows`, which come from the map with this name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
-        let Some(mut all) = known.filter(|_| map == self.request.map_name()).cloned() else { return rows };
+        // What is known of all interfaces is not added to the map of one.
+        let known = known.filter(|_| map == self.request.map_name() && !self.maps.name_interfaces());
+        let Some(mut all) = known.cloned() else { return rows };
         if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {
             all.add_of(carried.table(), carried.layout(), 0, 0);
         }
@@ -162,7 +174,11 @@ impl MetricState {
 
     fn of_remains(&self, remains: &Remains) -> Option<RawTable> {
         let is_own = remains.direction == self.metric.direction.name() || self.common;
-        is_own.then(|| remains_for(&self.metric.map, remains, &self.metric.layout)).flatten()
+        let rows = is_own.then(|| remains_for(&self.metric.map, remains, &self.maps.layout)).flatten()?;
+        Some(match self.maps.name_interfaces() {
+            true => rows.with_interface(&self.maps.layout, remains.interface.as_deref().unwrap_or_default()),
+            false => rows,
+        })
     }
 
     /// Adds rows that belong to the open window and are in no map. Returns false if they do not fit.
@@ -230,4 +246,9 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     let variable = variables.iter().find(|variable| variable.name == name)?;
     let start = variable.bit_offset / 8;
     Some(start..start + variable.layout.size)
+}
+
+/// Rows of queues and stacks name their interface in the value.
+fn is_popped(layout: &TableLayout) -> bool {
+    layout.kind.family() == MapFamily::Fifo
 }

@@ -255,7 +255,12 @@ impl Run {
                         }
                     })
                 }
-                Some(map) => Rows::Live(LiveMap { map: Arc::clone(map), gone: present.subscribe() }),
+                Some(map) => {
+                    // Captured packets have no interfaces, so that a metric has one map.
+                    let maps = metric.maps.maps.iter().map(|of| (of.clone(), Arc::clone(map))).collect();
+                    let layout = Arc::clone(&metric.maps.layout);
+                    Rows::Live(LiveMap { maps, layout, gone: present.subscribe() })
+                }
             };
             let metric_map = |counter| map(counter).map(|map| &**map);
             parts.push(DocumentPart { metric: metric.with_losses(metrics, metric_map), rows });

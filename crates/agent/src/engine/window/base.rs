@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
-use twinprobe_ebpf_common::{RawTable, TableLayout, carries};
+use twinprobe_ebpf_common::{RawTable, TableLayout, carries_over};
 use twinprobe_faults::crash;
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains};
 use twinprobe_store::Durable;
@@ -116,10 +116,12 @@ impl Running {
     /// Returns the metrics that had the content of the map of `next`: one for each map that goes on in it, which is the
     /// one with the name of `next` if several have read the map.
     fn readers_of(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Vec<&MetricState> {
-        let origins = loaded[next.position.0].origins(next.position.1);
+        let positions = next.maps.maps.iter().map(|map| map.position);
+        let origins = positions.flat_map(|(direction, metric)| loaded[direction].origins(metric));
+        let origins: BTreeSet<usize> = origins.copied().collect();
         let goes_on = |old: &MetricState| {
-            old.metric.map == next.metric.map
-                && (origins.contains(&old.position.0) || old.common && !origins.is_empty())
+            let is_origin = old.maps.maps.iter().any(|map| origins.contains(&map.position.0));
+            old.metric.map == next.metric.map && (is_origin || old.common && !origins.is_empty())
         };
         let of_map = |group: usize| {
             let members = self.readers.iter().filter(|old| old.group == group && goes_on(old));
@@ -203,10 +205,11 @@ impl Running {
 
     /// True if `next` can take over nothing that its map has counted.
     fn is_cut(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
-        let (direction, metric) = next.position;
+        let positions = || next.maps.maps.iter().map(|map| map.position);
         let constant = next.metric.map.starts_with(".rodata");
         let fits = |old: &&MetricState| {
-            loaded[direction].takes_over(metric) || carries(&old.metric.layout, &next.metric.layout)
+            positions().any(|(direction, metric)| loaded[direction].takes_over(metric))
+                || carries_over(&old.metric.layout, &next.metric.layout)
         };
         let before = self.readers_of(next, loaded);
         !constant && !before.is_empty() && !before.iter().any(fits)

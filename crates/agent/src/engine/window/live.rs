@@ -1,6 +1,7 @@
 //! Maps that are shown as they are: read while the client takes the answer, and never held in memory. A reading takes
 //! nothing out of these maps, so that a client that hangs up causes no loss.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use twinprobe_ebpf_common::RawTable;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::metric::AfterRead;
+use twinprobe_ebpf_common::{RawTable, TableLayout};
 use twinprobe_kernel::MetricMap;
 
 use crate::engine::error::Broken;
+use crate::engine::probe::group::MapOfInterface;
 use crate::engine::window::kept::{Keeping, Kept};
 
 /// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the
@@ -22,10 +24,12 @@ const AHEAD: usize = 8;
 /// The time that a client has for each chunk once the probe was deleted.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A map and the life of its probe. The probe's maps must not live as long as a slow client.
+/// The maps of a metric and the life of its probe. The probe's maps must not live as long as a slow client.
 #[derive(Clone, Debug)]
 pub struct LiveMap {
-    pub map: Arc<MetricMap>,
+    pub maps: Vec<(MapOfInterface, Arc<MetricMap>)>,
+    /// The layout of the rows that the maps have.
+    pub layout: Arc<TableLayout>,
     /// A channel that closes when the probe is replaced or deleted.
     pub gone: watch::Receiver<()>,
 }
@@ -85,7 +89,10 @@ impl LiveMap {
                 }
             })
         };
-        let mut sink = |chunk: &mut RawTable| {
+        let mut sink = |of: &MapOfInterface, chunk: &mut RawTable| {
+            if let Cow::Owned(named) = of.named(chunk, &self.layout) {
+                *chunk = named;
+            }
             // Rows that can't be kept are read again.
             keeping = keeping.take().and_then(|mut keeping| keeping.add(chunk).ok().map(|()| keeping));
             // The next rows overwrite those that come back.
@@ -93,12 +100,16 @@ impl LiveMap {
             std::mem::swap(&mut rows, chunk);
             if send(Message::Rows(rows)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let end = match self.map.read_chunks(AfterRead::Keep, &mut sink) {
-            Ok(ControlFlow::Break(())) => return,
-            Ok(ControlFlow::Continue(())) => Ok(keeping.map(|mut keeping| (keeping.finish(), keeping))),
-            Err(error) => Err(Broken(with_causes(&error))),
-        };
-        send(Message::End(end));
+        let mut failed = None;
+        for (of, map) in &self.maps {
+            match map.read_chunks(AfterRead::Keep, &mut |chunk: &mut RawTable| sink(of, chunk)) {
+                Ok(ControlFlow::Break(())) => return,
+                Ok(ControlFlow::Continue(())) => {}
+                Err(error) => failed = failed.or(Some(Broken(with_causes(&error)))),
+            }
+        }
+        let kept = keeping.map(|mut keeping| (keeping.finish(), keeping));
+        send(Message::End(failed.map_or(Ok(kept), Err)));
     }
 }
 

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Context, MapFamily, MetricHead, Window};
 use twinprobe_exporter::Metric;
-use twinprobe_kernel::TwinMap;
 use twinprobe_kernel::clock::{Moment, rfc3339};
 use twinprobe_windows::WindowReader;
 
 use crate::engine::error::CloseError;
+use crate::engine::probe::group::MapOfInterface;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::engine::window::delivery::{Delivery, DocumentPart, ReadingSubject, Rows};
@@ -73,17 +72,11 @@ impl Running {
     /// Reads the map that packets are counted in now, and adds its rows to what the metric has from before.
     fn counted_so_far(&self, reader: &MetricState, context: &Context) -> Result<DocumentPart, CloseError> {
         let metric = self.with_losses(reader);
-        let (direction, index) = reader.position;
-        let map = match self.attached.map(direction, index) {
-            TwinMap::Shared(map) => Some(&**map),
-            TwinMap::Private(maps) => Some(&maps[self.attached.epoch.twin()]),
-            TwinMap::Events(_) | TwinMap::Unread => None,
-        };
         let is_popped = metric.layout.kind.family() == MapFamily::Fifo;
-        let Some(map) = map.filter(|_| !is_popped) else {
+        if is_popped || self.map_now(reader.position).is_none() {
             return Ok(DocumentPart { metric, rows: Rows::None });
-        };
-        let rows = map.read(AfterRead::Keep)?;
+        }
+        let rows = reader.maps.read(|position| self.map_now(position))?;
         let before = reader.sum.as_ref().map(|sum| &sum.rows).or(reader.carried.as_ref());
         let Some(mut all) = before.cloned() else {
             return Ok(DocumentPart { metric, rows: Rows::Held(Arc::new(rows)) });
@@ -97,9 +90,15 @@ impl Running {
     fn part(&self, reader: &MetricState, last: Option<&Arc<WindowReader>>) -> DocumentPart {
         let metric = Arc::clone(&reader.metric);
         if !reader.extraction.resets() {
-            let live = |map| Rows::Live(LiveMap { map: Arc::clone(map), gone: self.gone.subscribe() });
-            let map = self.attached.live_map(reader.position.0, reader.position.1);
-            let rows = map.map_or(Rows::None, live);
+            let of = |of: &MapOfInterface| {
+                Some((of.clone(), Arc::clone(self.attached.live_map(of.position.0, of.position.1)?)))
+            };
+            let maps: Vec<_> = reader.maps.maps.iter().filter_map(of).collect();
+            let layout = Arc::clone(&reader.maps.layout);
+            let rows = match maps.is_empty() {
+                true => Rows::None,
+                false => Rows::Live(LiveMap { maps, layout, gone: self.gone.subscribe() }),
+            };
             return DocumentPart { metric: self.with_losses(reader), rows };
         }
         let stored = last.and_then(|window| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
 use twinprobe_api::ConfigDocument;
-use twinprobe_client::{Answer, Client, ClientError, Document, WindowQuery};
+use twinprobe_client::{Answer, Client, ClientError, Document, LargestEntries, WindowQuery};
 
 use crate::commands::read::watch::{From, WatchCommand};
 use crate::commands::read::windows::lost;
@@ -159,7 +159,7 @@ impl<'a> WindowFollower<'a> {
         let (name, accept) = (&self.watch.name, self.watch.output.media_type());
         match self.client.close_window(name, accept).await {
             Err(ClientError::Refused(problem)) if problem.status == 409 => {
-                Ok(self.client.metrics(name, accept).await?)
+                Ok(self.client.metrics(name, accept, LargestEntries::default()).await?)
             }
             answer => Ok(answer?),
         }
@@ -198,7 +198,11 @@ impl<'a> WindowFollower<'a> {
     }
 
     async fn take(&mut self, seq: u64) -> Result<Then, CommandError> {
-        match self.client.window(&self.watch.name, seq, self.watch.output.media_type()).await {
+        let WatchCommand { name, output, picture, rate, .. } = &self.watch;
+        // Rates need all entries of the window before.
+        let is_table = output.is_table() && !rate;
+        let largest = if is_table { picture.largest(None) } else { LargestEntries::default() };
+        match self.client.window(name, seq, output.media_type(), largest).await {
             Ok(document) => {
                 if self.printed && self.watch.interval.is_some() {
                     sleep_until(self.next).await;

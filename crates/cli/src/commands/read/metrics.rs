@@ -4,7 +4,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use twinprobe_api::LastRead;
-use twinprobe_client::{Answer, Client, ClientError, Document};
+use twinprobe_client::{Answer, Client, ClientError, Document, LargestEntries};
 
 use crate::commands::read::merge;
 use crate::commands::read::picture::Picture;
@@ -26,6 +26,9 @@ pub struct Metrics {
     output: OutputFormat,
     #[command(flatten)]
     picture: Picture,
+    /// With --top, choose the rows by this number of the value, as bytes; without it by the first counter
+    #[arg(long, value_name = "FIELD", requires = "top", conflicts_with = "sort")]
+    by: Option<String>,
     /// Show what the open window has counted so far, and take nothing from other readers; packets change it meanwhile
     #[arg(long)]
     peek: bool,
@@ -40,10 +43,12 @@ impl Metrics {
             return self.of_many(session).await;
         }
         let client = session.fleet.one()?;
-        let document = read(client, &self.name, self.output.media_type(), self.peek).await?;
+        let largest = self.picture.largest(self.by.as_deref());
+        let document = read(client, &self.name, self.output.media_type(), self.peek, largest).await?;
         if self.output.is_table() {
             let document: Value = document.read()?;
-            print::print(self.picture.draw(&document, self.output.screen())?)?;
+            let by = self.by.as_deref();
+            print::print(self.picture.draw_by(&document, by, self.output.screen())?)?;
             if is_empty(&document)
                 && let Some(before) = before(client, &self.name, &document).await
             {
@@ -57,7 +62,12 @@ impl Metrics {
     /// Shows the documents of all daemons, each by itself or as one.
     async fn of_many(self, session: &Session) -> Result<(), CommandError> {
         let Some(view) = self.output.view() else { return Err(CommandError::NotOfMany) };
-        let ask = async |node: &Node| ask(&node.client, &self.name, self.peek, self.merge).await;
+        let ask = async |node: &Node| {
+            // What several daemons have adds up before the largest are known.
+            let largest =
+                if self.merge { LargestEntries::default() } else { self.picture.largest(self.by.as_deref()) };
+            ask(&node.client, &self.name, self.peek, self.merge, largest).await
+        };
         let (mut found, mut failed) = (Vec::new(), 0);
         for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
             match answer {
@@ -96,7 +106,7 @@ impl Metrics {
         let mut text = String::new();
         for part in &mut found {
             exact::rounded(&mut part.document);
-            let drawn = self.picture.draw(&part.document, view.screen())?;
+            let drawn = self.picture.draw_by(&part.document, self.by.as_deref(), view.screen())?;
             text.push_str(&format!("== {}\n{drawn}\n", part.node));
         }
         print::print(text)
@@ -108,8 +118,12 @@ async fn read(
     name: &str,
     accept: &str,
     peek: bool,
+    largest: LargestEntries<'_>,
 ) -> Result<Answer<Document>, ClientError> {
-    if peek { client.peek(name, accept).await } else { client.metrics(name, accept).await }
+    match peek {
+        true => client.peek(name, accept, largest).await,
+        false => client.metrics(name, accept, largest).await,
+    }
 }
 
 /// Tells whether a window has counted nothing: no entry, and in arrays nothing but zeros.
@@ -149,8 +163,10 @@ async fn ask(
     name: &str,
     peek: bool,
     merge: bool,
+    largest: LargestEntries<'_>,
 ) -> Result<(Value, Option<Value>), CommandError> {
-    let document = read(client, name, OutputFormat::Json.media_type(), peek).await?.parsed(exact::parse)?;
+    let document = read(client, name, OutputFormat::Json.media_type(), peek, largest).await?;
+    let document = document.parsed(exact::parse)?;
     let status = if merge { Some(client.status(name).await?.json()?) } else { None };
     Ok((document, status))
 }

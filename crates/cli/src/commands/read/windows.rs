@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
-use twinprobe_client::{Client, WindowQuery};
+use twinprobe_client::{Client, LargestEntries, WindowQuery};
 use twinprobe_ebpf_common::window::{Listing, WindowEntry};
 
 use crate::error::CommandError;
@@ -24,6 +24,12 @@ pub struct WindowsCommand {
     /// Show this window
     #[arg(long, value_name = "SEQ")]
     get: Option<u64>,
+    /// Show only the largest entries of each metric, and the others as one
+    #[arg(long, value_name = "N", requires = "get")]
+    top: Option<usize>,
+    /// With --top, choose the entries by this number of the value, as bytes; without it by the first counter
+    #[arg(long, value_name = "FIELD", requires = "top")]
+    by: Option<String>,
     /// Close the window now and show it
     #[arg(long)]
     close: bool,
@@ -51,7 +57,10 @@ impl WindowsCommand {
             return print::print(format!("acknowledged {name} up to window {seq}"));
         }
         let document = match self.get {
-            Some(seq) => client.window(name, seq, accept).await?,
+            Some(seq) => {
+                let largest = LargestEntries { top: self.top, by: self.by.as_deref() };
+                client.window(name, seq, accept, largest).await?
+            }
             None if self.close => client.close_window(name, accept).await?,
             None => return self.list(client).await,
         };

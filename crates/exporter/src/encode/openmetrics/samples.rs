@@ -258,7 +258,7 @@ impl Walk<'_> {
                 self.value(element, offset, *stride, None);
                 self.arrays.pop();
             }
-            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac => {
+            Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac | Plan::Prefix(_) => {
                 self.unfit();
             }
         }

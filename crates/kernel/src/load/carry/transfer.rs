@@ -15,7 +15,7 @@ use crate::capabilities::Capabilities;
 use crate::load::carry::changes::{add_changes, is_full};
 use crate::load::maps::{ProbeMaps, Twins};
 use crate::plan::inherit::Inherited;
-use crate::plan::probe_plan::MapPlan;
+use crate::plan::probe_plan::{DirectionPlan, MapPlan};
 use crate::read::map::MetricMap;
 use crate::read::table::MapTable;
 use crate::sys::call::KernelError;
@@ -25,6 +25,8 @@ use crate::sys::map;
 #[derive(Debug)]
 pub struct Remains {
     pub direction: &'static str,
+    /// The interface that the rows were counted on, if they were counted for it alone.
+    pub interface: Option<String>,
     /// The map, as metrics name it.
     pub map: String,
     pub layout: TableLayout,
@@ -47,6 +49,7 @@ pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> R
 #[derive(Debug)]
 struct Transfer {
     direction: &'static str,
+    interface: Option<String>,
     name: String,
     old: MetricMap,
     from: TableLayout,
@@ -80,7 +83,7 @@ impl Transfers {
         more_known: &MoreKnown<'_>,
     ) -> Self {
         let mut begun = Self::default();
-        let direction = new.plan.direction();
+        let (plan, direction) = (Arc::clone(&new.plan), new.plan.direction());
         let origins = new.inherited.iter().zip(&new.origins);
         // Maps that both directions use are those of the first one.
         let own = new.each().zip(origins).filter(|((map, _), _)| !(new.is_second && map.common));
@@ -92,7 +95,8 @@ impl Transfers {
                 let transfer =
                     Transfer::begin(direction, (of, before, active), new, is_added, capabilities, more_known);
                 match transfer {
-                    Ok(Some(transfer)) => {
+                    Ok(Some(mut transfer)) => {
+                        transfer.interface = old[origin].plan.interface().map(str::to_owned);
                         begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
                         begun.transfers.push(transfer);
                     }
@@ -116,6 +120,12 @@ impl Transfers {
             }
             for other in others.iter().filter(|_| *inherited != Inherited::New) {
                 begin(*other, true);
+            }
+            if is_left_behind(old, &plan, new.0, origins) {
+                let message = format!(
+                    "map {name} begins empty on each interface: what was counted before can't be told apart by interfaces"
+                );
+                begun.losses.push((direction, message));
             }
             let was_common = |old: &&&ProbeMaps| {
                 old.plan.direction() == direction && old.plan.map(name).is_some_and(|map| map.common)
@@ -228,7 +238,19 @@ impl Transfer {
         let name = name.clone();
         let max_entries = new.spec.max_entries;
         let (left, filled) = (HashSet::new(), new.fill.iter().map(|entry| entry.key.clone()).collect());
-        let mut transfer = Self { direction, name, old, from, to, blank, target, max_entries, left, filled };
+        let mut transfer = Self {
+            direction,
+            interface: None,
+            name,
+            old,
+            from,
+            to,
+            blank,
+            target,
+            max_entries,
+            left,
+            filled,
+        };
         // Queues and stacks are not copied now: a popped value would be missing in the old map, which packets still
         // use.
         let is_live = matches!(transfer.target, Target::Live(..));
@@ -252,7 +274,8 @@ impl Transfer {
     }
 
     fn remains(&self, rows: RawTable) -> Remains {
-        Remains { direction: self.direction, map: self.name.clone(), layout: self.to.clone(), rows }
+        let (map, layout) = (self.name.clone(), self.to.clone());
+        Remains { direction: self.direction, interface: self.interface.clone(), map, layout, rows }
     }
 
     /// Reads the old map and converts its rows to the new layout.
@@ -312,6 +335,18 @@ impl Transfer {
         }
         Ok((None, left))
     }
+}
+
+/// Tells whether replaced maps of interfaces together, or of interfaces that the probe leaves, have content that goes on in no map
+/// of one interface alone. The first interface tells for all.
+fn is_left_behind(old: &[&ProbeMaps], plan: &DirectionPlan, map: &MapPlan, origins: &[usize]) -> bool {
+    let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else { return false };
+    let is_left = |(index, old): (usize, &&ProbeMaps)| {
+        let is_of = old.plan.direction() == plan.direction() && !origins.contains(&index);
+        let has_heir = old.plan.interface().is_some_and(|name| own.all.iter().any(|other| other == name));
+        is_of && !has_heir && old.plan.map(&map.name).is_some_and(|map| !map.spec.frozen)
+    };
+    map.on_replace == OnReplace::Carry && old.iter().enumerate().any(is_left)
 }
 
 /// Removes variables from `from` whose initial value differs in the new source: these begin with the new value.

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::baseline::Base;
+use twinprobe_ebpf_common::TableChanges;
+
+use crate::body::head::SumChanges;
 use crate::body::part::{BaselinePart, PartContent, ages_as_rows};
 use crate::index::state::SeriesState;
 use crate::rows;
@@ -129,6 +132,36 @@ fn windows_of_this_format_are_read_and_written() {
     }
     assert_golden("window-5", &bytes(&writer.commit().unwrap()));
     assert_window("window-5", &head);
+}
+
+/// A window that holds what has changed in its sums, here since the window of the format before.
+#[test]
+fn windows_with_changes_are_read_and_written() {
+    let (directory, windows) = with(7, &golden("window-5"));
+    let mut head = golden_head();
+    head.metrics[0].sample = NonZeroU32::new(100);
+    head.window.seq = 8;
+    head.changes = Some(SumChanges { since: 7, places: vec![0, 1] });
+    let new = [44_u64, 90].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let new = RawTable { keys: vec![9, 0, 0, 0], values: new, ..RawTable::default() };
+    let changes = TableChanges { gone: vec![1], changed: vec![0], rows: new };
+    let mut writer = windows.write(&head).unwrap();
+    for place in 0..2 {
+        writer.rows(place, &changes.rows).unwrap();
+        writer.rows(head.place_of_changes(place), &changes.places()).unwrap();
+    }
+    let stored = writer.commit().unwrap();
+    assert_golden("window-6", &bytes(&stored));
+
+    put_body(directory.path(), &stored, &golden("window-6"));
+    let reader = windows.newest().unwrap().open().unwrap();
+    assert_eq!(*reader.head, WindowHead { changes: None, ..head });
+    let (mut expected, mut ages) = (rows(3, 4), vec![1, 3, 2, 3]);
+    assert!(changes.apply(&mut expected, &mut ages, 8, &layout(MapKind::Hash, None)));
+    for place in 0..2 {
+        assert_eq!(reader.table(place).unwrap(), expected);
+        assert_eq!(reader.table(reader.head.place_of_ages(place)).unwrap(), ages_as_rows(&ages));
+    }
 }
 
 /// The sum of one map and the open rows of another, as the golden files have them.

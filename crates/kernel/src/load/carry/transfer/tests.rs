@@ -42,6 +42,7 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         let access = [capabilities.access(kind); 2];
         let table = MapTable::new(old.try_clone().unwrap(), "m", Arc::new(layout.clone()), 16, access);
         let mut transfer = Transfer {
+            interface: None,
             direction: "ingress",
             name: "m".to_owned(),
             old: MetricMap::Table(table),

@@ -1,0 +1,86 @@
+//! The largest entries of each metric of a reading, as `top` and `by` ask for them.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use serde::Deserialize;
+use twinprobe_ebpf_common::Format;
+use twinprobe_exporter::{Largest, Metric};
+
+use crate::api::error::ProblemAnswer;
+use crate::engine::error::EngineError;
+use crate::engine::window::delivery::{Delivery, DocumentPart, Rows};
+
+/// The most entries of a metric that can be asked for: they are in memory while they are chosen.
+const MOST: usize = 10_000;
+
+/// How many entries a client asks for, and by which number they are the largest.
+#[derive(Debug, Default, Deserialize)]
+pub struct TopQuery {
+    pub top: Option<usize>,
+    pub by: Option<String>,
+}
+
+impl TopQuery {
+    /// Refuses what is not possible, before anything is read.
+    pub fn check(&self) -> Result<(), ProblemAnswer> {
+        let detail = match (self.top, &self.by) {
+            (None, Some(_)) => {
+                "by chooses the entries that top leaves; it needs top, the number of entries".to_owned()
+            }
+            (Some(top), _) if !(1..=MOST).contains(&top) => {
+                format!("top={top} is not possible; 1 to {MOST} are")
+            }
+            _ => return Ok(()),
+        };
+        Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail))
+    }
+
+    /// Leaves the largest entries of each metric; what the others come to stands beside them. Pages of samples choose by themselves.
+    pub async fn choose(&self, mut delivery: Delivery, format: Format) -> Result<Delivery, EngineError> {
+        let Some(top) = self.top else { return Ok(delivery) };
+        let chosen = delivery.parts.iter().map(|part| Largest::new(&part.metric, top, self.by.as_deref()));
+        let chosen: Vec<_> = chosen.collect();
+        // A document may have metrics without the number; these go by their first counter.
+        if let Some(Err(error)) = chosen.iter().find(|chosen| chosen.is_err())
+            && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_))))
+        {
+            return Err(EngineError::Query(format!("by: {error}")));
+        }
+        let boot_time_ns = delivery.context.boot_time_ns;
+        for (part, chosen) in delivery.parts.iter_mut().zip(chosen) {
+            let has_number = chosen.is_ok();
+            if matches!(format, Format::OpenMetrics | Format::Prometheus) {
+                let by = self.by.clone().filter(|_| has_number);
+                part.metric = limited(&part.metric, top as u64, by);
+                continue;
+            }
+            let chosen = chosen.or_else(|_| Largest::new(&part.metric, top, None)).ok().flatten();
+            if let Some(chosen) = chosen {
+                leave(part, chosen, boot_time_ns).await?;
+            }
+        }
+        Ok(delivery)
+    }
+}
+
+/// Limits the entries that become samples. A limit of the configuration that is lower stays.
+fn limited(metric: &Arc<Metric>, top: u64, by: Option<String>) -> Arc<Metric> {
+    if !metric.layout.kind.has_keys() || metric.is_histogram() {
+        return Arc::clone(metric);
+    }
+    Arc::new(Metric::clone(metric).with(|head| {
+        head.series.max_series = Some(head.series.max_series.map_or(top, |known| known.min(top)));
+        head.series.series_by = by.or_else(|| head.series.series_by.take());
+    }))
+}
+
+async fn leave(part: &mut DocumentPart, mut chosen: Largest, boot_time_ns: i128) -> Result<(), EngineError> {
+    let mut cursor = part.rows.cursor(|| None)?;
+    while let Some(rows) = cursor.next().await? {
+        chosen.add(&rows, boot_time_ns);
+    }
+    let (metric, rows) = chosen.finish();
+    (part.metric, part.rows) = (metric, Rows::Held(Arc::new(rows)));
+    Ok(())
+}
