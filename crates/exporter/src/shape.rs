@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn flows(bytes: usize) -> Metric {
-        let member = |name: &str, offset, layout| Member {
+        let member = |name: &str, offset: usize, layout| Member {
             name: name.into(),
             bit_offset: 8 * offset,
             bitfield: None,

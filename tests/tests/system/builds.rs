@@ -32,7 +32,10 @@ fn faults(packages: &[&str]) -> Result<String> {
 #[test]
 fn what_is_shipped_has_no_steps_to_end_at() -> Result<()> {
     let points = "feature \"points\"";
-    assert!(!faults(&["twinprobe", "twinprobe-streams"])?.contains(points), "the daemon ends where a variable says");
+    assert!(
+        !faults(&["twinprobe", "twinprobe-streams"])?.contains(points),
+        "the daemon ends where a variable says"
+    );
     assert!(faults(&["twinprobe", "twinprobe-tests"])?.contains(points), "the tests end nothing");
     let makefile = std::fs::read_to_string(root().join("Makefile"))?;
     let shipped = "build: console\n\t$(CARGO) build --release -p twinprobe -p twinprobe-streams\n";

@@ -33,7 +33,9 @@ impl Budget {
     /// Waits until so many bytes are free. What is larger than the whole budget gets all of it.
     pub async fn take(self: &Arc<Self>, bytes: usize) -> Charge {
         loop {
-            let freed = self.freed.notified();
+            let mut freed = std::pin::pin!(self.freed.notified());
+            // From here on no change is missed.
+            freed.as_mut().enable();
             {
                 let mut used = self.used.lock();
                 if *used == 0 || *used + bytes <= self.limit {
@@ -42,8 +44,6 @@ impl Budget {
                 }
             }
             freed.await;
-            // Others may have room as well.
-            self.freed.notify_one();
         }
     }
 }
@@ -57,7 +57,7 @@ impl Charge {
         self.bytes = bytes;
         drop(used);
         if is_less {
-            self.budget.freed.notify_one();
+            self.budget.freed.notify_waiters();
         }
     }
 }
@@ -65,7 +65,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         *self.budget.used.lock() -= self.bytes;
-        self.budget.freed.notify_one();
+        self.budget.freed.notify_waiters();
     }
 }
 
