@@ -14,6 +14,8 @@ mod rows;
 mod run;
 mod sources;
 mod telemetry;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use program::main;
 pub use receiver::{

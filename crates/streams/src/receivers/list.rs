@@ -6,6 +6,8 @@ use super::kind::ReceiverKind;
 pub const KINDS: &[ReceiverKind] = &[
     #[cfg(feature = "file")]
     ReceiverKind::of::<super::file::FileOptions>(),
+    #[cfg(feature = "ipfix")]
+    ReceiverKind::of::<super::ipfix::options::IpfixOptions>(),
     #[cfg(feature = "nats")]
     ReceiverKind::of::<super::nats::NatsOptions>(),
     #[cfg(feature = "s3")]

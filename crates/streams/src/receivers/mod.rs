@@ -5,6 +5,8 @@ pub mod list;
 
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "ipfix")]
+pub mod ipfix;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "s3")]

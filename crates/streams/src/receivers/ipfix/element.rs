@@ -1,0 +1,337 @@
+//! Information elements: those of IANA and our own, which type records describe (RFC 5610).
+
+use std::collections::HashMap;
+
+/// The enterprise that IANA has set aside for examples (RFC 5612). A site with a number of its own says it in the configuration.
+pub const EXAMPLE_ENTERPRISE: u32 = 32473;
+/// The enterprise of the other direction of a conversation (RFC 5103).
+pub const REVERSE: u32 = 29305;
+/// The length in templates of what says its length in each record.
+pub const VARIABLE: u16 = 65535;
+/// The numbers below are those of [`Own`].
+const FIRST_OF_FIELDS: u16 = 1024;
+/// A number of an element has 15 bits.
+const NUMBERS: u16 = 0x8000;
+
+/// An abstract type, with its length in records (RFC 7012, section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ElementType {
+    /// So many octets; any number of them if `None`.
+    Octets(Option<u16>),
+    Unsigned8,
+    Unsigned16,
+    Unsigned32,
+    Unsigned64,
+    Signed8,
+    Signed16,
+    Signed32,
+    Signed64,
+    Float32,
+    Float64,
+    Boolean,
+    Mac,
+    Text,
+    Milliseconds,
+    Nanoseconds,
+    Ipv4,
+    Ipv6,
+}
+
+/// An element as a template names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Element {
+    /// The enterprise; `None` for elements of IANA.
+    pub enterprise: Option<u32>,
+    pub number: u16,
+    pub kind: ElementType,
+}
+
+/// What a number is, in IANA's registry of semantics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ElementSemantics {
+    #[default]
+    Default = 0,
+    Quantity = 1,
+    TotalCounter = 2,
+    DeltaCounter = 3,
+    Identifier = 4,
+    Flags = 5,
+}
+
+/// What a type record says about an element of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementInfo {
+    pub element: Element,
+    pub name: String,
+    pub semantics: ElementSemantics,
+    /// The number of the unit in IANA's registry.
+    pub unit: u16,
+    pub description: String,
+}
+
+/// The elements that tell windows apart. Their numbers never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    Node = 1,
+    Probe = 2,
+    Instance = 3,
+    WindowSequence = 4,
+    WindowStart = 5,
+    WindowEnd = 6,
+    Metric = 7,
+    Cpu = 8,
+    Rest = 9,
+    WindowRecords = 10,
+    WindowsLost = 11,
+    FieldsOmitted = 12,
+    GapLast = 13,
+    GapWindows = 14,
+    Interfaces = 15,
+    Approximate = 16,
+}
+
+/// The elements that a session has used, with their descriptions.
+#[derive(Clone, Debug)]
+pub struct ElementRegistry {
+    enterprise: u32,
+    /// By the names of our elements.
+    known: HashMap<String, ElementInfo>,
+    /// The names that have these numbers.
+    numbers: HashMap<u16, String>,
+    /// What no type record has said yet.
+    untold: Vec<ElementInfo>,
+}
+
+impl ElementType {
+    /// The number in IANA's registry of data types.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Octets(_) => 0,
+            Self::Unsigned8 => 1,
+            Self::Unsigned16 => 2,
+            Self::Unsigned32 => 3,
+            Self::Unsigned64 => 4,
+            Self::Signed8 => 5,
+            Self::Signed16 => 6,
+            Self::Signed32 => 7,
+            Self::Signed64 => 8,
+            Self::Float32 => 9,
+            Self::Float64 => 10,
+            Self::Boolean => 11,
+            Self::Mac => 12,
+            Self::Text => 13,
+            Self::Milliseconds => 15,
+            Self::Nanoseconds => 17,
+            Self::Ipv4 => 18,
+            Self::Ipv6 => 19,
+        }
+    }
+
+    /// The length in a template.
+    pub const fn length(self) -> u16 {
+        match self {
+            Self::Octets(None) | Self::Text => VARIABLE,
+            Self::Octets(Some(length)) => length,
+            Self::Unsigned8 | Self::Signed8 | Self::Boolean => 1,
+            Self::Unsigned16 | Self::Signed16 => 2,
+            Self::Unsigned32 | Self::Signed32 | Self::Float32 | Self::Ipv4 => 4,
+            Self::Unsigned64 | Self::Signed64 | Self::Float64 | Self::Milliseconds | Self::Nanoseconds => 8,
+            Self::Mac => 6,
+            Self::Ipv6 => 16,
+        }
+    }
+
+    /// The least type for integers of so many bits.
+    pub const fn integer(bits: u32, signed: bool) -> Self {
+        match (bits, signed) {
+            (..=8, false) => Self::Unsigned8,
+            (..=16, false) => Self::Unsigned16,
+            (..=32, false) => Self::Unsigned32,
+            (_, false) => Self::Unsigned64,
+            (..=8, true) => Self::Signed8,
+            (..=16, true) => Self::Signed16,
+            (..=32, true) => Self::Signed32,
+            (_, true) => Self::Signed64,
+        }
+    }
+}
+
+impl Element {
+    /// An element of IANA's registry.
+    pub const fn iana(number: u16, kind: ElementType) -> Self {
+        Self { enterprise: None, number, kind }
+    }
+}
+
+impl Own {
+    const fn facts(self) -> (&'static str, ElementType, u16, &'static str) {
+        use ElementType::{Nanoseconds, Text, Unsigned32, Unsigned64};
+        match self {
+            Self::Node => ("node", Text, 0, "Name of the node"),
+            Self::Probe => ("probe", Text, 0, "Name of the probe"),
+            Self::Instance => ("instance", Text, 0, "Life of the probe, from its creation to its removal"),
+            Self::WindowSequence => {
+                ("windowSequence", Unsigned64, 0, "Number of the window, or of the first of a gap")
+            }
+            Self::WindowStart => ("windowStart", Nanoseconds, 0, "Start of the window"),
+            Self::WindowEnd => ("windowEnd", Nanoseconds, 0, "End of the window"),
+            Self::Metric => ("metric", Text, 0, "Name of the metric that has the entry"),
+            Self::Cpu => ("cpu", Unsigned32, 0, "CPU whose value this is"),
+            Self::Rest => ("rest", Text, 0, "The entry in JSON; another field can't hold its part of it"),
+            Self::WindowRecords => ("windowRecords", Unsigned64, 0, "Records of entries that the window has"),
+            Self::WindowsLost => {
+                ("windowsLost", Unsigned64, 0, "Windows before this one that could not be read")
+            }
+            Self::FieldsOmitted => {
+                ("fieldsOmitted", Unsigned64, 0, "Fields of the window too long for a message")
+            }
+            Self::GapLast => ("gapLast", Unsigned64, 0, "Number of the last window of a gap"),
+            Self::GapWindows => {
+                ("gapWindows", Unsigned64, 0, "Windows in a gap: removed before they were sent")
+            }
+            Self::Interfaces => ("interfaces", Text, 0, "Interfaces that the probe watches, in JSON"),
+            Self::Approximate => ("approximate", Text, 0, "Why numbers are not exact; empty if they are"),
+        }
+    }
+}
+
+impl ElementRegistry {
+    pub fn new(enterprise: u32) -> Self {
+        Self { enterprise, known: HashMap::new(), numbers: HashMap::new(), untold: Vec::new() }
+    }
+
+    /// Returns one of the elements that each window has.
+    pub fn own(&mut self, own: Own) -> Element {
+        let (name, kind, unit, description) = own.facts();
+        let element = Element { enterprise: Some(self.enterprise), number: own as u16, kind };
+        if !self.known.contains_key(name) {
+            let semantics = match own {
+                Own::WindowSequence | Own::GapLast => ElementSemantics::Identifier,
+                Own::WindowRecords | Own::WindowsLost | Own::FieldsOmitted | Own::GapWindows => {
+                    ElementSemantics::Quantity
+                }
+                _ => ElementSemantics::Default,
+            };
+            self.add(ElementInfo {
+                element,
+                name: name.to_owned(),
+                semantics,
+                unit,
+                description: description.to_owned(),
+            });
+        }
+        element
+    }
+
+    /// Returns the element for a field. Its number follows from its name, so that it is the same in each session; of two names
+    /// with one number, the second gets the next.
+    pub fn field(
+        &mut self,
+        name: &str,
+        kind: ElementType,
+        semantics: ElementSemantics,
+        unit: u16,
+        description: &str,
+    ) -> Element {
+        // A name has one type. A field of another type has it in its name.
+        let name = match self.known.get(name) {
+            Some(known) if known.element.kind != kind => format!("{name}.{}", typed(kind)),
+            _ => name.to_owned(),
+        };
+        if let Some(known) = self.known.get(&name) {
+            return known.element;
+        }
+        let span = NUMBERS - FIRST_OF_FIELDS;
+        let mut number = FIRST_OF_FIELDS + (hash(&name) % u32::from(span)) as u16;
+        while self.numbers.contains_key(&number) {
+            number = if number + 1 < NUMBERS { number + 1 } else { FIRST_OF_FIELDS };
+        }
+        let element = Element { enterprise: Some(self.enterprise), number, kind };
+        self.add(ElementInfo { element, name, semantics, unit, description: description.to_owned() });
+        element
+    }
+
+    /// Returns what no type record has said yet.
+    pub fn take_untold(&mut self) -> Vec<ElementInfo> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Returns all elements, by their numbers.
+    pub fn all(&self) -> Vec<ElementInfo> {
+        let mut all: Vec<ElementInfo> = self.known.values().cloned().collect();
+        all.sort_by_key(|info| info.element.number);
+        all
+    }
+
+    /// True if no number is left for the fields of one more window.
+    pub fn is_full(&self) -> bool {
+        self.numbers.len() > usize::from(NUMBERS) / 2
+    }
+
+    fn add(&mut self, info: ElementInfo) {
+        self.numbers.insert(info.element.number, info.name.clone());
+        self.untold.push(info.clone());
+        self.known.insert(info.name.clone(), info);
+    }
+}
+
+fn typed(kind: ElementType) -> String {
+    match kind {
+        ElementType::Octets(Some(length)) => format!("octets{length}"),
+        kind => format!("type{}", kind.code()),
+    }
+}
+
+/// FNV-1a: the same on each machine and in each version.
+fn hash(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Returns the number of a unit in IANA's registry; 0 is none.
+pub fn unit(name: Option<&str>) -> u16 {
+    match name {
+        Some("bytes") => 2,
+        Some("packets") => 3,
+        Some("seconds") => 5,
+        Some("milliseconds") => 6,
+        Some("microseconds") => 7,
+        Some("nanoseconds") => 8,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_has_one_number_and_one_type() {
+        let mut registry = ElementRegistry::new(EXAMPLE_ENTERPRISE);
+        let mut field = |name, kind| registry.field(name, kind, ElementSemantics::Quantity, 3, "");
+        let first = field("dns.queries", ElementType::Unsigned64);
+        assert_eq!(first, field("dns.queries", ElementType::Unsigned64));
+        let narrow = field("dns.queries", ElementType::Unsigned32);
+        assert_ne!(first.number, narrow.number);
+        assert_eq!(registry.all().len(), 2);
+        let mut other = ElementRegistry::new(EXAMPLE_ENTERPRISE);
+        other.field("before", ElementType::Text, ElementSemantics::Default, 0, "");
+        assert_eq!(
+            first,
+            other.field("dns.queries", ElementType::Unsigned64, ElementSemantics::Quantity, 3, "")
+        );
+        assert!((FIRST_OF_FIELDS..NUMBERS).contains(&first.number));
+    }
+
+    #[test]
+    fn names_with_one_number_get_two() {
+        let mut registry = ElementRegistry::new(EXAMPLE_ENTERPRISE);
+        let names: Vec<String> = (0..5_000).map(|number| format!("metric.field{number}")).collect();
+        let mut numbers: Vec<u16> = names
+            .iter()
+            .map(|name| registry.field(name, ElementType::Text, ElementSemantics::Default, 0, "").number)
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), names.len());
+    }
+}

@@ -1,0 +1,320 @@
+//! The receiver: a collector that speaks IPFIX.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::element::EXAMPLE_ENTERPRISE;
+use super::message::LONGEST_MESSAGE;
+use super::session::SessionSettings;
+use super::standard::STANDARD;
+use super::transport::{Link, Route};
+use super::window::WindowEncoder;
+use crate::config::duration;
+use crate::receiver::{BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, StreamItem};
+use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::tls::ReceiverTls;
+
+const PORT: u16 = 4739;
+const TLS_PORT: u16 = 4740;
+/// RFC 7011, section 10.3.3: what every path takes.
+const LEAST_MTU: usize = 576;
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How messages travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum IpfixTransport {
+    #[default]
+    Tcp,
+    Tls,
+    Udp,
+}
+
+/// Options of a collector.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct IpfixOptions {
+    /// HOST or HOST:PORT.
+    collector: String,
+    #[serde(default)]
+    transport: IpfixTransport,
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    /// The enterprise of our elements.
+    #[serde(default = "example_enterprise")]
+    enterprise: u32,
+    /// The observation domain.
+    #[serde(default)]
+    domain: u32,
+    /// Over UDP, the octets of a datagram with its headers.
+    #[serde(default = "ethernet")]
+    mtu: usize,
+    /// Over UDP, the time after which templates are sent again.
+    #[serde(default = "minute", deserialize_with = "duration::read")]
+    templates: Duration,
+    /// Over TCP and TLS, whether a batch counts as sent once the collector has closed its connection.
+    #[serde(default = "yes")]
+    confirm: bool,
+    /// Names of fields, with the names of IANA's elements that they mean.
+    #[serde(default)]
+    elements: BTreeMap<String, String>,
+}
+
+const fn example_enterprise() -> u32 {
+    EXAMPLE_ENTERPRISE
+}
+
+const fn ethernet() -> usize {
+    1500
+}
+
+const fn minute() -> Duration {
+    Duration::from_secs(60)
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl ReceiverOptions for IpfixOptions {
+    const NAME: &'static str = "ipfix";
+    const SCHEMES: &'static [&'static str] = &["ipfix", "ipfix+udp", "ipfix+tls"];
+
+    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
+        if !url.path.is_empty() {
+            return Err(format!("{}://HOST:PORT is expected, without a path", url.scheme));
+        }
+        let transport = match url.scheme.as_str() {
+            "ipfix+udp" => IpfixTransport::Udp,
+            "ipfix+tls" => IpfixTransport::Tls,
+            _ => IpfixTransport::Tcp,
+        };
+        let value = serde_json::json!({ "collector": url.authority });
+        let options: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        Ok(Self { transport, ..options })
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let (host, port) = split(&self.collector);
+        if host.is_empty() || port.is_some_and(|port| port.parse::<u16>().is_err()) {
+            let collector = &self.collector;
+            return Err((
+                "collector",
+                format!("{collector:?} is no address; write HOST or HOST:PORT, as in collector:4739"),
+            ));
+        }
+        if self.enterprise == 0 {
+            return Err((
+                "enterprise",
+                "0 is IANA itself; write the private enterprise number of your site".to_owned(),
+            ));
+        }
+        if !(LEAST_MTU..=LONGEST_MESSAGE).contains(&self.mtu) {
+            return Err(("mtu", format!("{} is not from {LEAST_MTU} to {LONGEST_MESSAGE}", self.mtu)));
+        }
+        let tls = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
+        for (field, file) in tls {
+            if file.is_some() && self.transport != IpfixTransport::Tls {
+                return Err((field, "certificates need transport: tls".to_owned()));
+            }
+        }
+        if self.key.is_some() && self.cert.is_none() {
+            return Err(("key", "a private key needs its certificate: name it as cert".to_owned()));
+        }
+        let unknown =
+            self.elements.iter().find(|(_, element)| STANDARD.iter().all(|row| row.name != **element));
+        match unknown {
+            Some((field, element)) => {
+                let known: Vec<&str> = STANDARD.iter().map(|row| row.name).collect();
+                Err(("elements", format!("{field}: {element} is not one of {}", known.join(", "))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn target(&self) -> String {
+        let scheme = match self.transport {
+            IpfixTransport::Tcp => "ipfix",
+            IpfixTransport::Tls => "ipfix+tls",
+            IpfixTransport::Udp => "ipfix+udp",
+        };
+        format!("{scheme}://{}", self.address())
+    }
+
+    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
+        let target = self.target();
+        let is_confirmed = self.confirm && self.transport != IpfixTransport::Udp;
+        let linger = if is_confirmed { LINGER } else { BatchLimits::default().linger };
+        let linger = if setup.once { duration::SOON.min(linger) } else { linger };
+        let limits = BatchLimits { items: 4096, bytes: setup.memory / 8, linger };
+        Box::new(IpfixReceiver {
+            collector: self.address(),
+            options: self,
+            target,
+            limits,
+            is_confirmed,
+            open: None,
+        })
+    }
+}
+
+impl IpfixOptions {
+    /// HOST:PORT.
+    fn address(&self) -> String {
+        let port = if self.transport == IpfixTransport::Tls { TLS_PORT } else { PORT };
+        match split(&self.collector) {
+            (_, Some(_)) => self.collector.clone(),
+            (host, None) => format!("{host}:{port}"),
+        }
+    }
+
+    fn route(&self) -> Route {
+        match self.transport {
+            IpfixTransport::Tcp => Route::Tcp,
+            IpfixTransport::Udp => Route::Udp { mtu: self.mtu },
+            IpfixTransport::Tls => Route::Tls(ReceiverTls {
+                ca: self.ca.clone(),
+                cert: self.cert.clone(),
+                key: self.key.clone(),
+            }),
+        }
+    }
+}
+
+/// Returns the host and the port of `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
+fn split(collector: &str) -> (&str, Option<&str>) {
+    match collector.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (collector, None),
+    }
+}
+
+/// A collector, with the session that is open.
+struct IpfixReceiver {
+    options: IpfixOptions,
+    collector: String,
+    target: String,
+    limits: BatchLimits,
+    is_confirmed: bool,
+    open: Option<OpenSession>,
+}
+
+/// A connection, and what its collector knows.
+struct OpenSession {
+    link: Link,
+    encoder: WindowEncoder,
+    /// When all templates were sent the last time.
+    told: Instant,
+}
+
+impl IpfixReceiver {
+    async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<(), SendError> {
+        let mut session = match self.open.take() {
+            Some(session) if !session.link.is_closed() => session,
+            _ => self.begin().await?,
+        };
+        let is_udp = matches!(session.link, Link::Udp { .. });
+        if is_udp && session.told.elapsed() >= self.options.templates {
+            session.encoder.repeat_templates();
+            session.told = Instant::now();
+        }
+        for item in batch {
+            let omitted = session.encoder.add(item)?;
+            if omitted > 0 {
+                let (window, target) = (item.identity(), &self.target);
+                tracing::warn!(
+                    window,
+                    omitted,
+                    receiver = target,
+                    "fields are too long for a message; they are left out"
+                );
+            }
+            let messages = session.encoder.take();
+            let sent = session.link.send(&messages).await;
+            sent.map_err(|error| SendError::caused(&self.collector, &error))?;
+        }
+        if self.is_confirmed {
+            return session.link.finish().await;
+        }
+        self.open = Some(session);
+        Ok(())
+    }
+
+    async fn begin(&self) -> Result<OpenSession, SendError> {
+        let link = Link::open(&self.collector, &self.options.route()).await?;
+        let limit = if let Link::Udp { limit, .. } = &link { *limit } else { LONGEST_MESSAGE };
+        let settings =
+            SessionSettings { enterprise: self.options.enterprise, domain: self.options.domain, limit };
+        let encoder = WindowEncoder::new(settings, self.options.elements.clone());
+        Ok(OpenSession { link, encoder, told: Instant::now() })
+    }
+}
+
+impl Receiver for IpfixReceiver {
+    fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+        async move {
+            // After an error the session is gone. The next one begins with its templates.
+            self.store(batch).await?;
+            Ok(Receipt::all(batch, &Fate::Stored))
+        }
+        .boxed()
+    }
+
+    fn preview(&self, item: &ItemName) -> String {
+        format!("{item} -> {}, observation domain {}", self.target, self.options.domain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_url(url: &str) -> Result<IpfixOptions, String> {
+        let options = IpfixOptions::from_url(&url.parse()?)?;
+        options.check().map_err(|(_, message)| message)?;
+        Ok(options)
+    }
+
+    #[test]
+    fn schemes_have_ports() {
+        for (url, target) in [
+            ("ipfix://collector", "ipfix://collector:4739"),
+            ("ipfix+tls://collector", "ipfix+tls://collector:4740"),
+            ("ipfix+udp://[::1]", "ipfix+udp://[::1]:4739"),
+            ("ipfix+udp://[::1]:9995", "ipfix+udp://[::1]:9995"),
+        ] {
+            assert_eq!(of_url(url).unwrap().target(), target);
+        }
+        assert!(of_url("ipfix://").unwrap_err().contains("HOST:PORT"));
+        assert!(of_url("ipfix://host:port").unwrap_err().contains("HOST:PORT"));
+        assert!(of_url("ipfix://host/path").unwrap_err().contains("without a path"));
+    }
+
+    #[test]
+    fn mistakes_name_their_field() {
+        let mistake = |more: serde_json::Value| {
+            let mut value = serde_json::json!({ "collector": "host" });
+            for (name, part) in more.as_object().unwrap() {
+                value[name] = part.clone();
+            }
+            serde_json::from_value::<IpfixOptions>(value).unwrap().check().unwrap_err().0
+        };
+        assert_eq!(mistake(serde_json::json!({ "enterprise": 0 })), "enterprise");
+        assert_eq!(mistake(serde_json::json!({ "mtu": 100 })), "mtu");
+        assert_eq!(mistake(serde_json::json!({ "ca": "/ca.pem" })), "ca");
+        assert_eq!(mistake(serde_json::json!({ "transport": "tls", "key": "/key.pem" })), "key");
+        assert_eq!(mistake(serde_json::json!({ "elements": { "bytes": "octets" } })), "elements");
+    }
+}

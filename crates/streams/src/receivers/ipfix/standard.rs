@@ -1,0 +1,232 @@
+//! The fields that IANA's registry has an information element for, by their names in the library of probes.
+
+use twinprobe_ebpf_common::Temporality;
+use twinprobe_ebpf_common::window::shape::FieldContent;
+
+use super::element::{Element, ElementType, REVERSE};
+
+/// An element of IANA's registry, and the names of fields that mean it.
+#[derive(Debug)]
+pub struct StandardElement {
+    pub name: &'static str,
+    pub number: u16,
+    pub kind: ElementType,
+    /// Which content a field must have, as its name alone does not say what it is.
+    content: StandardContent,
+    fields: &'static [&'static str],
+    /// The same, counted from the deployment of the probe and not within a window.
+    total: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StandardContent {
+    /// A number of at most the element's bits, or a name of one.
+    Number,
+    /// An address of version 4 only.
+    Ipv4,
+    /// An address of either version: in version 6 it is the element with this number.
+    Address(u16),
+    Mac,
+    Time,
+    Interface,
+}
+
+/// The elements that a field becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandardChoice {
+    pub element: Element,
+    /// The element for an address of version 6.
+    pub version_6: Option<Element>,
+}
+
+const fn number(
+    name: &'static str,
+    number: u16,
+    kind: ElementType,
+    fields: &'static [&'static str],
+) -> StandardElement {
+    StandardElement { name, number, kind, content: StandardContent::Number, fields, total: None }
+}
+
+const fn counter(
+    name: &'static str,
+    delta: u16,
+    total: u16,
+    fields: &'static [&'static str],
+) -> StandardElement {
+    let mut counter = number(name, delta, ElementType::Unsigned64, fields);
+    counter.total = Some(total);
+    counter
+}
+
+const fn other(
+    name: &'static str,
+    number: u16,
+    kind: ElementType,
+    content: StandardContent,
+    fields: &'static [&'static str],
+) -> StandardElement {
+    StandardElement { name, number, kind, content, fields, total: None }
+}
+
+/// The table: name, number, type, and the fields. <https://www.iana.org/assignments/ipfix>
+///
+/// `IN_BYTES` and `bytes` of the library count frames with their Ethernet header, which IANA calls `layer2OctetDeltaCount`.
+/// `octetDeltaCount` counts the octets of IP alone: `IN_OCTETS`.
+pub const STANDARD: &[StandardElement] = &[
+    counter("octetDeltaCount", 1, 85, &["IN_OCTETS", "octets", "octets_total", "ip_bytes", "ip_bytes_total"]),
+    counter("packetDeltaCount", 2, 86, &["IN_PKTS", "packets", "packets_total"]),
+    counter("layer2OctetDeltaCount", 352, 353, &["IN_BYTES", "bytes", "bytes_total"]),
+    number("protocolIdentifier", 4, ElementType::Unsigned8, &["PROTOCOL", "protocol"]),
+    number("ipClassOfService", 5, ElementType::Unsigned8, &["SRC_TOS", "tos"]),
+    number("tcpControlBits", 6, ElementType::Unsigned16, &["TCP_FLAGS", "tcp_flags"]),
+    number("sourceTransportPort", 7, ElementType::Unsigned16, &["L4_SRC_PORT", "source_port", "src_port"]),
+    number(
+        "destinationTransportPort",
+        11,
+        ElementType::Unsigned16,
+        &["L4_DST_PORT", "destination_port", "dst_port"],
+    ),
+    // SNMP's index of an interface.
+    number("ingressInterface", 10, ElementType::Unsigned32, &["INPUT_SNMP"]),
+    number("egressInterface", 14, ElementType::Unsigned32, &["OUTPUT_SNMP"]),
+    number("bgpSourceAsNumber", 16, ElementType::Unsigned32, &["SRC_AS"]),
+    number("bgpDestinationAsNumber", 17, ElementType::Unsigned32, &["DST_AS"]),
+    number("flowEndReason", 136, ElementType::Unsigned8, &["END_REASON"]),
+    number("ipTTL", 192, ElementType::Unsigned8, &["ttl"]),
+    number("ipDiffServCodePoint", 195, ElementType::Unsigned8, &["dscp"]),
+    number("dot1qVlanId", 243, ElementType::Unsigned16, &["vlan"]),
+    number("dot1qCustomerVlanId", 245, ElementType::Unsigned16, &["inner_vlan"]),
+    other("sourceIPv4Address", 8, ElementType::Ipv4, StandardContent::Ipv4, &["IPV4_SRC_ADDR"]),
+    other("destinationIPv4Address", 12, ElementType::Ipv4, StandardContent::Ipv4, &["IPV4_DST_ADDR"]),
+    other(
+        "sourceIPv4Address",
+        8,
+        ElementType::Ipv4,
+        StandardContent::Address(27),
+        &["source", "src", "IPV6_SRC_ADDR"],
+    ),
+    other(
+        "destinationIPv4Address",
+        12,
+        ElementType::Ipv4,
+        StandardContent::Address(28),
+        &["destination", "dst", "IPV6_DST_ADDR"],
+    ),
+    other("sourceMacAddress", 56, ElementType::Mac, StandardContent::Mac, &["source_mac", "src_mac"]),
+    other(
+        "destinationMacAddress",
+        80,
+        ElementType::Mac,
+        StandardContent::Mac,
+        &["destination_mac", "dst_mac"],
+    ),
+    other("interfaceName", 82, ElementType::Text, StandardContent::Interface, &["interface"]),
+    other(
+        "flowStartMilliseconds",
+        FLOW_START,
+        ElementType::Milliseconds,
+        StandardContent::Time,
+        &["FIRST_SWITCHED", "first"],
+    ),
+    other(
+        "flowEndMilliseconds",
+        FLOW_END,
+        ElementType::Milliseconds,
+        StandardContent::Time,
+        &["LAST_SWITCHED", "last"],
+    ),
+];
+
+/// The time of a flow's first packet, or the start of the interval that it was counted in (RFC 7015, section 5.1).
+pub const FLOW_START: u16 = 152;
+/// The same for the last packet.
+pub const FLOW_END: u16 = 153;
+/// 0 is ingress, 1 egress.
+pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);
+
+/// Returns the element for a field of this name, if its content is what the name says. `more` are names that a configuration
+/// adds, with the names of elements.
+pub fn standard<'a>(
+    field: &str,
+    content: &FieldContent,
+    reading: Temporality,
+    mut more: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Option<StandardChoice> {
+    let (plain, enterprise) = match field.strip_prefix("REVERSE_") {
+        Some(plain) => (plain, Some(REVERSE)),
+        None => (field, None),
+    };
+    let chosen = more.find(|(name, _)| *name == field).map(|(_, element)| element);
+    let mut rows = STANDARD.iter().filter(|row| match chosen {
+        Some(element) => row.name == element,
+        None => row.fields.contains(&plain),
+    });
+    rows.find_map(|row| row.choice(content, reading, enterprise))
+}
+
+impl StandardElement {
+    fn choice(
+        &self,
+        content: &FieldContent,
+        reading: Temporality,
+        enterprise: Option<u32>,
+    ) -> Option<StandardChoice> {
+        let bits = 8 * u32::from(self.kind.length());
+        let mut version_6 = None;
+        let mut kind = self.kind;
+        let fits = match (self.content, content) {
+            (StandardContent::Number, FieldContent::Unsigned { bits: width }) => *width <= bits,
+            (StandardContent::Number, FieldContent::Decimal { signed }) => bits == 64 && !signed,
+            (StandardContent::Number, FieldContent::Name { names }) => {
+                names.iter().all(|name| bits == 64 || name.value >> bits == 0)
+            }
+            (StandardContent::Ipv4 | StandardContent::Address(_), FieldContent::Ipv4)
+            | (StandardContent::Mac, FieldContent::Mac)
+            | (StandardContent::Time, FieldContent::Time) => true,
+            (StandardContent::Interface, FieldContent::Interface) => {
+                kind = ElementType::Text;
+                true
+            }
+            (StandardContent::Address(number), FieldContent::Ip) => {
+                version_6 = Some(Element { enterprise, number, kind: ElementType::Ipv6 });
+                true
+            }
+            _ => false,
+        };
+        let number = match self.total {
+            Some(total) if reading != Temporality::Window => total,
+            _ => self.number,
+        };
+        fits.then_some(StandardChoice { element: Element { enterprise, number, kind }, version_6 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(field: &str, content: &FieldContent) -> Option<(Option<u32>, u16)> {
+        let none = std::iter::empty();
+        standard(field, content, Temporality::Window, none)
+            .map(|choice| (choice.element.enterprise, choice.element.number))
+    }
+
+    #[test]
+    fn names_and_contents_decide() {
+        let wide = FieldContent::Unsigned { bits: 64 };
+        assert_eq!(chosen("IN_PKTS", &wide), Some((None, 2)));
+        assert_eq!(chosen("IN_OCTETS", &wide), Some((None, 1)));
+        assert_eq!(chosen("IN_BYTES", &wide), Some((None, 352)));
+        assert_eq!(chosen("REVERSE_IN_PKTS", &wide), Some((Some(REVERSE), 2)));
+        assert_eq!(chosen("TCP_FLAGS", &wide), None, "64 bits do not fit into 16");
+        assert_eq!(chosen("source", &FieldContent::Ipv4), Some((None, 8)));
+        assert_eq!(chosen("source", &wide), None);
+        let ip = standard("source", &FieldContent::Ip, Temporality::Window, std::iter::empty()).unwrap();
+        assert_eq!(ip.version_6.unwrap().number, 27);
+        let total = standard("packets", &wide, Temporality::Cumulative, std::iter::empty()).unwrap();
+        assert_eq!(total.element.number, 86);
+        let more = [("bytes", "octetDeltaCount")].into_iter();
+        assert_eq!(standard("bytes", &wide, Temporality::Window, more).unwrap().element.number, 1);
+    }
+}

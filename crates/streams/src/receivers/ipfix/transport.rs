@@ -1,0 +1,160 @@
+//! Connections to collectors.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket, lookup_host};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::receiver::SendError;
+use crate::tls::ReceiverTls;
+
+/// How long a collector may take to answer, and to read what it gets.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Datagrams without a pause. A collector loses what is behind the end of its buffer.
+const BURST: usize = 16;
+const PAUSE: Duration = Duration::from_millis(1);
+/// The least that a datagram has in front of a message: the headers of IPv6 and UDP, and of IPv4 and UDP.
+const HEADERS: [usize; 2] = [48, 28];
+
+/// Where and how a connection leads.
+#[derive(Clone, Debug)]
+pub enum Route {
+    Tcp,
+    Tls(ReceiverTls),
+    Udp { mtu: usize },
+}
+
+/// An open connection.
+pub enum Link {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Udp {
+        socket: UdpSocket,
+        /// The most octets of a message.
+        limit: usize,
+    },
+}
+
+impl Link {
+    /// Opens a connection to `HOST:PORT`.
+    pub async fn open(collector: &str, route: &Route) -> Result<Self, SendError> {
+        let opened = timeout(PATIENCE, Self::connect(collector, route)).await;
+        opened.unwrap_or_else(|_| Err(SendError::new(format!("{collector} does not answer"))))
+    }
+
+    async fn connect(collector: &str, route: &Route) -> Result<Self, SendError> {
+        let failed = |error: io::Error| SendError::caused(collector, &error);
+        match route {
+            Route::Tcp => Ok(Self::Tcp(tcp(collector).await.map_err(failed)?)),
+            Route::Tls(tls) => {
+                let config = tls.config()?;
+                let host =
+                    collector.rsplit_once(':').map_or(collector, |(host, _)| host).trim_matches(['[', ']']);
+                let name = ServerName::try_from(host.to_owned())
+                    .map_err(|error| SendError::caused(&format!("{host} is no name for TLS"), &error))?;
+                let stream = tcp(collector).await.map_err(failed)?;
+                let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+                Ok(Self::Tls(Box::new(stream)))
+            }
+            Route::Udp { mtu } => {
+                let address = resolved(collector).await.map_err(failed)?;
+                let any: SocketAddr =
+                    if address.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
+                let socket = UdpSocket::bind(any).await.map_err(failed)?;
+                socket.connect(address).await.map_err(failed)?;
+                let headers = if address.is_ipv6() { HEADERS[0] } else { HEADERS[1] };
+                Ok(Self::Udp { socket, limit: mtu - headers })
+            }
+        }
+    }
+
+    /// Sends messages. Over UDP nothing says whether they arrive.
+    pub async fn send(&mut self, messages: &[Vec<u8>]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => write(stream, messages).await,
+            Self::Tls(stream) => write(stream, messages).await,
+            Self::Udp { socket, .. } => {
+                for burst in messages.chunks(BURST) {
+                    for message in burst {
+                        socket.send(message).await?;
+                    }
+                    sleep(PAUSE).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// True if the collector has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        let stream = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+            Self::Udp { .. } => return false,
+        };
+        // A collector sends nothing but the end.
+        !matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Says that no more comes, and waits until the collector has closed its side, too: it closes behind the last message.
+    pub async fn finish(self) -> Result<(), SendError> {
+        let closed = timeout(PATIENCE, async {
+            match self {
+                Self::Tcp(mut stream) => {
+                    stream.shutdown().await?;
+                    drained(&mut stream).await
+                }
+                Self::Tls(mut stream) => {
+                    stream.shutdown().await?;
+                    drained(&mut stream).await
+                }
+                Self::Udp { .. } => Ok(()),
+            }
+        });
+        match closed.await {
+            Ok(closed) => closed.map_err(|error| SendError::caused("the collector has broken off", &error)),
+            Err(_) => Err(SendError::new(
+                "the collector does not close the connection after the last message; set confirm: false if it never does",
+            )),
+        }
+    }
+}
+
+async fn resolved(collector: &str) -> io::Result<SocketAddr> {
+    let found = lookup_host(collector).await?.next();
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+}
+
+async fn tcp(collector: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(collector).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn write(stream: &mut (impl tokio::io::AsyncWrite + Unpin), messages: &[Vec<u8>]) -> io::Result<()> {
+    for message in messages {
+        timeout(PATIENCE, stream.write_all(message))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the collector does not read"))??;
+    }
+    stream.flush().await
+}
+
+async fn drained(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    let mut buffer = [0; 512];
+    loop {
+        match stream.read(&mut buffer).await {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            // The end of a TCP connection without the end of TLS.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}

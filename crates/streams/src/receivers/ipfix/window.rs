@@ -1,0 +1,145 @@
+//! Windows and gaps as records.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+use twinprobe_ebpf_common::Direction;
+use twinprobe_ebpf_common::window::shape::{FieldContent, MetricShape, WindowShape};
+
+use super::element::{ElementType, Own};
+use super::metric::{IDENTITY, MetricPlan};
+use super::session::{Session, SessionSettings, Template};
+use super::value::{put, put_variable};
+use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
+
+/// What a record of a window has behind its identity. It comes behind the records of all entries.
+const WINDOW: [Own; 7] = [
+    Own::WindowStart,
+    Own::WindowEnd,
+    Own::WindowRecords,
+    Own::WindowsLost,
+    Own::FieldsOmitted,
+    Own::Interfaces,
+    Own::Approximate,
+];
+const GAP: [Own; 2] = [Own::GapLast, Own::GapWindows];
+
+/// Makes messages of windows, for one session.
+#[derive(Debug)]
+pub struct WindowEncoder {
+    session: Session,
+    /// Names of fields, with the names of IANA's elements that they mean.
+    more: BTreeMap<String, String>,
+    /// By the shape's digest, the direction and the name of the metric.
+    plans: HashMap<(String, Direction, String), MetricPlan>,
+}
+
+impl WindowEncoder {
+    pub fn new(settings: SessionSettings, more: BTreeMap<String, String>) -> Self {
+        Self { session: Session::new(settings), more, plans: HashMap::new() }
+    }
+
+    /// Adds an item. Returns the fields that are left out, since no message has room for them.
+    pub fn add(&mut self, item: &StreamItem) -> Result<u64, SendError> {
+        match item {
+            StreamItem::Window(window) => self.window(window),
+            StreamItem::Gap(gap) => self.gap(gap).map(|()| 0),
+        }
+    }
+
+    /// Sends all templates again.
+    pub fn repeat_templates(&mut self) {
+        self.session.repeat_templates();
+    }
+
+    /// Returns the messages that are finished.
+    pub fn take(&mut self) -> Vec<Vec<u8>> {
+        self.session.take()
+    }
+
+    fn window(&mut self, window: &StreamWindow) -> Result<u64, SendError> {
+        let document = window.parsed()?;
+        let (mut records, mut omitted) = (0, 0);
+        for metric in &window.shape.metrics {
+            let entries = &document[metric.direction.name()][&metric.name]["entries"];
+            let Some(entries) = entries.as_array().filter(|entries| !entries.is_empty()) else { continue };
+            let plan = Self::plan(&mut self.plans, &mut self.session, &self.more, &window.shape, metric);
+            let head = head(&window.name, metric, plan);
+            for entry in entries {
+                let (added, left_out) = plan.add(&mut self.session, &head, entry)?;
+                (records, omitted) = (records + added, omitted + left_out);
+            }
+        }
+        let mut record = identity(&window.name);
+        times(&mut record, &window.name, ElementType::Nanoseconds);
+        let lost = document["window"]["lost_windows"].as_u64().unwrap_or_default();
+        [records, lost, omitted].iter().for_each(|number| record.extend(number.to_be_bytes()));
+        put_variable(&mut record, short(&document["interfaces"].to_string()));
+        put_variable(&mut record, short(document["approximate"].as_str().unwrap_or_default()));
+        self.options(&WINDOW, &record)?;
+        Ok(omitted)
+    }
+
+    fn gap(&mut self, gap: &StreamGap) -> Result<(), SendError> {
+        let mut record = identity(&gap.name);
+        [gap.last, gap.windows].iter().for_each(|number| record.extend(number.to_be_bytes()));
+        self.options(&GAP, &record)
+    }
+
+    /// Adds a record about the identity that it begins with.
+    fn options(&mut self, behind: &[Own], record: &[u8]) -> Result<(), SendError> {
+        let owns = IDENTITY.iter().chain(behind);
+        let elements = owns.map(|own| self.session.registry.own(*own)).collect();
+        let template = self.session.template(Template { scope: IDENTITY.len(), elements })?;
+        self.session.record(template, record);
+        Ok(())
+    }
+
+    fn plan<'a>(
+        plans: &'a mut HashMap<(String, Direction, String), MetricPlan>,
+        session: &mut Session,
+        more: &BTreeMap<String, String>,
+        shape: &WindowShape,
+        metric: &MetricShape,
+    ) -> &'a mut MetricPlan {
+        let key = (shape.digest.clone(), metric.direction, metric.name.clone());
+        plans.entry(key).or_insert_with(|| MetricPlan::new(&mut session.registry, metric, more))
+    }
+}
+
+fn identity(name: &ItemName) -> Vec<u8> {
+    let mut record = Vec::new();
+    for text in [&name.series.node, &name.series.probe, &name.series.instance] {
+        put_variable(&mut record, text.as_bytes());
+    }
+    record.extend(name.seq.to_be_bytes());
+    record
+}
+
+fn times(record: &mut Vec<u8>, name: &ItemName, kind: ElementType) {
+    for time in [&name.start, &name.end] {
+        put(record, kind, &FieldContent::Time, &Value::from(&**time));
+    }
+}
+
+/// Returns what each record of a metric begins with.
+fn head(name: &ItemName, metric: &MetricShape, plan: &MetricPlan) -> Vec<u8> {
+    let mut record = identity(name);
+    times(&mut record, name, ElementType::Nanoseconds);
+    put_variable(&mut record, metric.name.as_bytes());
+    record.push(match metric.direction {
+        Direction::Ingress => 0,
+        Direction::Egress => 1,
+    });
+    for (with, time) in [(plan.with_start, &name.start), (plan.with_end, &name.end)] {
+        if with {
+            put(&mut record, ElementType::Milliseconds, &FieldContent::Time, &Value::from(&**time));
+        }
+    }
+    record
+}
+
+/// The octets of a text, as many as fit into the smallest message.
+fn short(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(100)]
+}
