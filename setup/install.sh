@@ -74,6 +74,8 @@ if [ -z "$demo" ]; then
     need_command xmllint libxml2-utils   # validates XML answers
     need_command bpftool bpftool         # a second opinion on what is loaded
     need_command tshark tshark           # a second opinion on captures
+    need_command nfcapd nfdump           # collectors of IPFIX
+    need_file /usr/lib/python3/dist-packages/ipfix/__init__.py python3-ipfix
     need_command podman podman           # runs the container image
     need_command runc runc
     need_command dh debhelper            # the Debian package

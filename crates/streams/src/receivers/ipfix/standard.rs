@@ -20,7 +20,7 @@ pub struct StandardElement {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StandardContent {
-    /// A number of at most the element's bits, or a name of one.
+    /// A number, or a name of one.
     Number,
     /// An address of version 4 only.
     Ipv4,
@@ -172,15 +172,13 @@ impl StandardElement {
         reading: Temporality,
         enterprise: Option<u32>,
     ) -> Option<StandardChoice> {
-        let bits = 8 * u32::from(self.kind.length());
         let mut version_6 = None;
         let mut kind = self.kind;
         let fits = match (self.content, content) {
-            (StandardContent::Number, FieldContent::Unsigned { bits: width }) => *width <= bits,
-            (StandardContent::Number, FieldContent::Decimal { signed }) => bits == 64 && !signed,
-            (StandardContent::Number, FieldContent::Name { names }) => {
-                names.iter().all(|name| bits == 64 || name.value >> bits == 0)
-            }
+            // A program may have a wider field than the element: there is no atomic OR on a byte. A record says if a number
+            // is too large.
+            (StandardContent::Number, FieldContent::Unsigned { .. } | FieldContent::Name { .. }) => true,
+            (StandardContent::Number, FieldContent::Decimal { signed }) => !signed,
             (StandardContent::Ipv4 | StandardContent::Address(_), FieldContent::Ipv4)
             | (StandardContent::Mac, FieldContent::Mac)
             | (StandardContent::Time, FieldContent::Time) => true,
@@ -219,7 +217,8 @@ mod tests {
         assert_eq!(chosen("IN_OCTETS", &wide), Some((None, 1)));
         assert_eq!(chosen("IN_BYTES", &wide), Some((None, 352)));
         assert_eq!(chosen("REVERSE_IN_PKTS", &wide), Some((Some(REVERSE), 2)));
-        assert_eq!(chosen("TCP_FLAGS", &wide), None, "64 bits do not fit into 16");
+        assert_eq!(chosen("TCP_FLAGS", &FieldContent::Unsigned { bits: 32 }), Some((None, 6)));
+        assert_eq!(chosen("TCP_FLAGS", &FieldContent::Signed { bits: 32 }), None);
         assert_eq!(chosen("source", &FieldContent::Ipv4), Some((None, 8)));
         assert_eq!(chosen("source", &wide), None);
         let ip = standard("source", &FieldContent::Ip, Temporality::Window, std::iter::empty()).unwrap();
