@@ -2,7 +2,10 @@
 
 mod command;
 mod files;
+mod flows;
 mod gaps;
+mod ipfix;
+mod ipfix_reading;
 mod nats;
 mod s3;
 mod scene;

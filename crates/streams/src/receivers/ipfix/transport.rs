@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
@@ -86,7 +87,8 @@ impl Link {
                     }
                     sleep(PAUSE).await;
                 }
-                Ok(())
+                // A host where nobody listens may have said so.
+                socket.take_error()?.map_or(Ok(()), Err)
             }
         }
     }
@@ -98,8 +100,8 @@ impl Link {
             Self::Tls(stream) => stream.get_ref().0,
             Self::Udp { .. } => return false,
         };
-        // A collector sends nothing but the end.
-        !matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        // A collector sends nothing but the end, besides what TLS does by itself.
+        matches!(stream.peek(&mut [0; 1]).now_or_never(), Some(Ok(0) | Err(_)))
     }
 
     /// Says that no more comes, and waits until the collector has closed its side, too: it closes behind the last message.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,16 +17,15 @@ use twinprobe_tests::replays::{append, head};
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::flows::{FlowNode, Running, send_all, start};
-use crate::ipfix_reading::{by_nfdump, by_python, collected, collector, flows_of, millisecond, of_documents};
+use crate::flows::{FlowNode, send_all};
+use crate::ipfix_reading::{
+    Running, SeenFlow, by_nfdump, by_python, collected, collector, flows_of, millisecond, of_documents,
+};
+use crate::scene::{Stream, free_port};
 
 /// Packets of IPv4 without a link layer, in captures.
 const RAW: u32 = 228;
 const MTU: usize = 1500;
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
 
 /// Runs a stream to its end. Returns the datagrams that it sends.
 fn datagrams(node: &FlowNode, directory: &Path) -> Result<Vec<Vec<u8>>> {
@@ -73,7 +72,7 @@ fn capture(messages: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Has nfcapd receive the messages. Returns what nfdump then reads.
-fn through_nfcapd(messages: &[Vec<u8>], directory: &Path) -> Result<Vec<crate::ipfix_reading::SeenFlow>> {
+fn through_nfcapd(messages: &[Vec<u8>], directory: &Path) -> Result<Vec<SeenFlow>> {
     fs::create_dir(directory)?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let port = free_port()?;
@@ -146,7 +145,7 @@ fn collectors_agree_with_the_documents() -> Result<()> {
     for wrong in ["_ws.malformed", "cflow.unexpected_sequence_number", "cflow.no_template_found"] {
         ensure!(by_tshark(&file, wrong)?.is_empty(), "{wrong}");
     }
-    let numbers = |field: fn(&crate::ipfix_reading::SeenFlow) -> u64| {
+    let numbers = |field: fn(&SeenFlow) -> u64| {
         let mut found: Vec<String> = flows.iter().map(|flow| field(flow).to_string()).collect();
         found.sort();
         found
@@ -241,14 +240,14 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
     let config = node
         .configuration(directory.path(), &json!({ "ipfix": { "collector": format!("127.0.0.1:{port}") } }))?;
     let mut collecting = collector(port, &kept, &[])?;
-    let mut stream = start(&config)?;
+    let mut stream = Stream::start(&config)?;
     for kill in 0..scaled(6, 100) {
         node.window()?;
         // Another moment each time: while the batch waits, on its way, before its acknowledgement.
         thread::sleep(Duration::from_millis(271 * kill % 1_300));
         if kill % 2 == 0 {
             stream.kill()?;
-            stream = start(&config)?;
+            stream = Stream::start(&config)?;
         } else {
             collecting.kill()?;
             collecting = collector(port, &kept, &[])?;

@@ -1,24 +1,23 @@
 //! A node with windows of flows, and a stream that sends them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::probes::capture::{of_direction, read_capture};
 use twinprobe_tests::probes::configuration;
 use twinprobe_tests::traffic::PacketSocket;
-use twinprobe_tests::{Daemon, Topology, helper};
+use twinprobe_tests::{Daemon, Topology};
 
-/// The name of the streams, as the probe knows it.
-pub const COLLECTOR: &str = "archive";
+use crate::scene::{COLLECTOR, stream};
+
 const PROBE: &str = "flow-features";
 
 /// A node whose probe makes tables of flows.
 pub struct FlowNode {
-    pub topology: Topology,
-    pub daemon: Daemon,
+    daemon: Daemon,
     packets: PacketSocket,
+    _topology: Topology,
 }
 
 impl FlowNode {
@@ -36,7 +35,7 @@ impl FlowNode {
         let answer = daemon.put(&format!("/v1/probes/{PROBE}"), &config);
         ensure!(answer.status == 201, "{}", answer.text());
         let packets = topology.generator().enter(|| PacketSocket::open("gen0"))??;
-        Ok(Self { topology, daemon, packets })
+        Ok(Self { daemon, packets, _topology: topology })
     }
 
     /// Sends the capture of the probe, and ends the window.
@@ -74,33 +73,9 @@ impl FlowNode {
     }
 }
 
-/// A process that is killed on drop.
-pub struct Running(pub Child);
-
-impl Running {
-    pub fn kill(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.kill();
-    }
-}
-
-/// Starts a stream.
-pub fn start(config: &Path) -> Result<Running> {
-    let mut command = Command::new(helper("twinprobe-stream")?);
-    Ok(Running(command.arg("-f").arg(config).stdin(Stdio::null()).spawn()?))
-}
-
-/// Sends what is there, and ends.
+/// Sends what is there, and ends. Returns what the stream has said.
 pub fn send_all(config: &Path) -> Result<String> {
-    let mut command = Command::new(helper("twinprobe-stream")?);
-    let output = command.arg("-f").arg(config).arg("--once").stdin(Stdio::null()).output()?;
+    let output = stream(&["-f", &config.display().to_string(), "--once"])?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{told}");
     Ok(told)

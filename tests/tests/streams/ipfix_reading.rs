@@ -3,16 +3,31 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::flows::Running;
-
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/receivers/ipfix_reading.py");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/ipfix_reading.py");
 /// The interpreter that Debian's packages are for.
 const PYTHON: &str = "/usr/bin/python3";
+
+/// A process that is killed on drop.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn kill(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
 
 /// What every reader can say about a flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
