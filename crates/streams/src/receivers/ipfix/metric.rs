@@ -21,8 +21,9 @@ const WITH_REST: u64 = 1 << 63;
 /// The most addresses of either version in one record.
 const ADDRESSES: u32 = 62;
 
-/// The elements of the identity that a record begins with: node, probe, instance, number.
-pub const IDENTITY: [Own; 4] = [Own::Node, Own::Probe, Own::Instance, Own::WindowSequence];
+/// The elements of the identity that a record begins with. The first has a fixed length: python3-ipfix 0.9 loops for ever at
+/// records that begin with a variable one.
+pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own::Instance];
 
 /// How the entries of a metric become records.
 #[derive(Debug)]

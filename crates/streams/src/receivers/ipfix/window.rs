@@ -108,11 +108,10 @@ impl WindowEncoder {
 }
 
 fn identity(name: &ItemName) -> Vec<u8> {
-    let mut record = Vec::new();
+    let mut record = name.seq.to_be_bytes().to_vec();
     for text in [&name.series.node, &name.series.probe, &name.series.instance] {
         put_variable(&mut record, text.as_bytes());
     }
-    record.extend(name.seq.to_be_bytes());
     record
 }
 
