@@ -111,6 +111,7 @@ fn content(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> Fie
         Plan::Ipv4 => FieldContent::Ipv4,
         Plan::Ip => FieldContent::Ip,
         Plan::Mac => FieldContent::Mac,
+        Plan::Prefix(_) => FieldContent::Prefix,
         Plan::Struct(fields) => {
             FieldContent::Struct { fields: fields.iter().map(|field| member(field, place)).collect() }
         }

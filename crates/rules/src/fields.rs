@@ -96,6 +96,7 @@ fn can_be(content: &FieldContent, text: &str) -> bool {
         }
         FieldContent::Float { .. } => text.parse::<f64>().is_ok(),
         FieldContent::Bool => matches!(text, "true" | "false"),
+        FieldContent::Prefix => text.contains('/'),
         FieldContent::Ipv4 | FieldContent::Ip => text.parse::<IpAddr>().is_ok(),
         FieldContent::Name { names } => is_number() || names.iter().any(|name| name.name == text),
         FieldContent::Hex { .. } => text.starts_with("0x"),

@@ -92,6 +92,8 @@ pub enum FieldContent {
     /// An address of either family.
     Ip,
     Mac,
+    /// An address with the number of its bits that count: `10.0.0.0/8`.
+    Prefix,
     /// RFC 3339. A number if it is no time: `0` is "never".
     Time,
     /// The name of an interface, or its index if it has none.

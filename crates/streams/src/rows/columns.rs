@@ -103,6 +103,7 @@ const fn kind(content: &FieldContent) -> ColumnKind {
         | FieldContent::Ipv4
         | FieldContent::Ip
         | FieldContent::Mac
+        | FieldContent::Prefix
         | FieldContent::Interface
         | FieldContent::Name { .. } => ColumnKind::Text,
         FieldContent::Time => ColumnKind::Time,

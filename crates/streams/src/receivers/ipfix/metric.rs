@@ -307,6 +307,7 @@ const fn kind(content: &FieldContent) -> ElementType {
         FieldContent::Time => ElementType::Nanoseconds,
         // Arrays and inner maps are JSON.
         FieldContent::Ip
+        | FieldContent::Prefix
         | FieldContent::Text { .. }
         | FieldContent::Interface
         | FieldContent::Name { .. }
