@@ -25,7 +25,7 @@ pub mod measure;
 pub mod model;
 pub mod netns;
 pub mod packets;
-mod pidfd;
+pub mod pidfd;
 pub mod probes;
 pub mod programs;
 pub mod random;

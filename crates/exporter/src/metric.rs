@@ -59,6 +59,6 @@ impl Metric {
     /// Makes a metric of this layout with defaults for all other properties.
     pub fn example(name: &str, layout: twinprobe_ebpf_common::TableLayout) -> Self {
         let direction = twinprobe_ebpf_common::Direction::Ingress;
-        MetricHead::new(direction, name, "", std::sync::Arc::new(layout)).into()
+        MetricHead::new(direction, name, "", Arc::new(layout)).into()
     }
 }

@@ -113,8 +113,7 @@ fn each_row_names_its_interface_in_every_format() -> Result<()> {
     assert_eq!((both(&window, "lengths"), both(&window, "packets")), ((1007, 300), (7, 0)));
     let path = format!("{PROBE}/windows/{}", window["window"]["seq"]);
     let text = |format: &str| {
-        String::from_utf8(daemon.get(&format!("{path}?format={format}")).expect(200).body.clone())
-            .expect("text")
+        String::from_utf8(daemon.get(&format!("{path}?format={format}")).expect(200).body).expect("text")
     };
     assert!(text("xml").contains("<interface>mon0</interface>"), "{}", text("xml"));
     let samples = text("openmetrics");
