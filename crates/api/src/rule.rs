@@ -28,9 +28,9 @@ pub struct RuleDocument {
     pub max_actions_per_hour: Option<u32>,
 }
 
-/// One thing that a rule does.
+/// One thing that a rule does: an object with one field, its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "ActionFields", into = "ActionFields")]
 pub enum RuleAction {
     /// Deploys a probe as a lease of the rule.
     Apply(Box<RuleProbe>),
@@ -40,6 +40,52 @@ pub enum RuleAction {
     Delete(String),
     /// Writes this text to the audit log.
     Mark(String),
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActionFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    apply: Option<Box<RuleProbe>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    notify: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    delete: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<String>,
+}
+
+impl TryFrom<ActionFields> for RuleAction {
+    type Error = &'static str;
+
+    fn try_from(fields: ActionFields) -> Result<Self, Self::Error> {
+        match fields {
+            ActionFields { apply: Some(probe), notify: None, delete: None, mark: None } => {
+                Ok(Self::Apply(probe))
+            }
+            ActionFields { apply: None, notify: Some(url), delete: None, mark: None } => {
+                Ok(Self::Notify(url))
+            }
+            ActionFields { apply: None, notify: None, delete: Some(name), mark: None } => {
+                Ok(Self::Delete(name))
+            }
+            ActionFields { apply: None, notify: None, delete: None, mark: Some(text) } => {
+                Ok(Self::Mark(text))
+            }
+            _ => Err("an action has one of the fields apply, notify, delete and mark"),
+        }
+    }
+}
+
+impl From<RuleAction> for ActionFields {
+    fn from(action: RuleAction) -> Self {
+        match action {
+            RuleAction::Apply(probe) => Self { apply: Some(probe), ..Self::default() },
+            RuleAction::Notify(url) => Self { notify: Some(url), ..Self::default() },
+            RuleAction::Delete(name) => Self { delete: Some(name), ..Self::default() },
+            RuleAction::Mark(text) => Self { mark: Some(text), ..Self::default() },
+        }
+    }
 }
 
 /// The probe that a rule deploys: one of the library, or a configuration.

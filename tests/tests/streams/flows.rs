@@ -38,23 +38,13 @@ impl FlowNode {
         Ok(Self { daemon, packets, _topology: topology })
     }
 
-    /// Sends the capture of the probe, and ends the window.
-    pub fn window(&self) -> Result<()> {
+    /// Sends the capture of the probe, and ends the window. Returns its document.
+    pub fn window(&self) -> Result<Value> {
         for packet in read_capture(&of_direction(PROBE, "ingress"))? {
             self.packets.send(&packet.bytes)?;
         }
-        self.daemon.request("POST", &format!("/v1/probes/{PROBE}/windows"), &[], b"").expect(201);
-        Ok(())
-    }
-
-    /// The documents of all windows.
-    pub fn documents(&self) -> Result<Vec<Value>> {
-        let list = self.daemon.json(&format!("/v1/probes/{PROBE}/windows"));
-        let windows = list["windows"].as_array().context("windows")?;
-        Ok(windows
-            .iter()
-            .map(|window| self.daemon.json(&format!("/v1/probes/{PROBE}/windows/{}", window["seq"])))
-            .collect())
+        let answer = self.daemon.request("POST", &format!("/v1/probes/{PROBE}/windows"), &[], b"");
+        Ok(answer.expect(201).json())
     }
 
     /// The windows that the stream has not acknowledged.

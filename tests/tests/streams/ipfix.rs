@@ -122,9 +122,7 @@ fn by_tshark(capture: &Path, field: &str) -> Result<Vec<String>> {
 fn collectors_agree_with_the_documents() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let node = FlowNode::new()?;
-    node.window()?;
-    node.window()?;
-    let documents = node.documents()?;
+    let documents = [node.window()?, node.window()?];
     let flows = of_documents(&documents)?;
     let messages = datagrams(&node, directory.path())?;
     ensure!(
@@ -241,8 +239,9 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
         .configuration(directory.path(), &json!({ "ipfix": { "collector": format!("127.0.0.1:{port}") } }))?;
     let mut collecting = collector(port, &kept, &[])?;
     let mut stream = Stream::start(&config)?;
+    let mut documents = Vec::new();
     for kill in 0..scaled(6, 100) {
-        node.window()?;
+        documents.push(node.window()?);
         // Another moment each time: while the batch waits, on its way, before its acknowledgement.
         thread::sleep(Duration::from_millis(271 * kill % 1_300));
         if kill % 2 == 0 {
@@ -258,7 +257,7 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
         })?;
     }
     let records = by_python(&collected(&kept)?)?;
-    assert_eq!(packets_by_window(&records), packets_of(&node.documents()?)?);
+    assert_eq!(packets_by_window(&records), packets_of(&documents)?);
     Ok(())
 }
 
@@ -279,7 +278,7 @@ fn tls_needs_the_authority() -> Result<()> {
     let other = CertifiedIssuer::self_signed(CertificateParams::new(Vec::new())?, KeyPair::generate()?)?;
     fs::write(path("other"), other.pem())?;
     let (node, port, kept) = (FlowNode::new()?, free_port()?, path("kept"));
-    node.window()?;
+    let documents = [node.window()?];
     let _collector = collector(port, &kept, &[path("cert"), path("key")])?;
     wait_for("the collector", PATIENCE, || Ok(std::net::TcpStream::connect(("127.0.0.1", port)).map(drop)?))?;
     let to = |ca: &str| json!({ "ipfix": { "collector": format!("127.0.0.1:{port}"), "transport": "tls", "ca": path(ca) } });
@@ -293,6 +292,6 @@ fn tls_needs_the_authority() -> Result<()> {
         .filter(|file| fs::metadata(file).is_ok_and(|file| file.len() > 0))
         .collect();
     let records = by_python(&files)?;
-    assert_eq!(flows_of(&records)?, of_documents(&node.documents()?)?);
+    assert_eq!(flows_of(&records)?, of_documents(&documents)?);
     Ok(())
 }

@@ -4,6 +4,7 @@ ipfix_reading.py read FILE...: prints all records as JSON. It knows no element o
 ipfix_reading.py collect PORT DIRECTORY [CERT KEY]: stores what each connection sends as a file, then closes the connection.
 """
 
+import datetime
 import io
 import json
 import os
@@ -18,6 +19,11 @@ TYPES = {
     7: "signed32", 8: "signed64", 9: "float32", 10: "float64", 11: "boolean", 12: "macAddress", 13: "string",
     15: "dateTimeMilliseconds", 17: "dateTimeNanoseconds", 18: "ipv4Address", 19: "ipv6Address",
 }
+
+
+# Times in nanoseconds count from 1900 (RFC 7011, section 6.1.9); python3-ipfix 0.9 takes them as counted from 1970.
+SINCE_1900 = datetime.timedelta(seconds=2208988800)
+NANOSECONDS = ("windowStart", "windowEnd")
 
 
 def learn(record):
@@ -46,7 +52,7 @@ def read(paths):
                     learn(record)
                     types += 1
                 else:
-                    found.append(record)
+                    found.append({k: v - SINCE_1900 if k in NANOSECONDS else v for k, v in record.items()})
     print(json.dumps({"records": found, "types": types}, default=str))
 
 

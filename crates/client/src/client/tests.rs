@@ -72,6 +72,7 @@ async fn there_is_a_call_for_each_route() {
     client.close_window("{name}", JSON).await.unwrap();
     client.windows("{name}", WindowQuery::default()).await.unwrap();
     client.window("{name}", 7, JSON, LargestEntries::default()).await.unwrap();
+    let _ = client.shape("{name}", 7).await;
     client.acknowledge("{name}", 7, None).await.unwrap();
     client.series("{name}", &[]).await.unwrap();
     assert_eq!(client.events("{name}", None).await.unwrap().next().await.unwrap().unwrap(), b"{}");

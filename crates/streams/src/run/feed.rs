@@ -250,7 +250,12 @@ fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     let mut last = after;
     for entry in &listing.windows {
         while let Some(range) = lost.next_if(|range| range.first < entry.seq) {
-            steps.push(Step::Gap(range));
+            // The daemon lost what it has no acknowledgement of: some of it is on its way.
+            let first = range.first.max(last + 1);
+            if first <= range.last {
+                let windows = range.windows.min(range.last - first + 1);
+                steps.push(Step::Gap(LostRange { first, windows, ..range }));
+            }
         }
         if !is_named && last > 0 && last + 1 < entry.seq {
             let (first, last) = (last + 1, entry.seq - 1);
@@ -301,5 +306,7 @@ mod tests {
         );
         assert_eq!(shown(&steps(&list, 2, false)), "(3-3) 4 5 (6-8) 9");
         assert_eq!(shown(&steps(&list, 2, true)), "4 5 9");
+        let list = listing(&[9], &[(1, 3), (4, 7)]);
+        assert_eq!(shown(&steps(&list, 5, true)), "(6-7) 9", "windows up to 5 are on their way");
     }
 }
