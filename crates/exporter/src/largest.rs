@@ -9,21 +9,11 @@ use twinprobe_ebpf_common::{Layout, RawTable, TableLayout};
 use crate::accumulate::Accumulator;
 use crate::metric::Metric;
 use crate::numbers::{NoNumber, Number, Numbers};
-
-/// What the entries come to that a document leaves out.
-#[derive(Clone, Debug)]
-pub struct Others {
-    /// The number of these entries.
-    pub entries: u64,
-    /// The layout of the only row.
-    pub layout: Arc<TableLayout>,
-    /// One row, whose value is the joined one of all entries.
-    pub rows: RawTable,
-}
+use crate::others::Others;
 
 /// Chooses the entries of a metric with the largest numbers.
 #[derive(Debug)]
-pub struct Largest {
+pub struct LargestRows {
     metric: Arc<Metric>,
     numbers: Numbers,
     top: usize,
@@ -44,7 +34,7 @@ struct Chosen {
     value: Box<[u8]>,
 }
 
-impl Largest {
+impl LargestRows {
     /// Chooses up to `top` entries by the number with the path `by`, or else by the first counter. `None` for metrics of which no
     /// entry can be left out: without keys, without numbers, histograms, and maps of maps.
     ///
@@ -160,7 +150,7 @@ mod tests {
         by: Option<&str>,
         tables: &[RawTable],
     ) -> (Arc<Metric>, RawTable) {
-        let mut largest = Largest::new(metric, top, by).unwrap().unwrap();
+        let mut largest = LargestRows::new(metric, top, by).unwrap().unwrap();
         tables.iter().for_each(|table| largest.add(table, 0));
         largest.finish()
     }
@@ -210,7 +200,7 @@ mod tests {
         let (shown, rows) = chosen(&metric, 1, Some("packets"), &[rows]);
         let json = written(Format::Json, &shown, &rows);
         assert!(json.contains(r#""others":{"entries":2,"value":{"packets":3,"longest":9}}"#), "{json}");
-        let error = Largest::new(&metric, 1, Some("bytes")).unwrap_err().to_string();
+        let error = LargestRows::new(&metric, 1, Some("bytes")).unwrap_err().to_string();
         assert!(error.contains("bytes") && error.contains("packets"), "{error}");
     }
 

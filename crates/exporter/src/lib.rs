@@ -10,6 +10,7 @@ mod encode;
 mod largest;
 mod metric;
 mod numbers;
+mod others;
 mod shape;
 
 pub use accumulate::{Accumulator, UnknownField};
@@ -22,7 +23,8 @@ pub use encode::openmetrics::info::{approximations, origins};
 pub use encode::openmetrics::names::collisions::{Collision, collisions};
 pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::page_format::{PageConversion, PageFormat};
-pub use largest::{Largest, Others};
+pub use largest::LargestRows;
 pub use metric::Metric;
 pub use numbers::{NoNumber, Number, Numbers};
+pub use others::Others;
 pub use shape::window_shape;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::MetricHead;
 
 use crate::cache::Cache;
-use crate::largest::Others;
+use crate::others::Others;
 
 /// The description of a metric, and what the formats have computed from it. It reads like its description.
 #[derive(Clone, Debug)]

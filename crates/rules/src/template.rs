@@ -8,7 +8,7 @@ use crate::view::WindowView;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
 /// The windows that values are taken from.
-pub type Windows<'a> = (&'a WindowView<'a>, Option<&'a WindowView<'a>>);
+pub type JudgedWindows<'a> = (&'a WindowView<'a>, Option<&'a WindowView<'a>>);
 
 /// Calls `visit` with each expression of the texts in a value. An error of `visit` ends it.
 pub fn check(value: &Value, shape: &WindowShape) -> Result<(), String> {
@@ -28,7 +28,7 @@ pub fn check(value: &Value, shape: &WindowShape) -> Result<(), String> {
 }
 
 /// Returns the value with the expressions of its texts evaluated. A text that is one expression becomes what that is.
-pub fn fill(value: &Value, shape: &WindowShape, windows: Windows<'_>) -> Result<Value, String> {
+pub fn fill(value: &Value, shape: &WindowShape, windows: JudgedWindows<'_>) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => fill_text(text, |expression| {
             let compiled = Expression::value(expression, shape).map_err(|fault| fault.message)?;

@@ -19,7 +19,7 @@ mod tls;
 
 pub use program::main;
 pub use receiver::{
-    BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
     StreamWindow,
 };
 pub use receivers::kind::{Destination, ReceiverOptions, ReceiverSetup, ReceiverUrl};

@@ -16,7 +16,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::args::{StreamArgs, StreamLogFormat};
 use crate::config::stream::StreamConfig;
 use crate::run::preview::preview;
-use crate::run::stream::{self, Stopping, StreamOutcome};
+use crate::run::stopping::Stopping;
+use crate::run::stream::{self, StreamOutcome};
 use crate::telemetry::meter::{StreamMeter, StreamTotals};
 use crate::telemetry::page;
 

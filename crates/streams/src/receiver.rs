@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 
 /// A connection to a system that keeps windows.
 ///
-/// A stream calls [`Receiver::send`] with one batch at a time. After an error, and for items that are [`Fate::Pending`], it waits
+/// A stream calls [`Receiver::send`] with one batch at a time. After an error, and for items that are [`ItemFate::Pending`], it waits
 /// and sends them again, until the receiver has them. Each start of a stream begins with a new receiver.
 pub trait Receiver: Send {
     /// The batches that the receiver wants.
@@ -93,11 +93,11 @@ pub struct SeriesName {
 
 /// The fate of each item of a batch, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Receipt(pub Vec<Fate>);
+pub struct Receipt(pub Vec<ItemFate>);
 
 /// What a receiver says about an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ItemFate {
     /// The receiver has it to stay.
     Stored,
     /// The receiver had it before.
@@ -135,7 +135,7 @@ impl SendError {
 
 impl Receipt {
     /// All items have this fate.
-    pub fn all(batch: &[Arc<StreamItem>], fate: &Fate) -> Self {
+    pub fn all(batch: &[Arc<StreamItem>], fate: &ItemFate) -> Self {
         Self(vec![fate.clone(); batch.len()])
     }
 }

@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::Direction;
 
 use super::fault::ExpressionFault;
 use super::operators::operator;
-use super::reading::{Function, Kind, MetricQuestion, Question, Reading};
+use super::reading::{Kind, MetricQuestion, Question, Reading, WindowFunction};
 use crate::fields;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
@@ -51,7 +51,7 @@ impl<'a> Checker<'a> {
                 tree,
                 format!(
                     "macros are not possible in rules; {} go over the entries of a metric",
-                    Function::NAMES
+                    WindowFunction::NAMES
                 ),
             )),
             _ => Err(self.fault(tree, "lists, maps and structures are possible only after `in`".to_owned())),
@@ -102,7 +102,8 @@ impl<'a> Checker<'a> {
                 return Err(self.fault(tree, message.to_owned()));
             }
             ["ingress" | "egress", name, ..] => {
-                let message = format!("{name} is a metric: take a number from it, by {}", Function::NAMES);
+                let message =
+                    format!("{name} is a metric: take a number from it, by {}", WindowFunction::NAMES);
                 return Err(self.fault(tree, message));
             }
             _ => return Err(self.fault(tree, unknown(path.first().unwrap_or(&"previous")))),
@@ -117,14 +118,14 @@ impl<'a> Checker<'a> {
         if call.func_name == operators::IN {
             return self.is_in(tree, call);
         }
-        if call.target.is_none() && Function::named(&call.func_name).is_some() {
+        if call.target.is_none() && WindowFunction::named(&call.func_name).is_some() {
             return self.function(tree, call, String::new());
         }
         let Some((sign, operands, result)) = operator(&call.func_name) else {
             let name = call.func_name.trim_matches('_');
             return Err(self.fault(
                 tree,
-                format!("{name:?} is not possible in rules; functions are {}", Function::NAMES),
+                format!("{name:?} is not possible in rules; functions are {}", WindowFunction::NAMES),
             ));
         };
         let target = call.target.as_deref().map(|target| self.check(target)).transpose()?;
@@ -177,8 +178,8 @@ impl<'a> Checker<'a> {
     /// `sum(DIRECTION.METRIC)`, and after it which entries count and which number of theirs.
     fn function(&mut self, tree: &IdedExpr, call: &CallExpr, part: String) -> Checked {
         let name = &call.func_name;
-        let function = Function::named(name).ok_or_else(|| self.fault(tree, unknown(name)))?;
-        if !part.is_empty() && function != Function::Top {
+        let function = WindowFunction::named(name).ok_or_else(|| self.fault(tree, unknown(name)))?;
+        if !part.is_empty() && function != WindowFunction::Top {
             return Err(self.fault(tree, format!("{name} is a number, which has no fields")));
         }
         let how =
@@ -196,7 +197,7 @@ impl<'a> Checker<'a> {
             let message = format!("the entries of {metric_name} have no number; {name} needs one");
             return Err(self.fault(metric, message));
         }
-        if matches!(function, Function::Percentile(_)) && !shape.histogram {
+        if matches!(function, WindowFunction::Percentile(_)) && !shape.histogram {
             return Err(
                 self.fault(metric, format!("{metric_name} is not a histogram: it has no percentiles"))
             );
@@ -222,7 +223,7 @@ impl<'a> Checker<'a> {
             return Err(self.fault(place, message));
         }
         let field = field.or_else(|| numbers.into_iter().next()).unwrap_or_default();
-        let kind = if function == Function::Top { Kind::Text } else { Kind::Number };
+        let kind = if function == WindowFunction::Top { Kind::Text } else { Kind::Number };
         let metric = (*metric_name).to_owned();
         let question = MetricQuestion { function, direction, metric, selector, field, part };
         self.ask(tree, Reading { of_previous, question: Question::Metric(question) }, kind)
@@ -245,7 +246,7 @@ impl<'a> Checker<'a> {
 fn unknown(name: &str) -> String {
     format!(
         "{name:?} is not known; there are window, ingress, egress, previous and the functions {}",
-        Function::NAMES
+        WindowFunction::NAMES
     )
 }
 
@@ -275,7 +276,7 @@ fn part_of_call(tree: &IdedExpr) -> Option<(&CallExpr, String)> {
     let mut tree = tree;
     loop {
         match &tree.expr {
-            Expr::Call(call) if call.target.is_none() && Function::named(&call.func_name).is_some() => {
+            Expr::Call(call) if call.target.is_none() && WindowFunction::named(&call.func_name).is_some() => {
                 names.reverse();
                 return Some((call, names.join(".")));
             }

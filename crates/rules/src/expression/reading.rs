@@ -26,7 +26,7 @@ impl Kind {
 
 /// A function over the entries of a metric. Without entries, numbers are 0 and a key is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Function {
+pub enum WindowFunction {
     Sum,
     Max,
     Min,
@@ -39,7 +39,7 @@ pub enum Function {
     Percentile(&'static str),
 }
 
-impl Function {
+impl WindowFunction {
     pub const NAMES: &'static str = "sum, max, min, count, rate, top, p50, p95, p99";
 
     pub fn named(name: &str) -> Option<Self> {
@@ -79,14 +79,14 @@ pub enum Question {
 /// A function over the entries of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricQuestion {
-    pub function: Function,
+    pub function: WindowFunction,
     pub direction: Direction,
     pub metric: String,
     /// The entries that count; `None` if all do.
     pub selector: Option<Selector>,
     /// The path of the number in a value; empty for the value itself.
     pub field: String,
-    /// The part of a key that [`Function::Top`] returns; empty for the key itself.
+    /// The part of a key that [`WindowFunction::Top`] returns; empty for the key itself.
     pub part: String,
 }
 
@@ -137,13 +137,13 @@ impl MetricQuestion {
         let chosen = || entries.iter().filter(is_chosen);
         let numbers = || chosen().filter_map(|entry| self.number(&entry["value"]));
         let number = match self.function {
-            Function::Sum => numbers().sum(),
-            Function::Rate => numbers().sum::<f64>() / window.seconds(),
-            Function::Max => numbers().reduce(f64::max).unwrap_or(0.0),
-            Function::Min => numbers().reduce(f64::min).unwrap_or(0.0),
-            Function::Count => chosen().count() as f64,
-            Function::Percentile(name) => metric[name].as_f64().unwrap_or(0.0),
-            Function::Top => {
+            WindowFunction::Sum => numbers().sum(),
+            WindowFunction::Rate => numbers().sum::<f64>() / window.seconds(),
+            WindowFunction::Max => numbers().reduce(f64::max).unwrap_or(0.0),
+            WindowFunction::Min => numbers().reduce(f64::min).unwrap_or(0.0),
+            WindowFunction::Count => chosen().count() as f64,
+            WindowFunction::Percentile(name) => metric[name].as_f64().unwrap_or(0.0),
+            WindowFunction::Top => {
                 let by_number = |entry: &&Value| self.number(&entry["value"]).unwrap_or(f64::MIN);
                 let top = chosen().max_by(|a, b| by_number(a).total_cmp(&by_number(b)));
                 let part = top.and_then(|entry| at(&entry["key"], &self.part));

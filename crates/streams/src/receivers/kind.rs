@@ -5,7 +5,6 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::list::KINDS;
 use crate::receiver::Receiver;
 
 /// The options of one kind of receiver: an object in a configuration, or a URL.
@@ -66,8 +65,8 @@ type MakeReceiver = Box<dyn FnOnce(&ReceiverSetup) -> Box<dyn Receiver> + Send>;
 pub struct ReceiverKind {
     pub name: &'static str,
     pub schemes: &'static [&'static str],
-    read: fn(Value) -> Result<Destination, (String, String)>,
-    read_url: fn(&ReceiverUrl) -> Result<Destination, String>,
+    pub read: fn(Value) -> Result<Destination, (String, String)>,
+    pub read_url: fn(&ReceiverUrl) -> Result<Destination, String>,
 }
 
 impl ReceiverKind {
@@ -105,70 +104,6 @@ impl Destination {
     /// Makes the receiver.
     pub fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
         (self.make)(setup)
-    }
-
-    /// Reads an element of `to`: `{NAME: {...}}`, or a URL. An error has the path below the element, and what is wrong.
-    pub fn read(value: Value) -> Result<Self, (String, String)> {
-        match value {
-            Value::String(url) => Self::read_url(&url).map_err(|message| (String::new(), message)),
-            Value::Object(object) if object.len() == 1 => {
-                let Some((name, options)) = object.into_iter().next() else {
-                    return Err((String::new(), expected()));
-                };
-                let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-                    return Err((
-                        name.clone(),
-                        format!("{name} is no receiver that this build knows; {}", known()),
-                    ));
-                };
-                (kind.read)(options).map_err(|(path, message)| {
-                    let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-                    (format!("{name}{dot}{path}"), message)
-                })
-            }
-            _ => Err((String::new(), expected())),
-        }
-    }
-
-    /// Reads a URL.
-    pub fn read_url(text: &str) -> Result<Self, String> {
-        let url: ReceiverUrl = text.parse()?;
-        match KINDS.iter().find(|kind| kind.schemes.contains(&url.scheme.as_str())) {
-            Some(kind) => (kind.read_url)(&url),
-            None => Err(format!("{}:// is no receiver that this build knows; {}", url.scheme, known())),
-        }
-    }
-}
-
-fn expected() -> String {
-    format!("a URL is expected, or an object with one kind of receiver; {}", known())
-}
-
-/// The kinds that a message names.
-fn known() -> String {
-    let names: Vec<String> =
-        KINDS.iter().map(|kind| format!("{} ({}://)", kind.name, kind.schemes.join("://, "))).collect();
-    format!("it has {}", names.join(", "))
-}
-
-impl std::str::FromStr for ReceiverUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
-            format!("a URL such as nats://HOST/STREAM or file:///DIRECTORY is expected; {}", known())
-        })?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if authority.contains('@') {
-            // The text may hold a password, so no message repeats it.
-            return Err("a URL can't have a user or a password: every user of the machine could read it. Write a \
-                        configuration (-f FILE) that names a file with the secret, readable by the stream only"
-                .to_owned());
-        }
-        if path.contains(['?', '#']) {
-            return Err("a URL has no options behind ? or #; write a configuration (-f FILE)".to_owned());
-        }
-        Ok(Self { scheme: scheme.to_owned(), authority: authority.to_owned(), path: path.to_owned() })
     }
 }
 

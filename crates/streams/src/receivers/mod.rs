@@ -1,5 +1,6 @@
 //! The receivers, a file and a feature for each, and the list of them.
 
+pub mod destination;
 pub mod kind;
 pub mod list;
 

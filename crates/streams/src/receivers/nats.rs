@@ -4,31 +4,31 @@
 //! expects the last one of its subject to be the one that this receiver has seen there. After a failure, and at a start, the
 //! receiver reads the last message of a subject; its headers say which window it is.
 
+pub mod tail;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::ConnectOptions;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, context::GetStreamErrorKind};
-use async_nats::{ConnectOptions, HeaderMap};
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde::Deserialize;
 
+use self::tail::{INSTANCE, LAST, Tail, message};
 use super::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::names::part;
-use crate::receiver::{BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem};
+use crate::receiver::{
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem,
+};
 
 /// What subjects begin with.
 const PREFIX: &str = "twinprobe";
-/// The headers that say which window a message is.
-const INSTANCE: &str = "Twinprobe-Instance";
-const LAST: &str = "Twinprobe-Seq";
-const SHAPE: &str = "Twinprobe-Shape";
 /// The time that an answer of the server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Subjects with a message under way at the same time.
@@ -145,41 +145,12 @@ struct Connected {
     stream: Stream,
 }
 
-/// The last message of a subject.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Tail {
-    /// The number of the message in the stream; 0 if there is none.
-    sequence: u64,
-    instance: String,
-    /// The last window up to which the subject has all of the instance.
-    last: u64,
-}
-
-impl Tail {
-    /// Tells whether the item, and so all before it, is there.
-    fn has(&self, item: &StreamItem) -> bool {
-        self.sequence > 0 && self.instance == item.name().series.instance && last(item) <= self.last
-    }
-
-    fn after(item: &StreamItem, sequence: u64) -> Self {
-        Self { sequence, instance: item.name().series.instance.clone(), last: last(item) }
-    }
-}
-
-/// The last window that an item is about.
-const fn last(item: &StreamItem) -> u64 {
-    match item {
-        StreamItem::Window(window) => window.name.seq,
-        StreamItem::Gap(gap) => gap.last,
-    }
-}
-
 /// What became of the items of one subject.
 struct SubjectOutcome {
     subject: String,
     /// `None` if it is not known any more.
     tail: Option<Tail>,
-    fates: Vec<(usize, Fate)>,
+    fates: Vec<(usize, ItemFate)>,
     /// True if the connection is to blame.
     is_broken: bool,
 }
@@ -208,7 +179,7 @@ impl JetStream {
             publish_all(connected.clone(), subject, tail, items)
         });
         let outcomes: Vec<SubjectOutcome> = stream::iter(work).buffer_unordered(SUBJECTS).collect().await;
-        let mut fates = vec![Fate::Pending("it was not sent".to_owned()); batch.len()];
+        let mut fates = vec![ItemFate::Pending("it was not sent".to_owned()); batch.len()];
         for SubjectOutcome { subject, tail, fates: of_subject, is_broken } in outcomes {
             of_subject.into_iter().for_each(|(at, fate)| fates[at] = fate);
             self.tails.extend(tail.map(|tail| (subject, tail)));
@@ -270,6 +241,102 @@ fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
+/// Publishes the items of one subject, one after the other: each expects the one before.
+async fn publish_all(
+    connected: Connected,
+    subject: String,
+    tail: Option<Tail>,
+    items: Vec<(usize, Arc<StreamItem>)>,
+) -> SubjectOutcome {
+    let mut outcome = SubjectOutcome { subject, tail, fates: Vec::new(), is_broken: false };
+    for (at, item) in items {
+        match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
+            Ok(fate) => outcome.fates.push((at, fate)),
+            Err(error) => {
+                // Those behind it wait for it.
+                outcome.fates.push((at, ItemFate::Pending(error.message)));
+                outcome.is_broken = error.is_broken;
+                outcome.tail = outcome.tail.filter(|_| !error.is_broken);
+                break;
+            }
+        }
+    }
+    outcome
+}
+
+/// Why an item was not published.
+struct PublishFailure {
+    message: String,
+    is_broken: bool,
+}
+
+async fn publish(
+    connected: &Connected,
+    subject: &str,
+    tail: &mut Option<Tail>,
+    item: &Arc<StreamItem>,
+) -> Result<ItemFate, PublishFailure> {
+    // The second look at the subject is after a refusal: then somebody has published what was on its way before.
+    for _ in 0..3 {
+        let known = match tail.take() {
+            Some(known) => known,
+            None => read_tail(connected, subject).await?,
+        };
+        if known.has(item) {
+            *tail = Some(known);
+            return Ok(ItemFate::Repeat);
+        }
+        let item = &known.rest_of(item);
+        let (headers, payload) = message(item);
+        let message = PublishMessage::build()
+            .headers(headers)
+            .payload(payload)
+            .message_id(item.identity())
+            .expected_last_subject_sequence(known.sequence);
+        let sent = async { connected.context.send_publish(subject.to_owned(), message).await?.await };
+        match sent.await {
+            // The last message of the subject may be a later one than the first of this identity.
+            Ok(ack) if ack.duplicate => return Ok(ItemFate::Repeat),
+            Ok(ack) => {
+                *tail = Some(Tail::after(item, ack.sequence));
+                return Ok(ItemFate::Stored);
+            }
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}
+            Err(error) => {
+                let is_large = error.kind() == PublishErrorKind::MaxPayloadExceeded;
+                let message = SendError::caused("NATS did not take it", &error).to_string();
+                if is_large {
+                    let size = item.size();
+                    let message =
+                        format!("it has {size} bytes, more than the server's max_payload; raise that");
+                    *tail = Some(known);
+                    return Err(PublishFailure { message, is_broken: false });
+                }
+                return Err(PublishFailure { message, is_broken: true });
+            }
+        }
+    }
+    let message = "somebody else publishes on the subject".to_owned();
+    Err(PublishFailure { message, is_broken: false })
+}
+
+async fn read_tail(connected: &Connected, subject: &str) -> Result<Tail, PublishFailure> {
+    match connected.stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => {
+            let header = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
+            let instance = header(INSTANCE).unwrap_or_default();
+            let last = header(LAST).and_then(|seq| seq.parse().ok()).unwrap_or_default();
+            Ok(Tail { sequence: message.sequence, instance, last })
+        }
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(Tail::default()),
+        Err(error) => {
+            let message =
+                SendError::caused("the last message of the subject can't be read", &error).to_string();
+            Err(PublishFailure { message, is_broken: true })
+        }
+    }
+}
+
 /// Reads the files with secrets, which may have changed.
 fn with_credentials(options: &NatsOptions) -> Result<ConnectOptions, SendError> {
     let read = |path: &Path| {
@@ -300,135 +367,5 @@ fn with_credentials(options: &NatsOptions) -> Result<ConnectOptions, SendError> 
     Ok(connect)
 }
 
-/// Publishes the items of one subject, one after the other: each expects the one before.
-async fn publish_all(
-    connected: Connected,
-    subject: String,
-    tail: Option<Tail>,
-    items: Vec<(usize, Arc<StreamItem>)>,
-) -> SubjectOutcome {
-    let mut outcome = SubjectOutcome { subject, tail, fates: Vec::new(), is_broken: false };
-    for (at, item) in items {
-        match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
-            Ok(fate) => outcome.fates.push((at, fate)),
-            Err(error) => {
-                // Those behind it wait for it.
-                outcome.fates.push((at, Fate::Pending(error.message)));
-                outcome.is_broken = error.is_broken;
-                outcome.tail = outcome.tail.filter(|_| !error.is_broken);
-                break;
-            }
-        }
-    }
-    outcome
-}
-
-/// Why an item was not published.
-struct PublishFailure {
-    message: String,
-    is_broken: bool,
-}
-
-async fn publish(
-    connected: &Connected,
-    subject: &str,
-    tail: &mut Option<Tail>,
-    item: &Arc<StreamItem>,
-) -> Result<Fate, PublishFailure> {
-    // The second look at the subject is after a refusal: then somebody has published what was on its way before.
-    for _ in 0..3 {
-        let known = match tail.take() {
-            Some(known) => known,
-            None => read_tail(connected, subject).await?,
-        };
-        if known.has(item) {
-            *tail = Some(known);
-            return Ok(Fate::Repeat);
-        }
-        let (headers, payload) = message(item);
-        let message = PublishMessage::build()
-            .headers(headers)
-            .payload(payload)
-            .message_id(item.identity())
-            .expected_last_subject_sequence(known.sequence);
-        let sent = async { connected.context.send_publish(subject.to_owned(), message).await?.await };
-        match sent.await {
-            // The last message of the subject may be a later one than the first of this identity.
-            Ok(ack) if ack.duplicate => return Ok(Fate::Repeat),
-            Ok(ack) => {
-                *tail = Some(Tail::after(item, ack.sequence));
-                return Ok(Fate::Stored);
-            }
-            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}
-            Err(error) => {
-                let is_large = error.kind() == PublishErrorKind::MaxPayloadExceeded;
-                let message = SendError::caused("NATS did not take it", &error).to_string();
-                if is_large {
-                    let size = item.size();
-                    let message =
-                        format!("it has {size} bytes, more than the server's max_payload; raise that");
-                    *tail = Some(known);
-                    return Err(PublishFailure { message, is_broken: false });
-                }
-                return Err(PublishFailure { message, is_broken: true });
-            }
-        }
-    }
-    let message = "somebody else publishes on the subject".to_owned();
-    Err(PublishFailure { message, is_broken: false })
-}
-
-fn message(item: &StreamItem) -> (HeaderMap, Bytes) {
-    let mut headers = HeaderMap::new();
-    headers.insert(INSTANCE, item.name().series.instance.as_str());
-    headers.insert(LAST, last(item).to_string());
-    match item {
-        StreamItem::Window(window) => {
-            headers.insert(SHAPE, window.shape.digest.as_str());
-            (headers, window.document.clone())
-        }
-        StreamItem::Gap(gap) => (headers, gap.record().to_string().into()),
-    }
-}
-
-async fn read_tail(connected: &Connected, subject: &str) -> Result<Tail, PublishFailure> {
-    match connected.stream.get_last_raw_message_by_subject(subject).await {
-        Ok(message) => {
-            let header = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
-            let instance = header(INSTANCE).unwrap_or_default();
-            let last = header(LAST).and_then(|seq| seq.parse().ok()).unwrap_or_default();
-            Ok(Tail { sequence: message.sequence, instance, last })
-        }
-        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(Tail::default()),
-        Err(error) => {
-            let message =
-                SendError::caused("the last message of the subject can't be read", &error).to_string();
-            Err(PublishFailure { message, is_broken: true })
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subject_has_three_parts_whatever_the_names_are() {
-        let series = SeriesName { node: "gw-1.example".into(), instance: "4f".into(), probe: "a.b>*".into() };
-        assert_eq!(subject("twinprobe", &series), "twinprobe.gw-1%2Eexample.a%2Eb%3E%2A");
-    }
-
-    #[test]
-    fn options_are_checked() {
-        let read = |json: serde_json::Value| {
-            let options: NatsOptions = serde_json::from_value(json).unwrap();
-            options.check().map_err(|(field, _)| field)
-        };
-        let servers = ["nats://h"];
-        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "S" })), Ok(()));
-        assert_eq!(read(serde_json::json!({ "servers": ["nats://u:p@h"], "stream": "S" })), Err("servers"));
-        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "a.b" })), Err("stream"));
-        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "S", "user": "u" })), Err("user"));
-        assert_eq!(read(serde_json::json!({ "servers": servers, "stream": "S", "cert": "c" })), Err("cert"));
-    }
-}
+mod tests;

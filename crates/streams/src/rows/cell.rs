@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::columns::{CellSource, Column, ColumnKind};
+use super::columns::{CellSource, ColumnKind, RowColumn};
 
 /// A cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct CellRow {
 }
 
 /// Returns the rows of an entry: one, or one for each CPU.
-pub fn rows(entry: &Value, columns: &[Column], per_cpu: bool) -> Vec<CellRow> {
+pub fn rows(entry: &Value, columns: &[RowColumn], per_cpu: bool) -> Vec<CellRow> {
     let (key, value) = (&entry["key"], &entry["value"]);
     match value.as_array().filter(|_| per_cpu) {
         Some(values) => {
@@ -37,7 +37,7 @@ pub fn rows(entry: &Value, columns: &[Column], per_cpu: bool) -> Vec<CellRow> {
     }
 }
 
-fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[Column]) -> CellRow {
+fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn]) -> CellRow {
     let mut fits = true;
     let cells = columns.iter().map(|column| {
         let found = match &column.source {
@@ -54,7 +54,7 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[Column]) 
     let members =
         columns.iter().filter(|column| matches!(&column.source, CellSource::Key(path) if path.len() == 1));
     let more = key.as_object().is_some_and(|key| {
-        let first = |column: &&Column| matches!(&column.source, CellSource::Key(path) if !path.is_empty());
+        let first = |column: &&RowColumn| matches!(&column.source, CellSource::Key(path) if !path.is_empty());
         key.len() > members.count()
             && key.keys().any(|name| {
                 !columns
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    fn column(name: &str, kind: ColumnKind, source: CellSource) -> Column {
-        Column { name: name.into(), kind, source, unit: None }
+    fn column(name: &str, kind: ColumnKind, source: CellSource) -> RowColumn {
+        RowColumn { name: name.into(), kind, source, unit: None }
     }
 
     #[test]

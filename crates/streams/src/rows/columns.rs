@@ -42,7 +42,7 @@ pub enum CellSource {
 
 /// A column behind the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct RowColumn {
     pub name: String,
     pub kind: ColumnKind,
     pub source: CellSource,
@@ -50,7 +50,7 @@ pub struct Column {
 }
 
 /// Returns the columns of a metric between the identity and the rest: first those of the key.
-pub fn columns(metric: &MetricShape) -> Vec<Column> {
+pub fn columns(metric: &MetricShape) -> Vec<RowColumn> {
     let mut found = Vec::new();
     if let Some(key) = &metric.key {
         leaves(key, &mut Vec::new(), &mut |field, path| {
@@ -61,7 +61,7 @@ pub fn columns(metric: &MetricShape) -> Vec<Column> {
     let keys: BTreeSet<String> = found.iter().map(|column| column.name.clone()).collect();
     if metric.per_cpu {
         let (name, kind, source) = ("cpu".to_owned(), ColumnKind::Unsigned { bits: 32 }, CellSource::Cpu);
-        found.push(Column { name, kind, source, unit: None });
+        found.push(RowColumn { name, kind, source, unit: None });
     }
     leaves(&metric.value, &mut Vec::new(), &mut |field, path| {
         let mut value = column("value", path, kind(&field.content), CellSource::Value(path.to_vec()), field);
@@ -74,9 +74,15 @@ pub fn columns(metric: &MetricShape) -> Vec<Column> {
     found
 }
 
-fn column(whole: &str, path: &[String], kind: ColumnKind, source: CellSource, field: &FieldShape) -> Column {
+fn column(
+    whole: &str,
+    path: &[String],
+    kind: ColumnKind,
+    source: CellSource,
+    field: &FieldShape,
+) -> RowColumn {
     let name = if path.is_empty() { whole.to_owned() } else { path.join("_") };
-    Column { name, kind, source, unit: field.unit.clone() }
+    RowColumn { name, kind, source, unit: field.unit.clone() }
 }
 
 /// Calls `visit` with each field that is no struct, and the names of the members on the way.
@@ -114,7 +120,7 @@ const fn kind(content: &FieldContent) -> ColumnKind {
 }
 
 /// Gives columns of one name numbers. Systems that keep tables do not tell upper from lower case.
-fn distinct(columns: &mut [Column]) {
+fn distinct(columns: &mut [RowColumn]) {
     let mut taken: BTreeSet<String> = IDENTITY.iter().chain(&[REST]).map(|name| (*name).to_owned()).collect();
     for column in columns {
         let (plain, mut number) = (column.name.clone(), 2);

@@ -20,7 +20,7 @@ use super::objects::ObjectPlace;
 use super::parquet::{FilledColumn, file};
 use crate::names::part;
 use crate::receiver::{
-    BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
     StreamWindow,
 };
 
@@ -58,7 +58,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
     }
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
-        let mut fates = vec![Fate::Repeat; batch.len()];
+        let mut fates = vec![ItemFate::Repeat; batch.len()];
         for group in groups(batch)? {
             let metrics = group
                 .shape
@@ -73,7 +73,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
         for (fate, item) in fates.iter_mut().zip(batch) {
             if let StreamItem::Gap(gap) = &**item {
                 self.gap(gap).await?;
-                *fate = Fate::Stored;
+                *fate = ItemFate::Stored;
             }
         }
         Ok(Receipt(fates))
@@ -85,7 +85,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
         group: &HourGroup<'_>,
         table: &str,
         metric: Option<&MetricShape>,
-        fates: &mut [Fate],
+        fates: &mut [ItemFate],
     ) -> Result<(), SendError> {
         let directory = names::directory(&group.series, table, &group.end);
         let place = (directory.clone(), Arc::clone(&group.series));
@@ -108,7 +108,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
         let path = format!("{directory}/{}", names::file(&group.series, first, last));
         self.place.put(&path, content).await?;
         self.held.entry(place).or_default().push((first, last));
-        new.iter().for_each(|(at, ..)| fates[*at] = Fate::Stored);
+        new.iter().for_each(|(at, ..)| fates[*at] = ItemFate::Stored);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
-use super::stream::Stopping;
+use super::stopping::Stopping;
 use crate::receiver::SeriesName;
 use crate::sources::daemon::SourceDaemon;
 

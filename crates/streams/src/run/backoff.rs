@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::stream::Stopping;
+use super::stopping::Stopping;
 
 /// The failures in a row after which a stream that is to end once gives up.
 pub const TRIES: u32 = 6;

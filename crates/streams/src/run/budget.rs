@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// The bound, and how much of it is taken.
 #[derive(Debug)]
-pub struct Budget {
+pub struct MemoryBudget {
     limit: usize,
     used: Mutex<usize>,
     freed: Notify,
@@ -16,11 +16,11 @@ pub struct Budget {
 /// A part of a budget, which is free again once this is gone.
 #[derive(Debug)]
 pub struct Charge {
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     bytes: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, used: Mutex::new(0), freed: Notify::new() })
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_is_taken_than_there_is() {
-        let budget = Budget::new(100);
+        let budget = MemoryBudget::new(100);
         let first = budget.take(60).await;
         let mut second = budget.take(40).await;
         assert!(budget.take(1).now_or_never().is_none());
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_who_wait_get_their_turn() {
-        let budget = Budget::new(10);
+        let budget = MemoryBudget::new(10);
         let all = budget.take(10).await;
         let waiting: Vec<_> = (0..5)
             .map(|_| {

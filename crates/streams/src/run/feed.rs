@@ -13,9 +13,9 @@ use twinprobe_ebpf_common::window::{Listing, LostRange, WindowEntry};
 
 use super::acks::Outstanding;
 use super::backoff::{Backoff, TRIES};
-use super::budget::{Budget, Charge};
+use super::budget::{Charge, MemoryBudget};
 use super::gather::Parcel;
-use super::stream::Stopping;
+use super::stopping::Stopping;
 use crate::receiver::{ItemName, SeriesName, StreamGap, StreamItem, StreamWindow};
 use crate::sources::daemon::{AskError, SourceDaemon};
 use crate::telemetry::meter::{LaneMeter, StreamMeter};
@@ -34,7 +34,7 @@ const OVERHEAD: usize = 512;
 #[derive(Clone, Debug)]
 pub struct LaneInlet {
     pub sender: UnboundedSender<Parcel>,
-    pub budget: Arc<Budget>,
+    pub budget: Arc<MemoryBudget>,
     /// The limit of the budget.
     pub memory: usize,
     pub meter: Arc<LaneMeter>,
@@ -46,7 +46,7 @@ pub struct KnownShapes(Mutex<HashMap<String, Arc<WindowShape>>>);
 
 /// The way of the windows of one probe to one lane.
 #[derive(Debug)]
-pub struct Feed {
+pub struct SeriesFeed {
     pub daemon: Arc<SourceDaemon>,
     pub series: Arc<SeriesName>,
     /// The name to speak by; `None` if the probe names no collector.
@@ -54,7 +54,7 @@ pub struct Feed {
     pub inlet: LaneInlet,
     pub outstanding: Arc<Outstanding>,
     /// A part of the lane's budget.
-    pub own: Arc<Budget>,
+    pub own: Arc<MemoryBudget>,
     pub shapes: Arc<KnownShapes>,
     pub meter: Arc<StreamMeter>,
     pub stopping: Stopping,
@@ -89,10 +89,10 @@ impl From<AskError> for Trouble {
     }
 }
 
-impl Feed {
+impl SeriesFeed {
     /// The part of the lane's memory that a feed may have.
-    pub fn share(memory: usize) -> Arc<Budget> {
-        Budget::new(memory / SHARE)
+    pub fn share(memory: usize) -> Arc<MemoryBudget> {
+        MemoryBudget::new(memory / SHARE)
     }
 
     /// Runs until the probe is gone, the stream stops, or nothing is left and nothing else is wanted. Returns whether the feed came

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::backoff::{Backoff, TRIES};
 use super::gather::{Gatherer, Parcel};
-use super::stream::Stopping;
-use crate::receiver::{Fate, Receiver, StreamItem};
+use super::stopping::Stopping;
+use crate::receiver::{ItemFate, Receiver, StreamItem};
 use crate::telemetry::meter::LaneMeter;
 
 /// The time between two log lines about a receiver that goes on failing.
@@ -19,7 +19,7 @@ const ITEMS: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(3);
 
 /// A receiver and what is on its way to it.
-pub struct Lane {
+pub struct ReceiverLane {
     pub receiver: Box<dyn Receiver>,
     pub queue: Gatherer,
     pub meter: Arc<LaneMeter>,
@@ -43,7 +43,7 @@ struct Trouble {
     told: Option<Instant>,
 }
 
-impl Lane {
+impl ReceiverLane {
     /// Runs until nothing can come any more, or the stream stops. Returns whether the receiver has all that came.
     pub async fn run(mut self) -> bool {
         // After an error the receiver may have a part of the batch. The same batch again is what it can recognize.
@@ -100,13 +100,13 @@ impl Lane {
         let (mut reason, mut left) = (None, Vec::new());
         let fates = receipt.into_iter().map(Some).chain(std::iter::repeat(None));
         for (parcel, fate) in batch.drain(..).zip(fates) {
-            match fate.unwrap_or_else(|| Fate::Pending("the receiver said nothing about it".to_owned())) {
-                Fate::Pending(why) => {
+            match fate.unwrap_or_else(|| ItemFate::Pending("the receiver said nothing about it".to_owned())) {
+                ItemFate::Pending(why) => {
                     reason.get_or_insert_with(|| format!("{}: {why}", parcel.item.identity()));
                     left.push(parcel);
                 }
                 fate => {
-                    self.meter.stored(&parcel.item, fate == Fate::Repeat);
+                    self.meter.stored(&parcel.item, fate == ItemFate::Repeat);
                     parcel.outstanding.stored(parcel.ticket);
                 }
             }

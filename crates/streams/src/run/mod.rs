@@ -7,5 +7,6 @@ pub mod feed;
 pub mod gather;
 pub mod lane;
 pub mod preview;
+pub mod stopping;
 pub mod stream;
 pub mod watch;

@@ -3,46 +3,21 @@
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use twinprobe_client::ClientError;
 
-use super::budget::Budget;
+use super::budget::MemoryBudget;
 use super::feed::{KnownShapes, LaneInlet};
 use super::gather::Gatherer;
-use super::lane::Lane;
+use super::lane::ReceiverLane;
+use super::stopping::Stopping;
 use super::watch::Watch;
 use crate::config::stream::StreamConfig;
 use crate::receivers::kind::ReceiverSetup;
 use crate::sources::daemon::SourceDaemon;
 use crate::telemetry::meter::{StreamMeter, StreamTotals};
 use crate::telemetry::page;
-
-/// Tells all parts of a stream to stop.
-#[derive(Clone, Debug)]
-pub struct Stopping(Arc<watch::Sender<bool>>);
-
-impl Default for Stopping {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
-    }
-}
-
-impl Stopping {
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-
-    pub fn is_stopped(&self) -> bool {
-        *self.0.borrow()
-    }
-
-    /// Waits until somebody calls [`Self::stop`].
-    pub async fn stopped(&self) {
-        // The sender is part of this, so it does not go.
-        let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
-    }
-}
 
 /// What came of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +40,13 @@ pub async fn run(
     let setup = ReceiverSetup { stream: name.clone(), memory, once };
     let (mut lanes, mut inlets) = (JoinSet::new(), Vec::new());
     for destination in destinations {
-        let budget = Budget::new(memory);
+        let budget = MemoryBudget::new(memory);
         let lane_meter = meter.lane(&destination.label, &destination.target, &budget, memory);
         let receiver = destination.receiver(&setup);
         let (sender, inbox) = mpsc::unbounded_channel();
         let limits = receiver.limits();
         inlets.push(LaneInlet { sender, budget, memory, meter: Arc::clone(&lane_meter) });
-        let lane = Lane {
+        let lane = ReceiverLane {
             receiver,
             queue: Gatherer::new(inbox, limits),
             meter: lane_meter,

@@ -10,8 +10,8 @@ use twinprobe_api::ProbeStatus;
 
 use super::acks::{AckBoard, acknowledge};
 use super::backoff::{Backoff, TRIES};
-use super::feed::{Feed, KnownShapes, LaneInlet};
-use super::stream::Stopping;
+use super::feed::{KnownShapes, LaneInlet, SeriesFeed};
+use super::stopping::Stopping;
 use crate::receiver::SeriesName;
 use crate::sources::daemon::{AskError, SourceDaemon};
 use crate::telemetry::meter::StreamMeter;
@@ -175,13 +175,13 @@ impl Watch {
         );
         parts.spawn(acks);
         for (number, inlet) in self.lanes.iter().enumerate() {
-            let feed = Feed {
+            let feed = SeriesFeed {
                 daemon: Arc::clone(&self.daemon),
                 series: Arc::clone(&series),
                 collector: claim.collector(),
                 inlet: inlet.clone(),
                 outstanding: board.lane(number),
-                own: Feed::share(inlet.memory),
+                own: SeriesFeed::share(inlet.memory),
                 shapes: Arc::clone(&self.shapes),
                 meter: Arc::clone(&self.meter),
                 stopping: self.stopping.clone(),

@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::receiver::StreamItem;
 use crate::run::acks::Outstanding;
-use crate::run::budget::Budget;
+use crate::run::budget::MemoryBudget;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReceiver {
@@ -54,7 +54,7 @@ pub struct LaneMeter {
     lost: Counter,
     up: Gauge,
     label: String,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     memory: usize,
     feeds: Mutex<Vec<Weak<Outstanding>>>,
 }
@@ -72,7 +72,13 @@ pub struct StreamTotals {
 
 impl StreamMeter {
     /// Adds a receiver; `label` is its label, `target` its address.
-    pub fn lane(&self, label: &str, target: &str, budget: &Arc<Budget>, memory: usize) -> Arc<LaneMeter> {
+    pub fn lane(
+        &self,
+        label: &str,
+        target: &str,
+        budget: &Arc<MemoryBudget>,
+        memory: usize,
+    ) -> Arc<LaneMeter> {
         let of = OfReceiver { receiver: label.to_owned() };
         let counter = |family: &ReceiverCounter| family.get_or_create(&of).clone();
         let up = self.up.get_or_create(&of).clone();

@@ -9,7 +9,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 
 use super::meter::StreamMeter;
-use crate::run::stream::Stopping;
+use crate::run::stopping::Stopping;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

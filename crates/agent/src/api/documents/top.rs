@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use twinprobe_ebpf_common::Format;
-use twinprobe_exporter::{Largest, Metric};
+use twinprobe_exporter::{LargestRows, Metric};
 
 use crate::api::error::ProblemAnswer;
 use crate::engine::error::EngineError;
@@ -39,7 +39,8 @@ impl TopQuery {
     /// Leaves the largest entries of each metric; what the others come to stands beside them. Pages of samples choose by themselves.
     pub async fn choose(&self, mut delivery: Delivery, format: Format) -> Result<Delivery, EngineError> {
         let Some(top) = self.top else { return Ok(delivery) };
-        let chosen = delivery.parts.iter().map(|part| Largest::new(&part.metric, top, self.by.as_deref()));
+        let chosen =
+            delivery.parts.iter().map(|part| LargestRows::new(&part.metric, top, self.by.as_deref()));
         let chosen: Vec<_> = chosen.collect();
         // A document may have metrics without the number; these go by their first counter.
         if let Some(Err(error)) = chosen.iter().find(|chosen| chosen.is_err())
@@ -55,7 +56,7 @@ impl TopQuery {
                 part.metric = limited(&part.metric, top as u64, by);
                 continue;
             }
-            let chosen = chosen.or_else(|_| Largest::new(&part.metric, top, None)).ok().flatten();
+            let chosen = chosen.or_else(|_| LargestRows::new(&part.metric, top, None)).ok().flatten();
             if let Some(chosen) = chosen {
                 leave(part, chosen, boot_time_ns).await?;
             }
@@ -75,7 +76,11 @@ fn limited(metric: &Arc<Metric>, top: u64, by: Option<String>) -> Arc<Metric> {
     }))
 }
 
-async fn leave(part: &mut DocumentPart, mut chosen: Largest, boot_time_ns: i128) -> Result<(), EngineError> {
+async fn leave(
+    part: &mut DocumentPart,
+    mut chosen: LargestRows,
+    boot_time_ns: i128,
+) -> Result<(), EngineError> {
     let mut cursor = part.rows.cursor(|| None)?;
     while let Some(rows) = cursor.next().await? {
         chosen.add(&rows, boot_time_ns);

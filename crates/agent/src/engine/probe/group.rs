@@ -1,7 +1,6 @@
 //! The metrics of one map. One reading of the map serves all of them: what it shows belongs to one moment, and nothing is
 //! taken out of the map twice.
 
-use std::borrow::Cow;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,55 +16,6 @@ use crate::engine::probe::metric::MetricState;
 
 /// The receiver of a window's rows: it takes the place of a metric, and rows.
 pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
-
-/// The maps whose rows a metric has: one, or one for each interface.
-#[derive(Debug)]
-pub struct MetricMaps {
-    pub maps: Vec<MapOfInterface>,
-    /// The layout of the rows that the maps have, which do not name their interface.
-    pub layout: Arc<TableLayout>,
-}
-
-/// The location of a map.
-#[derive(Clone, Debug)]
-pub struct MapOfInterface {
-    /// The index of the direction among the attached directions, and the index of the metric in that direction.
-    pub position: (usize, usize),
-    /// The interface that the map serves alone, by which its rows are named; `None` if it serves all interfaces.
-    pub interface: Option<String>,
-}
-
-impl MetricMaps {
-    /// Tells whether the rows name their interface.
-    pub fn name_interfaces(&self) -> bool {
-        self.maps.iter().any(|map| map.interface.is_some())
-    }
-
-    /// Reads all maps. `map` returns a map by its position; those that it does not have are left out.
-    pub fn read<'a>(
-        &self,
-        map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
-    ) -> Result<RawTable, KernelError> {
-        if let [MapOfInterface { position, interface: None }] = self.maps[..] {
-            return map(position).map_or_else(|| Ok(RawTable::default()), |map| map.read(AfterRead::Keep));
-        }
-        let mut all = RawTable::default();
-        for (of, map) in self.maps.iter().filter_map(|of| Some((of, map(of.position)?))) {
-            all.append(&of.named(&map.read(AfterRead::Keep)?, &self.layout));
-        }
-        Ok(all)
-    }
-}
-
-impl MapOfInterface {
-    /// Returns the rows of the map, with their interface if they have to name it.
-    pub fn named<'a>(&self, rows: &'a RawTable, layout: &TableLayout) -> Cow<'a, RawTable> {
-        match &self.interface {
-            None => Cow::Borrowed(rows),
-            Some(name) => Cow::Owned(rows.with_interface(layout, name)),
-        }
-    }
-}
 
 /// Returns the index of the first metric of each map.
 pub fn groups(metrics: &[MetricState]) -> Vec<usize> {
@@ -120,8 +70,6 @@ pub fn window(
     if quiesced.map(first.position).is_none() {
         return Ok(());
     }
-    let maps = &first.maps;
-    let each = || maps.maps.iter().filter_map(|of| Some((of, quiesced.map(of.position)?)));
     let mut read = Vec::new();
     for (place, metric) in metrics {
         match &metric.sum {
@@ -135,8 +83,21 @@ pub fn window(
     if read.is_empty() {
         return Ok(());
     }
+    read_maps(&read, first, quiesced, boot_time_ns, out)
+}
+
+/// Hands on the rows of the maps of a group to these metrics.
+fn read_maps(
+    read: &[(usize, &MetricState)],
+    first: &MetricState,
+    quiesced: &Quiesced<'_>,
+    boot_time_ns: i128,
+    out: &mut RowSink<'_>,
+) -> Result<(), CloseError> {
+    let maps = &first.maps;
+    let each = || maps.maps.iter().filter_map(|of| Some((of, quiesced.map(of.position)?)));
     if read.iter().any(|(_, metric)| metric.is_drained()) {
-        for (place, metric) in &read {
+        for (place, metric) in read {
             if let Some(carried) = &metric.carried {
                 pieces(*place, carried.table(), carried.layout(), out)?;
             }
@@ -157,9 +118,9 @@ pub fn window(
             match metric.carried.clone() {
                 Some(mut all) => {
                     all.add(&rows, 0, boot_time_ns);
-                    pieces(place, all.table(), all.layout(), out)?;
+                    pieces(*place, all.table(), all.layout(), out)?;
                 }
-                None => pieces(place, &rows, &metric.metric.layout, out)?,
+                None => pieces(*place, &rows, &metric.metric.layout, out)?,
             }
         }
     } else {

@@ -1,21 +1,70 @@
 //! One metric of a probe that runs: the location of its content, and the rows that are kept beside its map.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::field::leaf::Leaves;
 use twinprobe_ebpf_common::finding::Rejection;
-use twinprobe_ebpf_common::metric::{Counting, Visibility};
+use twinprobe_ebpf_common::metric::{AfterRead, Counting, Visibility};
 use twinprobe_ebpf_common::request::MetricRequest;
 use twinprobe_ebpf_common::{
-    Completeness, EventKind, Layout, MapFamily, MapKind, MetricHead, SeriesRules, Shape, TableLayout,
-    Temporality,
+    Completeness, EventKind, Layout, MapFamily, MapKind, MetricHead, RawTable, SeriesRules, Shape,
+    TableLayout, Temporality,
 };
 use twinprobe_exporter::{Accumulator, Metric};
-use twinprobe_kernel::{Extraction, LoadedDirection, MapPlan, MetricSource};
+use twinprobe_kernel::{Extraction, KernelError, LoadedDirection, MapPlan, MetricMap, MetricSource};
 
-use crate::engine::probe::group::{MapOfInterface, MetricMaps};
 use crate::engine::probe::sum::{self, Sum};
 use twinprobe_config::{MetricConfig, ProbeConfig};
+
+/// The maps whose rows a metric has: one, or one for each interface.
+#[derive(Debug)]
+pub struct MetricMaps {
+    pub maps: Vec<MapOfInterface>,
+    /// The layout of the rows that the maps have, which do not name their interface.
+    pub layout: Arc<TableLayout>,
+}
+
+/// The location of a map.
+#[derive(Clone, Debug)]
+pub struct MapOfInterface {
+    /// The index of the direction among the attached directions, and the index of the metric in that direction.
+    pub position: (usize, usize),
+    /// The interface that the map serves alone, by which its rows are named; `None` if it serves all interfaces.
+    pub interface: Option<String>,
+}
+
+impl MetricMaps {
+    /// Tells whether the rows name their interface.
+    pub fn name_interfaces(&self) -> bool {
+        self.maps.iter().any(|map| map.interface.is_some())
+    }
+
+    /// Reads all maps. `map` returns a map by its position; those that it does not have are left out.
+    pub fn read<'a>(
+        &self,
+        map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
+    ) -> Result<RawTable, KernelError> {
+        if let [MapOfInterface { position, interface: None }] = self.maps[..] {
+            return map(position).map_or_else(|| Ok(RawTable::default()), |map| map.read(AfterRead::Keep));
+        }
+        let mut all = RawTable::default();
+        for (of, map) in self.maps.iter().filter_map(|of| Some((of, map(of.position)?))) {
+            all.append(&of.named(&map.read(AfterRead::Keep)?, &self.layout));
+        }
+        Ok(all)
+    }
+}
+
+impl MapOfInterface {
+    /// Returns the rows of the map, with their interface if they have to name it.
+    pub fn named<'a>(&self, rows: &'a RawTable, layout: &TableLayout) -> Cow<'a, RawTable> {
+        match &self.interface {
+            None => Cow::Borrowed(rows),
+            Some(name) => Cow::Owned(rows.with_interface(layout, name)),
+        }
+    }
+}
 
 /// The state of one metric, and the location of its content.
 #[derive(Debug)]

@@ -219,14 +219,8 @@ impl Run {
         lane.push(now, packet.bytes, length).map_err(EngineError::Replay)
     }
 
-    /// Returns the window, whose maps are read while the client takes the answer.
-    fn deliver(
-        mut self,
-        config: &ProbeConfig,
-        origin: Arc<DocumentOrigin>,
-        metrics: &[MetricState],
-        share: Share,
-    ) -> Result<Delivery, EngineError> {
+    /// Adds the counts of all lanes.
+    fn add_counts(&mut self) {
         for (_, lane) in &self.lanes {
             self.replayed.packets += lane.counts.seen;
             self.replayed.too_short += lane.counts.too_short;
@@ -235,6 +229,17 @@ impl Run {
             self.replayed.not_sampled += lane.counts.not_sampled;
             self.replayed.events += lane.counts.events;
         }
+    }
+
+    /// Returns the window, whose maps are read while the client takes the answer.
+    fn deliver(
+        mut self,
+        config: &ProbeConfig,
+        origin: Arc<DocumentOrigin>,
+        metrics: &[MetricState],
+        share: Share,
+    ) -> Result<Delivery, EngineError> {
+        self.add_counts();
         let present = watch::Sender::default();
         let map = |(direction, index): (usize, usize)| match &self.lanes[direction].1.loaded().maps[index] {
             TwinMap::Shared(map) => Some(map),

@@ -10,7 +10,7 @@ use twinprobe_kernel::clock::{Moment, rfc3339};
 use twinprobe_windows::WindowReader;
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::group::MapOfInterface;
+use crate::engine::probe::metric::MapOfInterface;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 use crate::engine::window::delivery::{Delivery, DocumentPart, ReadingSubject, Rows};

@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::Temporality;
 use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape, NumberMeaning};
 
 use super::element::{Element, ElementRegistry, ElementSemantics, ElementType, Own, unit};
-use super::session::{Session, Template};
+use super::session::{CollectorSession, Template};
 use super::standard::{FLOW_DIRECTION, FLOW_END, FLOW_START, standard};
 use super::value::{put, put_nothing};
 use crate::receiver::SendError;
@@ -27,7 +27,7 @@ pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own:
 
 /// How the entries of a metric become records.
 #[derive(Debug)]
-pub struct MetricPlan {
+pub struct MetricTemplates {
     /// Elements before those of the entry.
     head: Vec<Element>,
     /// The first elements that are the scope: a metric without a flow's key is no flow but says something about the probe.
@@ -76,7 +76,7 @@ struct EncodedEntry {
     omitted: u64,
 }
 
-impl MetricPlan {
+impl MetricTemplates {
     /// `more` are names of fields with the names of IANA's elements that they mean.
     pub fn new(
         registry: &mut ElementRegistry,
@@ -121,7 +121,7 @@ impl MetricPlan {
     /// left out.
     pub fn add(
         &mut self,
-        session: &mut Session,
+        session: &mut CollectorSession,
         head: &[u8],
         entry: &Value,
     ) -> Result<(u64, u64), SendError> {
@@ -203,7 +203,7 @@ impl MetricPlan {
         has_members && key.as_object().is_some_and(|key| !key.keys().all(is_known))
     }
 
-    fn template(&mut self, session: &mut Session, variant: u64) -> Result<u16, SendError> {
+    fn template(&mut self, session: &mut CollectorSession, variant: u64) -> Result<u16, SendError> {
         if let Some(number) = self.templates.get(&variant) {
             return Ok(*number);
         }

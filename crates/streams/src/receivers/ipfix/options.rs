@@ -14,10 +14,10 @@ use super::element::EXAMPLE_ENTERPRISE;
 use super::message::LONGEST_MESSAGE;
 use super::session::SessionSettings;
 use super::standard::STANDARD;
-use super::transport::{Link, Route};
+use super::transport::{CollectorLink, CollectorRoute};
 use super::window::WindowEncoder;
 use crate::config::duration;
-use crate::receiver::{BatchLimits, Fate, ItemName, Receipt, Receiver, SendError, StreamItem};
+use crate::receiver::{BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem};
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::tls::ReceiverTls;
 
@@ -176,11 +176,11 @@ impl IpfixOptions {
         }
     }
 
-    fn route(&self) -> Route {
+    fn route(&self) -> CollectorRoute {
         match self.transport {
-            IpfixTransport::Tcp => Route::Tcp,
-            IpfixTransport::Udp => Route::Udp { mtu: self.mtu },
-            IpfixTransport::Tls => Route::Tls(ReceiverTls {
+            IpfixTransport::Tcp => CollectorRoute::Tcp,
+            IpfixTransport::Udp => CollectorRoute::Udp { mtu: self.mtu },
+            IpfixTransport::Tls => CollectorRoute::Tls(ReceiverTls {
                 ca: self.ca.clone(),
                 cert: self.cert.clone(),
                 key: self.key.clone(),
@@ -209,7 +209,7 @@ struct IpfixReceiver {
 
 /// A connection, and what its collector knows.
 struct OpenSession {
-    link: Link,
+    link: CollectorLink,
     encoder: WindowEncoder,
     /// When all templates were sent the last time.
     told: Instant,
@@ -221,7 +221,7 @@ impl IpfixReceiver {
             Some(session) if !session.link.is_closed() => session,
             _ => self.begin().await?,
         };
-        let is_udp = matches!(session.link, Link::Udp { .. });
+        let is_udp = matches!(session.link, CollectorLink::Udp { .. });
         if is_udp && session.told.elapsed() >= self.options.templates {
             session.encoder.repeat_templates();
             session.told = Instant::now();
@@ -249,8 +249,8 @@ impl IpfixReceiver {
     }
 
     async fn begin(&self) -> Result<OpenSession, SendError> {
-        let link = Link::open(&self.collector, &self.options.route()).await?;
-        let limit = if let Link::Udp { limit, .. } = &link { *limit } else { LONGEST_MESSAGE };
+        let link = CollectorLink::open(&self.collector, &self.options.route()).await?;
+        let limit = if let CollectorLink::Udp { limit, .. } = &link { *limit } else { LONGEST_MESSAGE };
         let settings =
             SessionSettings { enterprise: self.options.enterprise, domain: self.options.domain, limit };
         let encoder = WindowEncoder::new(settings, self.options.elements.clone());
@@ -267,7 +267,7 @@ impl Receiver for IpfixReceiver {
         async move {
             // After an error the session is gone. The next one begins with its templates.
             self.store(batch).await?;
-            Ok(Receipt::all(batch, &Fate::Stored))
+            Ok(Receipt::all(batch, &ItemFate::Stored))
         }
         .boxed()
     }

@@ -44,7 +44,7 @@ pub struct Template {
 
 /// What the collector has been told.
 #[derive(Debug)]
-pub struct Session {
+pub struct CollectorSession {
     pub registry: ElementRegistry,
     writer: MessageWriter,
     templates: HashMap<Template, u16>,
@@ -52,7 +52,7 @@ pub struct Session {
     definitions: Vec<(u16, Vec<u8>)>,
 }
 
-impl Session {
+impl CollectorSession {
     pub fn new(settings: SessionSettings) -> Self {
         let mut session = Self {
             registry: ElementRegistry::new(settings.enterprise),
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_template_is_sent_once_and_again_when_asked() {
         let settings = SessionSettings { enterprise: EXAMPLE_ENTERPRISE, domain: 0, limit: 512 };
-        let mut session = Session::new(settings);
+        let mut session = CollectorSession::new(settings);
         let node = session.registry.own(Own::Node);
         let template = Template { scope: 0, elements: vec![node, Element::iana(2, ElementType::Unsigned64)] };
         let number = session.template(template.clone()).unwrap();

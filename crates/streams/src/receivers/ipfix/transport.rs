@@ -25,14 +25,14 @@ const HEADERS: [usize; 2] = [48, 28];
 
 /// Where and how a connection leads.
 #[derive(Clone, Debug)]
-pub enum Route {
+pub enum CollectorRoute {
     Tcp,
     Tls(ReceiverTls),
     Udp { mtu: usize },
 }
 
 /// An open connection.
-pub enum Link {
+pub enum CollectorLink {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Udp {
@@ -42,18 +42,18 @@ pub enum Link {
     },
 }
 
-impl Link {
+impl CollectorLink {
     /// Opens a connection to `HOST:PORT`.
-    pub async fn open(collector: &str, route: &Route) -> Result<Self, SendError> {
+    pub async fn open(collector: &str, route: &CollectorRoute) -> Result<Self, SendError> {
         let opened = timeout(PATIENCE, Self::connect(collector, route)).await;
         opened.unwrap_or_else(|_| Err(SendError::new(format!("{collector} does not answer"))))
     }
 
-    async fn connect(collector: &str, route: &Route) -> Result<Self, SendError> {
+    async fn connect(collector: &str, route: &CollectorRoute) -> Result<Self, SendError> {
         let failed = |error: io::Error| SendError::caused(collector, &error);
         match route {
-            Route::Tcp => Ok(Self::Tcp(tcp(collector).await.map_err(failed)?)),
-            Route::Tls(tls) => {
+            CollectorRoute::Tcp => Ok(Self::Tcp(tcp(collector).await.map_err(failed)?)),
+            CollectorRoute::Tls(tls) => {
                 let config = tls.config()?;
                 let host =
                     collector.rsplit_once(':').map_or(collector, |(host, _)| host).trim_matches(['[', ']']);
@@ -63,7 +63,7 @@ impl Link {
                 let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
                 Ok(Self::Tls(Box::new(stream)))
             }
-            Route::Udp { mtu } => {
+            CollectorRoute::Udp { mtu } => {
                 let address = resolved(collector).await.map_err(failed)?;
                 let any: SocketAddr =
                     if address.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };

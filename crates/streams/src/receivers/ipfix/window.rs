@@ -7,8 +7,8 @@ use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::window::shape::{FieldContent, MetricShape, WindowShape};
 
 use super::element::{ElementType, Own};
-use super::metric::{IDENTITY, MetricPlan};
-use super::session::{Session, SessionSettings, Template};
+use super::metric::{IDENTITY, MetricTemplates};
+use super::session::{CollectorSession, SessionSettings, Template};
 use super::value::{put, put_variable};
 use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
 
@@ -27,16 +27,16 @@ const GAP: [Own; 2] = [Own::GapLast, Own::GapWindows];
 /// Makes messages of windows, for one session.
 #[derive(Debug)]
 pub struct WindowEncoder {
-    session: Session,
+    session: CollectorSession,
     /// Names of fields, with the names of IANA's elements that they mean.
     more: BTreeMap<String, String>,
     /// By the shape's digest, the direction and the name of the metric.
-    plans: HashMap<(String, Direction, String), MetricPlan>,
+    plans: HashMap<(String, Direction, String), MetricTemplates>,
 }
 
 impl WindowEncoder {
     pub fn new(settings: SessionSettings, more: BTreeMap<String, String>) -> Self {
-        Self { session: Session::new(settings), more, plans: HashMap::new() }
+        Self { session: CollectorSession::new(settings), more, plans: HashMap::new() }
     }
 
     /// Adds an item. Returns the fields that are left out, since no message has room for them.
@@ -96,14 +96,14 @@ impl WindowEncoder {
     }
 
     fn plan<'a>(
-        plans: &'a mut HashMap<(String, Direction, String), MetricPlan>,
-        session: &mut Session,
+        plans: &'a mut HashMap<(String, Direction, String), MetricTemplates>,
+        session: &mut CollectorSession,
         more: &BTreeMap<String, String>,
         shape: &WindowShape,
         metric: &MetricShape,
-    ) -> &'a mut MetricPlan {
+    ) -> &'a mut MetricTemplates {
         let key = (shape.digest.clone(), metric.direction, metric.name.clone());
-        plans.entry(key).or_insert_with(|| MetricPlan::new(&mut session.registry, metric, more))
+        plans.entry(key).or_insert_with(|| MetricTemplates::new(&mut session.registry, metric, more))
     }
 }
 
@@ -122,7 +122,7 @@ fn times(record: &mut Vec<u8>, name: &ItemName, kind: ElementType) {
 }
 
 /// Returns what each record of a metric begins with.
-fn head(name: &ItemName, metric: &MetricShape, plan: &MetricPlan) -> Vec<u8> {
+fn head(name: &ItemName, metric: &MetricShape, plan: &MetricTemplates) -> Vec<u8> {
     let mut record = identity(name);
     times(&mut record, name, ElementType::Nanoseconds);
     put_variable(&mut record, metric.name.as_bytes());

@@ -1,0 +1,16 @@
+//! What a document leaves out.
+
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{RawTable, TableLayout};
+
+/// What the entries come to that a document leaves out.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// The number of these entries.
+    pub entries: u64,
+    /// The layout of the only row.
+    pub layout: Arc<TableLayout>,
+    /// One row, whose value is the joined one of all entries.
+    pub rows: RawTable,
+}

@@ -1,0 +1,71 @@
+//! Which windows the messages of a subject are.
+
+use std::sync::Arc;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+
+use crate::receiver::StreamItem;
+
+/// The headers that say which window a message is.
+pub const INSTANCE: &str = "Twinprobe-Instance";
+pub const LAST: &str = "Twinprobe-Seq";
+const SHAPE: &str = "Twinprobe-Shape";
+
+/// The last message of a subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// The number of the message in the stream; 0 if there is none.
+    pub sequence: u64,
+    pub instance: String,
+    /// The last window up to which the subject has all of the instance.
+    pub last: u64,
+}
+
+impl Tail {
+    /// Tells whether the item, and so all before it, is there.
+    pub fn has(&self, item: &StreamItem) -> bool {
+        self.sequence > 0 && self.instance == item.name().series.instance && last(item) <= self.last
+    }
+
+    /// Returns the item without the windows that are there: those of a gap were lost after they had been stored here.
+    pub fn rest_of(&self, item: &Arc<StreamItem>) -> Arc<StreamItem> {
+        match &**item {
+            StreamItem::Gap(gap)
+                if self.instance == gap.name.series.instance && gap.name.seq <= self.last =>
+            {
+                let mut rest = gap.clone();
+                rest.name.seq = self.last + 1;
+                rest.windows = rest.windows.min(rest.last - self.last);
+                Arc::new(StreamItem::Gap(rest))
+            }
+            _ => Arc::clone(item),
+        }
+    }
+
+    pub fn after(item: &StreamItem, sequence: u64) -> Self {
+        Self { sequence, instance: item.name().series.instance.clone(), last: last(item) }
+    }
+}
+
+/// The last window that an item is about.
+const fn last(item: &StreamItem) -> u64 {
+    match item {
+        StreamItem::Window(window) => window.name.seq,
+        StreamItem::Gap(gap) => gap.last,
+    }
+}
+
+/// Returns the headers and the content of a message.
+pub fn message(item: &StreamItem) -> (HeaderMap, Bytes) {
+    let mut headers = HeaderMap::new();
+    headers.insert(INSTANCE, item.name().series.instance.as_str());
+    headers.insert(LAST, last(item).to_string());
+    match item {
+        StreamItem::Window(window) => {
+            headers.insert(SHAPE, window.shape.digest.as_str());
+            (headers, window.document.clone())
+        }
+        StreamItem::Gap(gap) => (headers, gap.record().to_string().into()),
+    }
+}

@@ -1,0 +1,31 @@
+//! The end of a stream, which all of its parts are told of.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Tells all parts of a stream to stop.
+#[derive(Clone, Debug)]
+pub struct Stopping(Arc<watch::Sender<bool>>);
+
+impl Default for Stopping {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Stopping {
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until somebody calls [`Self::stop`].
+    pub async fn stopped(&self) {
+        // The sender is part of this, so it does not go.
+        let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
+    }
+}
