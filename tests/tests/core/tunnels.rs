@@ -191,8 +191,11 @@ fn each_kind(cut: bool) -> Result<Vec<&'static str>> {
     let (near, far) = (scene.topology.monitor(), scene.topology.generator());
     // tests/kernels/run.sh says so of the guests.
     let all = std::env::var_os("TWINPROBE_ALL_LINKS").is_some();
+    // 5.10 counts some bytes more for some tunnels over IPv6: docs/kernels.md.
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let is_old = release.starts_with("5.");
     let mut merged = Vec::new();
-    for kind in &KINDS {
+    for kind in KINDS.iter().filter(|kind| !(is_old && kind.link.contains("OWN6"))) {
         let made = end(near, 1, kind).and_then(|()| end(far, 2, kind));
         if let Err(error) = made {
             ensure!(!all, "{}: {error:#}", kind.link);
