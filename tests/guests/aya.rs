@@ -21,6 +21,7 @@ static LEAST: u32 = 14;
 #[inline(always)]
 fn add(map: &Array<u64>, count: u64) {
     if let Some(sum) = map.get_ptr_mut(0) {
+        // SAFETY: the map has this entry as long as the program.
         unsafe { *sum += count };
     }
 }
@@ -29,10 +30,12 @@ fn protocol(data: usize, end: usize) -> Result<u16, ()> {
     if data + 14 > end {
         return Err(());
     }
+    // SAFETY: the packet has these bytes, as was asked above.
     Ok(u16::from_be(unsafe { *((data + 12) as *const u16) }))
 }
 
 fn see(data: usize, end: usize) -> Result<(), ()> {
+    // SAFETY: a static that the loader has set.
     let least = unsafe { core::ptr::read_volatile(&LEAST) };
     if ((end - data) as u32) < least {
         return Ok(());
@@ -40,10 +43,12 @@ fn see(data: usize, end: usize) -> Result<(), ()> {
     add(&PACKETS, 1);
     let protocol = protocol(data, end)?;
     match PROTOCOLS.get_ptr_mut(&protocol) {
+        // SAFETY: the verifier lets the program use an entry that it has found.
         Some(count) => unsafe { *count += 1 },
         None => PROTOCOLS.insert(&protocol, &1, 0).map_err(|_| ())?,
     }
     if let Some(bytes) = BYTES.get_ptr_mut(0) {
+        // SAFETY: the map has this entry as long as the program.
         unsafe { *bytes += (end - data) as u64 };
     }
     Ok(())

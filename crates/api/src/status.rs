@@ -133,7 +133,7 @@ pub struct WindowStatus {
     /// The reason why the last window could not be closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Who has got the last windows by reading the metrics, since the daemon has started; the newest first.
+    /// The last readers of windows by the metrics, since the daemon has started; the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reads: Vec<LastRead>,
 }

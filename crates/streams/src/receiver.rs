@@ -169,7 +169,7 @@ impl StreamWindow {
     /// Parses the document.
     pub fn parsed(&self) -> Result<Value, SendError> {
         serde_json::from_slice(&self.document)
-            .map_err(|error| SendError::caused(&format!("window {} is no JSON", self.name), &error))
+            .map_err(|error| SendError::caused(&format!("window {} is not JSON", self.name), &error))
     }
 }
 

@@ -32,7 +32,7 @@ fn twinprobe_stream_runs_the_program_beside_it() -> Result<()> {
 fn mistakes_are_usage_errors_and_secrets_are_not_repeated() -> Result<()> {
     for (arguments, expected) in [
         (&["--to", "nats://me:hunter2@host/S"][..], "names a file with the secret"),
-        (&["--to", "smoke://host"], "smoke:// is no receiver"),
+        (&["--to", "smoke://host"], "this build has no receiver smoke://"),
         (&["--to", "file:///d", "--memory", "1"], "1MiB is the least"),
         (&["--to", "file:///d", "--from", "ftp://x"], "from.servers[0]: ftp://x"),
         (&["--from", "unix:/s"], "--file"),

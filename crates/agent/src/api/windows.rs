@@ -34,11 +34,11 @@ pub struct FormatQuery {
     pub format: Option<String>,
 }
 
-/// What a request for a window may ask for beside the document.
+/// The parameters of a request for one window.
 #[derive(Debug, Deserialize)]
 pub struct OneWindowQuery {
     format: Option<String>,
-    /// Whether the answer is to name the shape of the document.
+    /// True if the answer has to name the shape of the document.
     shape: Option<bool>,
     top: Option<usize>,
     by: Option<String>,

@@ -21,7 +21,7 @@ const MEASURE: Duration = Duration::from_millis(50);
 /// The samples of a dispatcher with its programs from which on shares follow from them. The standard error of a share of a
 /// half is a seventh then.
 const ENOUGH: f64 = 50.0;
-/// What samples count for in the next measurement. A measurement takes 200 samples of each CPU, and as many as of 20
+/// The weight of samples in the next measurement. A measurement takes 200 samples of each CPU, and as many as of 20
 /// measurements count: a dispatcher that takes 1.3 % of one CPU has enough of them after some minutes.
 const DECAY: f64 = 0.95;
 

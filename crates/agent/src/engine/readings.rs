@@ -22,7 +22,7 @@ pub struct Readings {
     pub windows: Arc<WindowStore>,
     pub clock: Clock,
     pub replays: Queue,
-    /// Who has got the last windows from a GET of the metrics, the newest first, by the name of the probe. A restart forgets
+    /// The last readers of windows by a GET of the metrics, the newest first, by the name of the probe. A restart forgets
     /// them.
     last: Mutex<BTreeMap<String, Vec<LastRead>>>,
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::field::names;
 use crate::field::prefix::Prefix;
-use crate::layout::{Layout, Member, Render, Shape};
+use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
 /// Writes `value` into the bytes of a variable with this layout. Fields of a struct that the value leaves out stay. The error names the
 /// part of the value and what fits there.
@@ -39,13 +39,7 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
         (Shape::Char, _) => return refuse("a text of one byte is needed"),
         (Shape::Float, _) => float(value, bytes).or_else(|what| refuse(&what))?,
         (Shape::Enum { signed, variants }, Value::String(name)) => {
-            let Some(variant) = variants.iter().find(|variant| variant.name == *name) else {
-                let known: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
-                return refuse(&format!("known are {}", known.join(", ")));
-            };
-            let number =
-                if *signed { Value::from(variant.value.cast_signed()) } else { variant.value.into() };
-            integer(&number, *signed, bytes).or_else(|what| refuse(&what))?;
+            named(name, variants, *signed, bytes).or_else(|what| refuse(&what))?;
         }
         (Shape::Enum { signed, .. }, _) => integer(value, *signed, bytes).or_else(|what| refuse(&what))?,
         (Shape::Array { element, len }, Value::String(text)) if element.shape == Shape::Char => {
@@ -80,6 +74,16 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
         (Shape::Opaque, _) => return refuse("its type is unknown: 0x and two digits a byte are needed"),
     }
     Ok(())
+}
+
+/// Writes the number of a name.
+fn named(name: &str, variants: &[EnumVariant], signed: bool, bytes: &mut [u8]) -> Result<(), String> {
+    let Some(variant) = variants.iter().find(|variant| variant.name == name) else {
+        let known: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+        return Err(format!("known are {}", known.join(", ")));
+    };
+    let number = if signed { Value::from(variant.value.cast_signed()) } else { variant.value.into() };
+    integer(&number, signed, bytes)
 }
 
 fn field(member: &Member, value: &Value, bytes: &mut [u8], path: &str) -> Result<(), String> {

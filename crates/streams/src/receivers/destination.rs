@@ -15,10 +15,7 @@ impl Destination {
                     return Err((String::new(), expected()));
                 };
                 let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-                    return Err((
-                        name.clone(),
-                        format!("{name} is no receiver that this build knows; {}", known()),
-                    ));
+                    return Err((name.clone(), format!("this build has no receiver {name}; {}", known())));
                 };
                 (kind.read)(options).map_err(|(path, message)| {
                     let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
@@ -34,7 +31,7 @@ impl Destination {
         let url: ReceiverUrl = text.parse()?;
         match KINDS.iter().find(|kind| kind.schemes.contains(&url.scheme.as_str())) {
             Some(kind) => (kind.read_url)(&url),
-            None => Err(format!("{}:// is no receiver that this build knows; {}", url.scheme, known())),
+            None => Err(format!("this build has no receiver {}://; {}", url.scheme, known())),
         }
     }
 }

@@ -80,7 +80,7 @@ pub fn planned(
             plan = plan.on_interface(&own);
             continue;
         }
-        // What is to be said of the others was said of the first one.
+        // The first one has the warnings of the others, too.
         let (other, objects, _) = build();
         plan.directions.extend(other.on_interface(&own).directions);
         parsed.extend(objects);

@@ -148,7 +148,7 @@ impl MetricState {
     /// Adds the rows kept beside the map to `rows`, which come from the map with this name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
-        // What is known of all interfaces is not added to the map of one.
+        // Rows of all interfaces are not added to the map of one.
         let known = known.filter(|_| map == self.request.map_name() && !self.maps.name_interfaces());
         let Some(mut all) = known.cloned() else { return rows };
         if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {

@@ -27,7 +27,7 @@ pub struct Sum {
     ends: VecDeque<(u64, Instant)>,
 }
 
-/// What has changed in the sums of a window, each with the place of its metric.
+/// The changes of sums in a window, each with the place of its metric.
 pub type ChangedSums = Vec<(usize, TableChanges)>;
 
 /// The room in bytes that changes have to save: the store has pages of this size.

@@ -157,7 +157,7 @@ struct Maker<'a> {
     points: &'a Points,
     mode: Mode,
     totals: Totals,
-    /// What the windows have added: the point, the key and the number. `None` if it was too much.
+    /// The increases of the windows: the point, the key and the number. `None` if it was too much.
     kept: Option<Vec<(u32, u32, Option<Number>)>>,
     seconds: Vec<f64>,
     used: u64,

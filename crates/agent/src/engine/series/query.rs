@@ -1,4 +1,4 @@
-//! What a chart is asked for.
+//! The parameters of a chart.
 
 use std::time::Duration;
 

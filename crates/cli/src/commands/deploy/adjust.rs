@@ -123,7 +123,7 @@ fn place<'a>(document: &'a mut Value, path: &str) -> Result<&'a mut Value, Strin
             Value::Object(fields) => fields.entry(step).or_insert(Value::Null),
             other => {
                 if !other.is_null() {
-                    return Err(format!("{step} is no field of {other}"));
+                    return Err(format!("{other} has no field {step}"));
                 }
                 *other = Value::Object(serde_json::Map::new());
                 &mut other[step]
@@ -254,7 +254,7 @@ mod tests {
             "{}",
             refused("window.retain", "many")
         );
-        assert!(refused("interface.a", "b").contains("is no field of"));
+        assert!(refused("interface.a", "b").contains("has no field"));
     }
 
     #[test]

@@ -100,11 +100,7 @@ impl Transfers {
                         begun.leave(direction, name, transfer.left.len(), transfer.max_entries);
                         begun.transfers.push(transfer);
                     }
-                    Ok(None)
-                        if is_added
-                            && MapKind::from_bpf_type(new.0.spec.map_type)
-                                .is_some_and(|kind| !kind.is_nested()) =>
-                    {
+                    Ok(None) if is_added && is_flat(new.0) => {
                         let message =
                             format!("map {name}: what {of} has counted does not fit and was left out");
                         begun.losses.push((direction, message));
@@ -127,13 +123,7 @@ impl Transfers {
                 );
                 begun.losses.push((direction, message));
             }
-            let was_common = |old: &&&ProbeMaps| {
-                old.plan.direction() == direction && old.plan.map(name).is_some_and(|map| map.common)
-            };
-            if first.is_none()
-                && new.0.on_replace == OnReplace::Carry
-                && old.iter().any(|old| was_common(&old))
-            {
+            if first.is_none() && goes_on_elsewhere(old, direction, new.0) {
                 let message = format!(
                     "map {name} begins empty: the other direction goes on with what both have counted"
                 );
@@ -230,11 +220,7 @@ impl Transfer {
             Twins::Private(_) => Target::Window,
             Twins::Shared(fd) => Target::Live(fd.try_clone().map_err(failed)?, HashMap::new()),
         };
-        let blank = match (&new.spec.initial[..], &target) {
-            // Rows that go with a reading are added to the map's values, so the rows begin at zero.
-            ([], _) | (_, Target::Window) => vec![0; to.value.size],
-            (initial, Target::Live(..)) => initial.to_vec(),
-        };
+        let blank = blank(&new.spec.initial, &target, &to);
         let name = name.clone();
         let max_entries = new.spec.max_entries;
         let (left, filled) = (HashSet::new(), new.fill.iter().map(|entry| entry.key.clone()).collect());
@@ -334,6 +320,28 @@ impl Transfer {
             }
         }
         Ok((None, left))
+    }
+}
+
+/// Tells whether the map has entries of its own, not maps.
+fn is_flat(map: &MapPlan) -> bool {
+    MapKind::from_bpf_type(map.spec.map_type).is_some_and(|kind| !kind.is_nested())
+}
+
+/// Tells whether a map that both directions used is the other direction's now.
+fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool {
+    let was_common = |old: &&ProbeMaps| {
+        old.plan.direction() == direction && old.plan.map(&new.name).is_some_and(|map| map.common)
+    };
+    new.on_replace == OnReplace::Carry && old.iter().any(was_common)
+}
+
+/// Returns the value that a new entry begins with. Rows that go with a reading are added to the map's values, so the rows
+/// begin at zero.
+fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
+    match (initial, target) {
+        ([], _) | (_, Target::Window) => vec![0; to.value.size],
+        (initial, Target::Live(..)) => initial.to_vec(),
     }
 }
 
