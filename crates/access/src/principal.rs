@@ -24,6 +24,8 @@ pub enum Who {
     User(u32),
     /// The name of a file in the directory of `--probes`.
     File(String),
+    /// A rule of this daemon.
+    Rule(String),
     /// A client of a daemon that asks for no credential, because of `--insecure`.
     Anonymous,
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Who {
             Self::Token(name) => write!(f, "token:{name}"),
             Self::Certificate(name) => write!(f, "certificate:{name}"),
             Self::File(name) => write!(f, "file:{name}"),
+            Self::Rule(name) => write!(f, "rule:{name}"),
             Self::User(uid) => write!(f, "uid:{uid}"),
             Self::Anonymous => f.write_str("anonymous"),
         }

@@ -8,6 +8,7 @@ mod folder;
 mod limits;
 mod local;
 mod privileges;
+mod rules;
 mod serve;
 mod store;
 mod telemetry;

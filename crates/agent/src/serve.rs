@@ -22,6 +22,7 @@ use crate::folder::changes::WatchedFiles;
 use crate::folder::deploy::{self, FolderOptions};
 use crate::limits::options::RequestLimits;
 use crate::privileges::Needs;
+use crate::rules::book::RuleBook;
 use crate::store::Store;
 use twinprobe_access::Access;
 use twinprobe_access::AccessOptions;
@@ -197,8 +198,10 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let answered = Arc::new(Notify::new());
+    let rules = Arc::new(RuleBook::new(Arc::clone(&engine), audit.clone())?);
     let api = state::Api {
         engine: Arc::clone(&engine),
+        rules: Arc::clone(&rules),
         readiness: Arc::clone(&readiness),
         access: Arc::clone(&access),
         answered: Arc::clone(&answered),
@@ -231,6 +234,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         }
     };
     if restored {
+        rules.start().await.context("the stored rules can't be read")?;
         readiness.set_ready();
         engine.measure_costs(options.cost);
         // The start was work as well.
@@ -249,6 +253,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     background.abort_all();
     tracing::info!("draining");
     let _ = stop.send(true);
+    rules.stop().await;
     engine.registry.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());

@@ -17,6 +17,7 @@ pub mod history;
 pub mod pending;
 pub mod record;
 pub mod room;
+pub mod rules;
 pub mod spool;
 pub mod takeover;
 #[cfg(test)]

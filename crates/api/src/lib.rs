@@ -15,14 +15,14 @@ pub use self::config::document::{
 };
 pub use self::config::error::ParseError;
 pub use self::config::parse::{
-    parse_any_yaml, parse_document, parse_entries, parse_entries_yaml, parse_yaml,
+    parse_any_json, parse_any_yaml, parse_document, parse_entries, parse_entries_yaml, parse_yaml,
 };
 pub use self::config::place::place_of;
 pub use self::entries::{MapChange, MapEntries};
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
-pub use self::rule::{RuleAction, RuleDocument, RuleProbe};
+pub use self::rule::{RuleAction, RuleDocument, RuleFiring, RuleList, RuleProbe, RuleStatus};
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
     AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::status::Word;
+
 /// A rule as a client sends it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,4 +106,64 @@ pub struct RuleProbe {
     pub variables: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defines: BTreeMap<String, String>,
+}
+
+/// The answer to `GET /v1/rules`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RuleList {
+    pub rules: Vec<RuleStatus>,
+}
+
+/// The answer to `GET /v1/rules/{name}`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RuleStatus {
+    pub name: String,
+    /// `watching`, `firing` (what the rule has begun goes on) or `stopped`.
+    pub state: Word,
+    /// Why the rule has stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The number of documents that the rule has had.
+    pub revision: u64,
+    /// The time when the rule was first put, RFC 3339.
+    pub created: String,
+    pub pushed_by: String,
+    /// What the actions of the rule may do.
+    pub role: Word,
+    /// The number of the last window that was judged, or after which the rule was put.
+    pub window: u64,
+    /// The windows in a row for which the condition holds.
+    pub holds: u32,
+    /// The windows that were gone before the rule could judge them.
+    pub missed: u64,
+    /// The actions that the rule may still take in this hour.
+    pub actions_left: u32,
+    /// The last error of an action or a judgement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// The probes that the rule has deployed and not ended.
+    pub probes: Vec<String>,
+    /// The last firings, oldest first.
+    pub firings: Vec<RuleFiring>,
+    pub rule: RuleDocument,
+}
+
+/// A firing of a rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleFiring {
+    /// The number of the window.
+    pub window: u64,
+    /// The end of the window, RFC 3339.
+    pub time: String,
+    /// The actions with the values of the window in them.
+    #[serde(rename = "do")]
+    pub actions: Vec<RuleAction>,
+    /// The time when all actions were taken, RFC 3339; `None` while they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
+    /// The time when what the rule had begun was ended, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }

@@ -16,10 +16,12 @@ mod run;
 mod top;
 
 pub use self::args::Command;
+pub use self::commands::deploy::adjust::{AdjustmentError, choose};
 pub use self::commands::local::stream::hand_over;
 pub use self::error::CommandError;
 pub use self::files::files::{ProbeFile, read as read_file};
 pub use self::fleet::session::Session;
+pub use self::library::{LibraryError, library_probe};
 pub use self::options::{LogFormat, Options, for_clients_only, misplaced};
 pub use self::report::reporter::Reporter;
 pub use self::run::{exit, run, session};

@@ -78,6 +78,11 @@ pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, L
     Ok(config)
 }
 
+/// Returns the configuration of a probe of the library, as it is.
+pub fn library_probe(name: &str) -> Result<ConfigDocument, LibraryError> {
+    configuration(name, None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,8 @@ use crate::transport::Transport;
 use twinprobe_api::Chart;
 use twinprobe_api::ConfigDocument;
 use twinprobe_api::{
-    HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, ValidationReport,
+    HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, RuleDocument, RuleList,
+    RuleStatus, ValidationReport,
 };
 
 const JSON: &str = "application/json";
@@ -253,6 +254,39 @@ impl Client {
         let request = request.query(&metric.map(|metric| ("metric", metric)).as_slice());
         let (call, response) = self.transport.send(request).await?;
         Ok(EventStream { call, response })
+    }
+
+    /// `GET /v1/rules`.
+    pub async fn rules(&self) -> Result<Answer<RuleList>, ClientError> {
+        self.whole(self.transport.request(Method::GET, ["v1", "rules"], JSON)).await
+    }
+
+    /// `GET /v1/rules/{name}`.
+    pub async fn rule(&self, name: &str) -> Result<Answer<RuleStatus>, ClientError> {
+        self.whole(self.of_rule(Method::GET, name)?).await
+    }
+
+    /// `PUT /v1/rules/{name}`: creates (201) or replaces (200) a rule.
+    pub async fn put_rule(
+        &self,
+        name: &str,
+        rule: &RuleDocument,
+        message: Option<&str>,
+    ) -> Result<Answer<RuleStatus>, ClientError> {
+        self.whole(explained(self.of_rule(Method::PUT, name)?, message).json(rule)).await
+    }
+
+    /// `DELETE /v1/rules/{name}`.
+    pub async fn delete_rule(&self, name: &str, message: Option<&str>) -> Result<(), ClientError> {
+        let request = explained(self.of_rule(Method::DELETE, name)?, message);
+        self.transport.send(request).await.map(drop)
+    }
+
+    fn of_rule(&self, method: Method, name: &str) -> Result<RequestBuilder, ClientError> {
+        if matches!(name, "." | "..") {
+            return Err(ClientError::Name(name.to_owned()));
+        }
+        Ok(self.transport.request(method, ["v1", "rules", name], JSON))
     }
 
     /// `GET /v1/capabilities`: what the kernel and the compiler can do.

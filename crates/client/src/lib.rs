@@ -8,6 +8,7 @@ mod client;
 mod convert;
 mod credentials;
 mod error;
+mod notifier;
 mod server;
 mod transport;
 
@@ -18,5 +19,6 @@ pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
 pub use error::{ClientError, HttpCause};
+pub use notifier::Notifier;
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};

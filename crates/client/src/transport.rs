@@ -66,7 +66,7 @@ impl Transport {
     }
 }
 
-fn builder(idle: usize) -> ClientBuilder {
+pub(crate) fn builder(idle: usize) -> ClientBuilder {
     // An error means that the process has a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()

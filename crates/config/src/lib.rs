@@ -10,5 +10,6 @@ mod window;
 
 pub use self::interface::InterfacePattern;
 pub use self::probe::{Code, DirectionConfig, MetricConfig, ProbeConfig};
+pub use self::validate::names::is_probe_name;
 pub use self::validate::probe::{check_name, check_netns};
 pub use self::window::{Schedule, WindowConfig};

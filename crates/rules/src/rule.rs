@@ -16,7 +16,7 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 const WINDOWS: RangeInclusive<u32> = 1..=1000;
 const ACTIONS: RangeInclusive<usize> = 1..=8;
 const ACTIONS_PER_HOUR: RangeInclusive<u32> = 1..=1000;
-const DEFAULT_ACTIONS_PER_HOUR: u32 = 20;
+pub const DEFAULT_ACTIONS_PER_HOUR: u32 = 20;
 const DEFAULT_COOLDOWN: Duration = Duration::from_mins(1);
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use twinprobe_api::RuleDocument;
 
-use crate::rule::{Judgement, Rule};
+use crate::rule::{DEFAULT_ACTIONS_PER_HOUR, Judgement, Rule};
 
 /// So many windows in a row that can't be judged stop a rule.
 const MOST_FAILURES: u32 = 3;
@@ -69,9 +70,10 @@ impl RuleState {
     }
 
     /// Returns how many actions the rule may still take in this hour.
-    pub fn actions_left(&self, rule: &Rule, now: i64) -> u32 {
+    pub fn actions_left(&self, document: &RuleDocument, now: i64) -> u32 {
+        let most = document.max_actions_per_hour.unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
         let taken = self.taken.iter().filter(|time| now - **time < nanoseconds(HOUR)).count();
-        rule.max_actions_per_hour.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
+        most.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 
     fn fire(&mut self, rule: &Rule, window: u64, end: i64) -> Option<Decision> {

@@ -11,3 +11,9 @@ CREATE TABLE IF NOT EXISTS history (
 
 CREATE INDEX IF NOT EXISTS history_of_a_name ON history (name, id);
 CREATE INDEX IF NOT EXISTS history_by_time ON history (time);
+
+-- crates/agent: the rules, each with what it remembers of the windows before.
+CREATE TABLE IF NOT EXISTS rules (
+    name TEXT PRIMARY KEY,
+    record BLOB NOT NULL
+) WITHOUT ROWID;

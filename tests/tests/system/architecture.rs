@@ -76,6 +76,7 @@ const EDGES: [(&str, &[&str], &[&str]); 18] = [
             "serve",
             "capture",
             "cli",
+            "rules",
         ],
         &["aya"],
     ),

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::Path;
 use std::sync::Arc;
 
 use http::StatusCode;
 use http::request::Parts;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use twinprobe_api::ConfigDocument;
 
@@ -95,15 +94,15 @@ impl Record {
         Self { log, line, client, is_shared: true, is_change: false, notes: RecordNotes::default() }
     }
 
-    /// The record of a change that no request asks for, but a file.
-    pub fn of_file(
+    /// The record of a change that no request asks for, but a file or a rule, which `from` names.
+    pub fn of_own(
         log: Option<Arc<AuditLog>>,
         by: &Principal,
-        file: &Path,
+        from: Value,
         what: String,
         probe: &str,
     ) -> Self {
-        let line = Line { from: json!({ "file": file }), ..Line::new(what, Some(probe.to_owned())) };
+        let line = Line { from, ..Line::new(what, Some(probe.to_owned())) };
         let notes = RecordNotes::default();
         let mut record = Self { log, line, client: String::new(), is_shared: false, is_change: false, notes };
         record.set_principal(by);

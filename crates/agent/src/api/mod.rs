@@ -10,6 +10,7 @@ pub mod probes;
 pub mod replay;
 pub mod router;
 pub mod routes;
+pub mod rules;
 pub mod state;
 pub mod streams;
 pub mod windows;

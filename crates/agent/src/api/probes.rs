@@ -28,7 +28,7 @@ type Answer<T> = Result<T, ProblemAnswer>;
 const ROLLBACK_LIMIT: usize = 4 << 10;
 
 /// The header with what a PUT has come to.
-const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
+pub const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
 
 /// Answers `PUT /v1/probes/{name}`.
 pub async fn put(

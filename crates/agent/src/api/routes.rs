@@ -11,7 +11,7 @@ use crate::api::documents::scrape;
 use crate::api::error::ProblemAnswer;
 use crate::api::state::Api;
 use crate::api::streams::{changes, events};
-use crate::api::{console, daemon, entries, probes, replay, windows};
+use crate::api::{console, daemon, entries, probes, replay, rules, windows};
 use twinprobe_access::Role;
 
 /// An endpoint: a method of a path, with its handler.
@@ -45,6 +45,7 @@ const REVISIONS: &str = "/v1/probes/{name}/revisions";
 /// The route whose body has parts.
 pub const REPLAY: &str = "/v1/replay";
 const ENTRIES: &str = "/v1/probes/{name}/maps/{map}/entries";
+const RULE: &str = "/v1/rules/{name}";
 const VALIDATE: &str = "/v1/validate";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
@@ -63,6 +64,10 @@ pub const ROUTES: &[Route] = &[
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
     route("GET", ENTRIES, Operator, &[200, 400, 404], || get(entries::get)),
     route("PUT", ENTRIES, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || put(entries::put)),
+    route("GET", "/v1/rules", Operator, &[200], || get(rules::list)),
+    route("GET", RULE, Operator, &[200, 400, 404], || get(rules::get)),
+    route("PUT", RULE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(rules::put)),
+    route("DELETE", RULE, Operator, &[204, 400, 404, 412, 507], || delete(rules::delete)),
     route("POST", VALIDATE, Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
     route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay)),
     // A HEAD would close a window, or take events, that no client receives.

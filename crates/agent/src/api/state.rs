@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 
 use crate::engine::engine::Engine;
+use crate::rules::book::RuleBook;
 use twinprobe_access::Access;
 
 /// The state that all handlers share.
@@ -13,6 +14,7 @@ use twinprobe_access::Access;
 pub struct Api {
     pub engine: Arc<Engine>,
     pub readiness: Arc<Readiness>,
+    pub rules: Arc<RuleBook>,
     pub access: Arc<Access>,
     /// Told of each request that has been answered.
     pub answered: Arc<Notify>,

@@ -21,7 +21,11 @@ pub fn tag(revision: u64, created: &str) -> String {
 impl Conditions {
     /// Refuses a change of a probe that is as `present` says now; `None` if there is no such probe.
     pub fn check(&self, present: Option<&StoredProbe>) -> Result<(), EngineError> {
-        let present = present.map(|stored| tag(stored.revision, &stored.created));
+        self.check_tag(present.map(|stored| tag(stored.revision, &stored.created)))
+    }
+
+    /// Does the same with the tag of what is there now.
+    pub fn check_tag(&self, present: Option<String>) -> Result<(), EngineError> {
         let has = |tags: &str, strip: &str| match (tags.trim(), &present) {
             (_, None) => false,
             ("*", Some(_)) => true,
@@ -36,8 +40,8 @@ impl Conditions {
             return Ok(());
         }
         Err(EngineError::Precondition(match present {
-            Some(tag) => format!("somebody else was first: the probe exists, with the ETag {tag}"),
-            None => "there is no such probe any more, or not yet".to_owned(),
+            Some(tag) => format!("somebody else was first: it exists, with the ETag {tag}"),
+            None => "it does not exist any more, or not yet".to_owned(),
         }))
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use serde_json::json;
 use twinprobe_access::{AuditLog, Record, Role};
 use twinprobe_cli::ProbeFile;
 use twinprobe_state_files::private;
@@ -169,8 +170,8 @@ impl Folder {
             let from = probe.stored.pushed_by.as_deref().and_then(|sender| sender.strip_prefix(OWNER));
             let Some(file) = from.filter(|_| !contents.may_have(&probe.name)) else { continue };
             let (path, what) = (self.directory.join(file), format!("DELETE /v1/probes/{}", probe.name));
-            let mut record =
-                Record::of_file(self.audit.clone(), &owner(file, self.role), &path, what, &probe.name);
+            let (by, from) = (owner(file, self.role), json!({ "file": path }));
+            let mut record = Record::of_own(self.audit.clone(), &by, from, what, &probe.name);
             if let Err(error) = record.announce() {
                 tracing::warn!(probe = probe.name, file, %error, "not removed: {UNRECORDED}");
                 record.end(ProblemAnswer::unrecorded(&error).status());

@@ -169,7 +169,7 @@ impl File<'_> {
         let ending = if method == "POST" { "/rollback" } else { "" };
         let what = format!("{method} /v1/probes/{}{ending}", probe.name);
         let path = self.directory.join(self.name);
-        Record::of_file(self.audit.cloned(), &self.owner(), &path, what, &probe.name)
+        Record::of_own(self.audit.cloned(), &self.owner(), json!({ "file": path }), what, &probe.name)
     }
 }
 

@@ -7,3 +7,4 @@ pub mod http;
 pub mod page;
 pub mod process;
 pub mod registry;
+pub mod rules;

@@ -16,6 +16,7 @@ use crate::telemetry::counters::{Counters, ProbeFamilies};
 use crate::telemetry::files::ProbeFiles;
 use crate::telemetry::http::Http;
 use crate::telemetry::process::Process;
+use crate::telemetry::rules::RuleFamilies;
 
 /// The buckets of compilation times in seconds.
 const COMPILATION: [f64; 8] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -29,6 +30,7 @@ pub struct Telemetry {
     compilations: Family<Outcome, Histogram>,
     families: ProbeFamilies,
     pub probe_files: ProbeFiles,
+    pub rules: RuleFamilies,
     probes: Mutex<BTreeMap<String, Arc<Counters>>>,
 }
 
@@ -51,6 +53,7 @@ impl Default for Telemetry {
             compilations,
             families: ProbeFamilies::new(&mut registry),
             probe_files: ProbeFiles::new(&mut registry),
+            rules: RuleFamilies::new(&mut registry),
             probes: Mutex::default(),
             registry,
         }

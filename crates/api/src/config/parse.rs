@@ -35,6 +35,11 @@ pub fn parse_any_yaml<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError
     yaml(bytes)
 }
 
+/// Reads another document from JSON, within the same bounds.
+pub fn parse_any_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
+    json(bytes)
+}
+
 fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     let text = text_of(bytes)?;
     check_json(text)?;

@@ -94,7 +94,7 @@ proptest! {
             }
             let of_hour = fired.iter().filter(|time| end - **time < 3600 * SECOND).count();
             prop_assert!(2 * of_hour <= most as usize);
-            prop_assert_eq!(rule.max_actions_per_hour - 2 * of_hour as u32, state.actions_left(&rule, end));
+            prop_assert_eq!(rule.max_actions_per_hour - 2 * of_hour as u32, state.actions_left(rule.document(), end));
         }
     }
 }

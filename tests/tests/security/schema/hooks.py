@@ -52,6 +52,9 @@ IN_WORDS = [
     (r"files", "a folder of|leaves the source's folder|is the name of the source|is not a name of a file|is for the compiler|are the limit"),
     (r"^exclude_interfaces", "there is no pattern|takes out"),
     (r"calls\.", "is not a slot"),
+    # A rule is held against the windows of its probe, and against the other rules.
+    (r"^(watch|when|until|cooldown|for)$", ""),
+    (r"^do\[\d+\]", ""),
     # YAML has numbers that JSON has not.
     (r"", "JSON number out of range"),
     (r"^map$", "only a map that fill names"),
@@ -136,6 +139,11 @@ def before_call(context, case, kwargs):
         if case.path.endswith("/series") and (must or chosen(case, 2)):
             # A metric that `kept` has, over all of its windows.
             case.query = {"metric": "packets"}
+    if case.path == "/v1/rules/{name}":
+        # Nothing else makes a probe of this name.
+        case.path_parameters["name"] = "pings"
+        if isinstance(case.body, dict) and (must or chosen(case, 2)):
+            case.body = {"watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{"mark": "many"}]}
     if case.path == "/v1/changes" and case.query and (must or chosen(case, 2)):
         case.query["probe"] = "kept"
     if case.path == "/v1/replay":

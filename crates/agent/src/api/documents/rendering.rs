@@ -132,6 +132,18 @@ impl<R: Renderable> Rendering<R> {
         })
     }
 
+    /// Returns the whole text; `None` if it has more than `limit` bytes. The readings do not count as delivered.
+    pub async fn whole(mut self, limit: usize) -> Result<Option<Vec<u8>>, Broken> {
+        let mut text = Vec::new();
+        while !self.complete {
+            text.extend_from_slice(&self.piece().await?.unwrap_or_default());
+            if text.len() > limit {
+                return Ok(None);
+            }
+        }
+        Ok(Some(text))
+    }
+
     /// Returns the next piece, `None` at the end.
     async fn piece(&mut self) -> Result<Option<Bytes>, Broken> {
         if self.complete {

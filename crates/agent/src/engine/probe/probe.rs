@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use twinprobe_api::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
+use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_ebpf_common::{DocumentOrigin, ProbeCost};
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::watch::LinkChanges;
@@ -274,6 +275,11 @@ impl Probe {
     /// Reads what the open window has counted so far.
     pub fn peek(&self) -> Result<Delivery, EngineError> {
         self.with_running(|running| Ok(running.peek()?))
+    }
+
+    /// The shape of the windows.
+    pub fn shape(&self) -> Result<WindowShape, EngineError> {
+        self.with_running(|running| Ok(running.compose().shape()))
     }
 
     /// Reads the probe for a page about all probes.

@@ -78,7 +78,8 @@ impl Adjustments {
             define(name, config, macro_name, value)?;
         }
         for (variable, value) in &self.var {
-            give(name, config, variable, value)?;
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value.as_str()));
+            give(name, config, variable, &value)?;
         }
         if let Some(interval) = &self.interval {
             config.window.get_or_insert_default().interval = Some(interval.clone());
@@ -88,6 +89,22 @@ impl Adjustments {
         }
         Ok(())
     }
+}
+
+/// Defines macros and gives variables their initial values, each in the directions that have it.
+pub fn choose(
+    config: &mut ConfigDocument,
+    defines: &BTreeMap<String, String>,
+    variables: &BTreeMap<String, Value>,
+) -> Result<(), AdjustmentError> {
+    let probe = config.name.clone().unwrap_or_default();
+    for (name, value) in defines {
+        define(&probe, config, name, value)?;
+    }
+    for (name, value) in variables {
+        give(&probe, config, name, value)?;
+    }
+    Ok(())
 }
 
 /// Returns the configuration with another value of a field. A value is JSON; where the field takes none such, a text.
@@ -166,8 +183,7 @@ fn define(probe: &str, config: &mut ConfigDocument, name: &str, value: &str) -> 
 }
 
 /// Gives a variable its initial value in each direction that has it. The daemon knows the variables of an object.
-fn give(probe: &str, config: &mut ConfigDocument, name: &str, value: &str) -> Result<(), AdjustmentError> {
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+fn give(probe: &str, config: &mut ConfigDocument, name: &str, value: &Value) -> Result<(), AdjustmentError> {
     let mut is_known = false;
     let mut known: Vec<String> = Vec::new();
     for direction in directions(config) {

@@ -1,5 +1,6 @@
 //! `twinprobe rules`, a file for each of its commands.
 
 pub mod document;
+pub mod manage;
 pub mod rules;
 pub mod test;

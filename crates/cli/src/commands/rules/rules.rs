@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use crate::commands::rules::manage::{RuleApply, RuleDelete, RuleGet, RuleListing};
 use crate::commands::rules::test::RuleTest;
 use crate::error::CommandError;
 use crate::fleet::session::Session;
@@ -15,6 +16,14 @@ pub struct RulesCommand {
 
 #[derive(Debug, Subcommand)]
 enum RulesAction {
+    /// Put a rule into a daemon, which runs it from now on
+    Apply(RuleApply),
+    /// List the rules of a daemon
+    List(RuleListing),
+    /// Show a rule, its state and its last firings
+    Get(RuleGet),
+    /// Remove rules, and the probes that they have made
+    Delete(RuleDelete),
     /// Say when a rule would have fired over the windows that a daemon retains
     Test(RuleTest),
 }
@@ -22,6 +31,10 @@ enum RulesAction {
 impl RulesCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         match self.command {
+            RulesAction::Apply(command) => command.run(session).await,
+            RulesAction::List(command) => command.run(session).await,
+            RulesAction::Get(command) => command.run(session).await,
+            RulesAction::Delete(command) => command.run(session).await,
             RulesAction::Test(command) => command.run(session).await,
         }
     }

@@ -147,7 +147,7 @@ fn render(report: &RuleReport, screen: Screen) -> String {
     text
 }
 
-fn action(action: &RuleAction) -> String {
+pub fn action(action: &RuleAction) -> String {
     match action {
         RuleAction::Apply(probe) => format!("apply {} for {}", probe.name, probe.expires),
         RuleAction::Notify(url) => format!("notify {url}"),

@@ -1,0 +1,182 @@
+//! The actions of rules.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use twinprobe_access::{AuditLog, Principal, Record, Role, Who};
+use twinprobe_api::{RuleAction, RuleProbe};
+use twinprobe_client::Notifier;
+
+use crate::api::error::ProblemAnswer;
+use crate::engine::conditions::Conditions;
+use crate::engine::deploy::cause::ChangeAuthor;
+use crate::engine::engine::Engine;
+use crate::engine::error::{EngineError, describe};
+use crate::rules::probes::configuration;
+
+/// The number of probes of rules that there may be at once.
+const MOST_PROBES: usize = 16;
+/// The time that a receiver of notifications has to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What takes the actions of one rule.
+pub struct RuleActions {
+    pub engine: Arc<Engine>,
+    pub audit: Option<Arc<AuditLog>>,
+    pub notifier: Notifier,
+    pub rule: String,
+    pub watched: String,
+    pub role: Option<Role>,
+}
+
+/// Why an action was not taken.
+#[derive(Debug)]
+pub struct ActionError {
+    pub reason: String,
+    /// True if a later attempt may succeed.
+    pub again: bool,
+}
+
+/// The firing that an action belongs to.
+pub struct FiringContext<'a> {
+    pub instance: &'a str,
+    pub window: u64,
+    pub time: &'a str,
+    /// The number of the action in the rule.
+    pub index: usize,
+}
+
+impl RuleActions {
+    /// Takes an action. Taking it again changes nothing, or is known by the identity of the firing.
+    pub async fn take(&self, action: &RuleAction, firing: &FiringContext<'_>) -> Result<(), ActionError> {
+        match action {
+            RuleAction::Apply(probe) => self.apply(probe, firing).await,
+            RuleAction::Delete(name) => self.delete(name, firing, false).await,
+            RuleAction::Notify(url) => self.notify(url, firing).await,
+            RuleAction::Mark(text) => {
+                let record = self.record(format!("MARK /v1/rules/{}", self.rule), &self.watched, firing);
+                record.notes.explain(text);
+                record.end(StatusCode::OK);
+                tracing::info!(rule = self.rule, window = firing.window, text, "mark");
+                Ok(())
+            }
+        }
+    }
+
+    async fn apply(&self, probe: &RuleProbe, firing: &FiringContext<'_>) -> Result<(), ActionError> {
+        let watched = self.engine.registry.get(&self.watched).map_err(fault)?;
+        let config = configuration(probe, &watched.stored.config);
+        let config = config.map_err(|rejection| fault(EngineError::Rejected(rejection)))?;
+        let of_rules = |by: &Option<String>| by.as_deref().is_some_and(|by| by.starts_with("rule:"));
+        let probes = self.engine.registry.list();
+        match probes.iter().find(|known| known.name == probe.name) {
+            Some(known) if known.stored.pushed_by.as_ref() != Some(&self.who().to_string()) => {
+                let reason = format!("there is a probe {} that this rule has not made", probe.name);
+                return Err(ActionError { reason, again: false });
+            }
+            None if probes.iter().filter(|known| of_rules(&known.stored.pushed_by)).count()
+                >= MOST_PROBES =>
+            {
+                let reason = format!("rules have made {MOST_PROBES} probes, which is the limit");
+                return Err(ActionError { reason, again: false });
+            }
+            _ => {}
+        }
+        let mut record = self.record(format!("PUT /v1/probes/{}", probe.name), &probe.name, firing);
+        record.notes.set(&probe.name, &config);
+        announce(&mut record)?;
+        match self.engine.put(&probe.name, config, self.author(firing), &Conditions::default()).await {
+            Ok(_) => {
+                record.end(StatusCode::OK);
+                Ok(())
+            }
+            Err(error) => Err(ended(record, error)),
+        }
+    }
+
+    /// Deletes a probe; with `is_own` only one that the rule has made.
+    pub async fn delete(
+        &self,
+        name: &str,
+        firing: &FiringContext<'_>,
+        is_own: bool,
+    ) -> Result<(), ActionError> {
+        let Ok(probe) = self.engine.registry.get(name) else { return Ok(()) };
+        if is_own && probe.stored.pushed_by.as_ref() != Some(&self.who().to_string()) {
+            return Ok(());
+        }
+        let mut record = self.record(format!("DELETE /v1/probes/{name}"), name, firing);
+        announce(&mut record)?;
+        match self.engine.delete(name, self.author(firing), &Conditions::default()).await {
+            Ok(()) | Err(EngineError::NotFound(_)) => {
+                record.end(StatusCode::NO_CONTENT);
+                Ok(())
+            }
+            Err(error) => Err(ended(record, error)),
+        }
+    }
+
+    /// Tells the audit log that the rule does nothing any more.
+    pub fn note_stop(&self, reason: &str, firing: &FiringContext<'_>) {
+        let record = self.record(format!("STOP /v1/rules/{}", self.rule), &self.watched, firing);
+        record.notes.explain(reason);
+        record.end(StatusCode::OK);
+    }
+
+    async fn notify(&self, url: &str, firing: &FiringContext<'_>) -> Result<(), ActionError> {
+        let FiringContext { instance, window, time, index } = firing;
+        let identity = format!("{}/{}/{instance}/{window}/{index}", self.engine.node, self.rule);
+        let body = json!({
+            "rule": self.rule, "node": self.engine.node, "probe": self.watched, "instance": instance,
+            "window": window, "time": time, "identity": identity,
+        });
+        let sent = self.notifier.send(url, &identity, &body, PATIENCE).await;
+        sent.map_err(|reason| ActionError { reason, again: true })
+    }
+
+    fn who(&self) -> Who {
+        Who::Rule(self.rule.clone())
+    }
+
+    fn from(&self, firing: &FiringContext<'_>) -> Value {
+        json!({ "rule": self.rule, "window": firing.window })
+    }
+
+    fn author(&self, firing: &FiringContext<'_>) -> ChangeAuthor {
+        let principal = Principal { who: self.who(), role: self.role };
+        let message = format!("rule {}, window {} of {}", self.rule, firing.window, self.watched);
+        ChangeAuthor { principal, from: self.from(firing), message: Some(message) }
+    }
+
+    fn record(&self, what: String, probe: &str, firing: &FiringContext<'_>) -> Record {
+        let by = Principal { who: self.who(), role: self.role };
+        Record::of_own(self.audit.clone(), &by, self.from(firing), what, probe)
+    }
+}
+
+fn announce(record: &mut Record) -> Result<(), ActionError> {
+    record.announce().map_err(|error| {
+        let reason = format!("the action can't be recorded in the file of --audit-log: {error}");
+        ActionError { reason, again: true }
+    })
+}
+
+fn ended(record: Record, error: EngineError) -> ActionError {
+    let (action, status) = told(error);
+    record.end(status);
+    action
+}
+
+/// Returns the error, with the status that a request would have had.
+fn told(error: EngineError) -> (ActionError, StatusCode) {
+    let reason = describe(&error);
+    let status = ProblemAnswer::from(error).status();
+    let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+    (ActionError { reason, again }, status)
+}
+
+fn fault(error: EngineError) -> ActionError {
+    told(error).0
+}

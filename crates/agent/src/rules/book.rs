@@ -1,0 +1,333 @@
+//! All rules of this daemon: put, shown, deleted, and started again after a restart.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use twinprobe_access::{AuditLog, Principal, Role};
+use twinprobe_api::{RuleAction, RuleDocument, RuleStatus};
+use twinprobe_client::Notifier;
+use twinprobe_config::is_probe_name;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_rules::Rule;
+use twinprobe_store::Durable;
+
+use crate::engine::conditions::{Conditions, tag};
+use crate::engine::engine::{Engine, permitted};
+use crate::engine::error::EngineError;
+use crate::engine::probe::probe::Probe;
+use crate::rules::actions::{FiringContext, RuleActions};
+use crate::rules::cycles::{cycle, made};
+use crate::rules::judge::ShapedRule;
+use crate::rules::probes::{below, configuration};
+use crate::rules::runner::RuleRunner;
+use crate::store::rules::StoredRule;
+
+/// The number of rules that there may be.
+const MOST_RULES: usize = 64;
+
+/// The rules, each with a task of its own.
+pub struct RuleBook {
+    engine: Arc<Engine>,
+    audit: Option<Arc<AuditLog>>,
+    notifier: Notifier,
+    rules: Mutex<BTreeMap<String, LiveRule>>,
+    /// Held while rules are put and deleted.
+    changes: tokio::sync::Mutex<()>,
+}
+
+/// A rule and the task that runs it.
+struct LiveRule {
+    stored: Arc<Mutex<StoredRule>>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// What a PUT has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    Created,
+    Replaced,
+    Unchanged,
+}
+
+impl std::fmt::Debug for RuleBook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuleBook").field("rules", &self.rules.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl RuleBook {
+    pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>) -> anyhow::Result<Self> {
+        let (notifier, rules, changes) = (Notifier::new()?, Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { engine, audit, notifier, rules, changes })
+    }
+
+    /// Starts the rules that the store has. Each goes on where it was.
+    pub async fn start(&self) -> Result<(), EngineError> {
+        let _change = self.changes.lock().await;
+        let engine = Arc::clone(&self.engine);
+        for (name, stored) in tokio::task::spawn_blocking(move || engine.deployer.store.rules()).await?? {
+            self.spawn(&name, stored);
+        }
+        Ok(())
+    }
+
+    /// Stops all rules. They are as they were after the next start.
+    pub async fn stop(&self) {
+        let rules = std::mem::take(&mut *self.rules.lock());
+        for rule in rules.values() {
+            rule.stop.send_replace(true);
+        }
+        for (_, rule) in rules {
+            // A task that has panicked has ended as well.
+            let _ = rule.task.await;
+        }
+    }
+
+    fn spawn(&self, name: &str, stored: StoredRule) {
+        let telemetry = &self.engine.telemetry.rules;
+        telemetry.set_stopped(name, stored.state.stopped.is_some());
+        let actions = self.actions(name, &stored);
+        let stored = Arc::new(Mutex::new(stored));
+        let (stop, stopped) = watch::channel(false);
+        let runner = RuleRunner {
+            actions,
+            stored: Arc::clone(&stored),
+            stop: stopped,
+            shaped: ShapedRule::default(),
+            previous: None,
+        };
+        let task = tokio::spawn(runner.run());
+        self.rules.lock().insert(name.to_owned(), LiveRule { stored, stop, task });
+    }
+
+    fn actions(&self, name: &str, stored: &StoredRule) -> RuleActions {
+        RuleActions {
+            engine: Arc::clone(&self.engine),
+            audit: self.audit.clone(),
+            notifier: self.notifier.clone(),
+            rule: name.to_owned(),
+            watched: stored.document.watch.clone(),
+            role: Role::from_name(&stored.role),
+        }
+    }
+
+    /// Puts a rule. After an error nothing has changed.
+    pub async fn put(
+        &self,
+        name: &str,
+        document: RuleDocument,
+        by: &Principal,
+        when: &Conditions,
+    ) -> Result<(PutOutcome, RuleStatus), EngineError> {
+        if !is_probe_name(name) {
+            let message =
+                format!("{name:?} is not a name of a rule; the same names as for probes are possible");
+            return Err(Rejection::from(Finding::config("name", message)).into());
+        }
+        let _change = self.changes.lock().await;
+        let known = self.rules.lock().get(name).map(|rule| rule.stored.lock().clone());
+        check(when, known.as_ref())?;
+        if let Some(known) = known.as_ref().filter(|known| known.document == document)
+            && known.state.stopped.is_none()
+            && by.role.is_some_and(|role| role.name() == known.role)
+        {
+            return Ok((PutOutcome::Unchanged, status(name, known)));
+        }
+        let probe = self.engine.registry.get(&document.watch).map_err(|_| {
+            let message = format!("there is no probe named {}; deploy it first", document.watch);
+            EngineError::Rejected(Finding::config("watch", message).into())
+        })?;
+        self.check(name, &document, &probe, by).await?;
+        let retained = self.engine.retained(&document.watch)?;
+        let newest = retained.windows.newest().map_or(0, |newest| newest.seq());
+        let role = by.role.map_or("", Role::name);
+        let instance = retained.origin.instance.clone();
+        let mut stored = StoredRule::new(document, by.who.to_string(), role, instance, newest);
+        let outcome = match &known {
+            Some(known) => {
+                self.halt(name).await;
+                // The task may have gone on meanwhile.
+                let known = self.stored(name).unwrap_or_else(|| known.clone());
+                stored.revision = known.revision + 1;
+                stored.created.clone_from(&known.created);
+                stored.state.taken.clone_from(&known.state.taken);
+                stored.firings.clone_from(&known.firings);
+                // What the earlier rule has begun ends.
+                stored.made.extend(known.made.iter().cloned());
+                stored
+                    .made
+                    .extend(known.pending.iter().flat_map(|_| made(&known.document)).map(str::to_owned));
+                stored.is_ending = !stored.made.is_empty();
+                PutOutcome::Replaced
+            }
+            None => PutOutcome::Created,
+        };
+        let (engine, of, record) = (Arc::clone(&self.engine), name.to_owned(), stored.clone());
+        let kept = move || engine.deployer.store.keep_rule(&of, &record, Durable::Now);
+        let kept = tokio::task::spawn_blocking(kept).await?;
+        if let Err(error) = kept {
+            if let Some(known) = self.stored(name) {
+                self.spawn(name, known);
+            }
+            return Err(error.into());
+        }
+        tracing::info!(rule = name, revision = stored.revision, pushed_by = stored.pushed_by, "a rule runs");
+        let shown = status(name, &stored);
+        self.spawn(name, stored);
+        Ok((outcome, shown))
+    }
+
+    /// Refuses a rule that can't be judged, whose probes would be refused, or that would keep itself busy.
+    async fn check(
+        &self,
+        name: &str,
+        document: &RuleDocument,
+        probe: &Arc<Probe>,
+        by: &Principal,
+    ) -> Result<(), EngineError> {
+        let shape = self.engine.in_turn(&document.watch, Probe::shape).await?;
+        Rule::new(document.clone(), shape)?;
+        let others: Vec<(String, RuleDocument)> = {
+            let rules = self.rules.lock();
+            let others = rules.iter().filter(|(other, _)| *other != name);
+            others.map(|(other, rule)| (other.clone(), rule.stored.lock().document.clone())).collect()
+        };
+        if others.len() >= MOST_RULES {
+            return Err(EngineError::Conflict(format!("there are {MOST_RULES} rules, which is the limit")));
+        }
+        if let Some(way) = cycle(document, others.iter().map(|(_, other)| other)) {
+            let message = format!(
+                "the rule would keep itself busy: the windows of {} lead to those of {}",
+                way[0],
+                way[1..].join(", then of ")
+            );
+            return Err(Rejection::from(Finding::config("watch", message)).into());
+        }
+        for (index, action) in document.actions.iter().enumerate() {
+            let RuleAction::Apply(wanted) = action else { continue };
+            let field = format!("do[{index}].apply");
+            if let Some((other, _)) =
+                others.iter().find(|(_, other)| made(other).any(|made| made == wanted.name))
+            {
+                let message = format!("rule {other} deploys a probe of this name; choose another name");
+                return Err(Rejection::from(Finding::config(format!("{field}.name"), message)).into());
+            }
+            let owner = format!("rule:{name}");
+            let present = self.engine.registry.get(&wanted.name).ok();
+            if present.is_some_and(|present| present.stored.pushed_by.as_ref() != Some(&owner)) {
+                let message =
+                    "there is a probe of this name that this rule has not made; choose another name";
+                return Err(Rejection::from(Finding::config(format!("{field}.name"), message)).into());
+            }
+            let config = configuration(wanted, &probe.stored.config);
+            let config = config.map_err(|rejection| below(&field, rejection))?;
+            // Values of windows are not known yet.
+            let has_values = serde_json::to_string(wanted).is_ok_and(|text| text.contains("{{"));
+            if !has_values {
+                permitted(&wanted.name, &config, by).map_err(|error| match error {
+                    EngineError::Rejected(rejection) => EngineError::Rejected(below(&field, rejection)),
+                    error => error,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self, name: &str) -> Option<StoredRule> {
+        self.rules.lock().get(name).map(|rule| rule.stored.lock().clone())
+    }
+
+    /// Stops the task of a rule and waits for its end.
+    async fn halt(&self, name: &str) {
+        let task = {
+            let mut rules = self.rules.lock();
+            let Some(rule) = rules.get_mut(name) else { return };
+            rule.stop.send_replace(true);
+            std::mem::replace(&mut rule.task, tokio::spawn(async {}))
+        };
+        let _ = task.await;
+    }
+
+    pub fn get(&self, name: &str) -> Result<RuleStatus, EngineError> {
+        let stored = self.stored(name).ok_or_else(|| missing(name))?;
+        Ok(status(name, &stored))
+    }
+
+    /// All rules, ordered by name.
+    pub fn list(&self) -> Vec<RuleStatus> {
+        self.rules.lock().iter().map(|(name, rule)| status(name, &rule.stored.lock())).collect()
+    }
+
+    /// Deletes a rule, and what it has made.
+    pub async fn delete(&self, name: &str, when: &Conditions) -> Result<(), EngineError> {
+        let _change = self.changes.lock().await;
+        let known = self.stored(name).ok_or_else(|| missing(name))?;
+        check(when, Some(&known))?;
+        self.halt(name).await;
+        let stored = self.stored(name).unwrap_or(known);
+        let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
+        let forgotten = tokio::task::spawn_blocking(move || engine.deployer.store.forget_rule(&of)).await?;
+        if let Err(error) = forgotten {
+            self.spawn(name, stored);
+            return Err(error.into());
+        }
+        self.rules.lock().remove(name);
+        self.engine.telemetry.rules.forget(name);
+        let actions = self.actions(name, &stored);
+        let window = stored.state.window;
+        let firing = FiringContext { instance: &stored.instance, window, time: "", index: 0 };
+        let pending = stored.pending.iter().flat_map(|_| made(&stored.document));
+        for probe in stored.made.iter().map(String::as_str).chain(pending) {
+            if let Err(error) = actions.delete(probe, &firing, true).await {
+                tracing::warn!(
+                    rule = name,
+                    probe,
+                    error.reason,
+                    "a probe of a rule that is gone stays until its lease ends"
+                );
+            }
+        }
+        tracing::info!(rule = name, "the rule is deleted");
+        Ok(())
+    }
+}
+
+fn missing(name: &str) -> EngineError {
+    EngineError::Missing(format!("there is no rule named {name}; GET /v1/rules lists them"))
+}
+
+/// Checks the conditions of a request against the present rule.
+fn check(when: &Conditions, known: Option<&StoredRule>) -> Result<(), EngineError> {
+    when.check_tag(known.map(|known| tag(known.revision, &known.created)))
+}
+
+/// What clients see of a rule.
+fn status(name: &str, stored: &StoredRule) -> RuleStatus {
+    let state = match (&stored.state.stopped, stored.state.firing) {
+        (Some(_), _) => "stopped",
+        (None, Some(_)) => "firing",
+        (None, None) => "watching",
+    };
+    let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+    RuleStatus {
+        name: name.to_owned(),
+        state: state.into(),
+        reason: stored.state.stopped.clone(),
+        revision: stored.revision,
+        created: stored.created.clone(),
+        pushed_by: stored.pushed_by.clone(),
+        role: stored.role.clone().into(),
+        window: stored.state.window,
+        holds: stored.state.holds,
+        missed: stored.missed,
+        actions_left: stored.state.actions_left(&stored.document, now),
+        last_error: stored.last_error.clone(),
+        probes: stored.made.iter().cloned().collect(),
+        firings: stored.firings.clone(),
+        rule: stored.document.clone(),
+    }
+}

@@ -1,0 +1,9 @@
+//! Rules that run: each judges the windows of its probe, in order, and takes its actions. The crate `rules` decides; the
+//! table `rules` of the store remembers.
+
+pub mod actions;
+pub mod book;
+pub mod cycles;
+pub mod judge;
+pub mod probes;
+pub mod runner;

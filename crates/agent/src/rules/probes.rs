@@ -1,0 +1,47 @@
+//! The configurations of the probes that rules deploy.
+
+use serde_json::Value;
+use twinprobe_api::{ConfigDocument, ParseError, RuleProbe, parse_document};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+
+/// Returns the configuration of a probe: one of the library, or that of the rule, with the rule's values and lease. A probe
+/// without interfaces of its own is attached where the watched one is.
+pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, Rejection> {
+    let mut config = match (&probe.probe, &probe.config) {
+        (Some(name), _) => twinprobe_cli::library_probe(name).map_err(|error| refused("probe", &error))?,
+        (None, Some(config)) => parse(config)?,
+        (None, None) => return Err(refused("probe", &"names no probe of the library")),
+    };
+    config.name = Some(probe.name.clone());
+    config.expires = Some(probe.expires.clone());
+    let chosen = twinprobe_cli::choose(&mut config, &probe.defines, &probe.variables);
+    chosen.map_err(|error| refused("", &error))?;
+    if config.interface.is_none() && config.interfaces.is_none() {
+        config.interface.clone_from(&watched.interface);
+        config.interfaces.clone_from(&watched.interfaces);
+        config.exclude_interfaces.clone_from(&watched.exclude_interfaces);
+        config.netns.clone_from(&watched.netns);
+    }
+    Ok(config)
+}
+
+fn parse(config: &serde_json::Map<String, Value>) -> Result<ConfigDocument, Rejection> {
+    let text = Value::Object(config.clone()).to_string();
+    parse_document(text.as_bytes()).map_err(|error| match error {
+        ParseError::Malformed { message, .. } => refused("config", &message),
+        ParseError::Invalid(rejection) => below("config", rejection),
+    })
+}
+
+fn refused(field: &str, message: &impl ToString) -> Rejection {
+    Finding::config(field, message.to_string()).into()
+}
+
+/// Returns the rejection with the fields below another one.
+pub fn below(field: &str, mut rejection: Rejection) -> Rejection {
+    for finding in &mut rejection.findings {
+        let inner = finding.field.take().filter(|inner| !inner.is_empty());
+        finding.field = Some(inner.map_or_else(|| field.to_owned(), |inner| format!("{field}.{inner}")));
+    }
+    rejection
+}

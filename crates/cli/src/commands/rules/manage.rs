@@ -1,0 +1,144 @@
+//! `twinprobe rules apply`, `list`, `get` and `delete`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use twinprobe_api::RuleStatus;
+
+use crate::commands::rules::document::RuleFile;
+use crate::error::CommandError;
+use crate::fleet::session::Session;
+use crate::output::print;
+use crate::output::screen::Screen;
+use crate::output::table::TextTable;
+use crate::output::times;
+use crate::output::view::ViewOption;
+
+/// Puts a rule into a daemon, which runs it from now on
+#[derive(Debug, Args)]
+pub struct RuleApply {
+    /// Name of the rule
+    name: String,
+    /// Rule in YAML or JSON; - reads standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Reason for the change, which the audit log shows
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+/// Lists the rules of a daemon
+#[derive(Debug, Args)]
+pub struct RuleListing {
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+/// Shows a rule, its state and its last firings
+#[derive(Debug, Args)]
+pub struct RuleGet {
+    /// Name of the rule
+    name: String,
+    #[command(flatten)]
+    view: ViewOption,
+}
+
+/// Removes rules, and the probes that they have made
+#[derive(Debug, Args)]
+pub struct RuleDelete {
+    /// Names of the rules
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Reason for the change, which the audit log shows
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+}
+
+impl RuleApply {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let file = RuleFile::read(&self.file)?;
+        let answer =
+            session.fleet.one()?.put_rule(&self.name, &file.document, self.message.as_deref()).await?;
+        let status = answer.read()?;
+        let (name, watch, revision) = (&status.name, &status.rule.watch, status.revision);
+        let line = format!("rule {name} watches {watch} (revision {revision})\n");
+        self.view.output.show(&status, |_| line)
+    }
+}
+
+impl RuleListing {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let list = session.fleet.one()?.rules().await?.read()?;
+        self.view.output.show(&list, |screen| table(&list.rules, screen))
+    }
+}
+
+impl RuleGet {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let status = session.fleet.one()?.rule(&self.name).await?.read()?;
+        self.view.output.show(&status, |screen| describe(&status, screen))
+    }
+}
+
+impl RuleDelete {
+    pub async fn run(self, session: &Session) -> Result<(), CommandError> {
+        let client = session.fleet.one()?;
+        for name in &self.names {
+            client.delete_rule(name, self.message.as_deref()).await?;
+            print::print(format!("deleted {name}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn table(rules: &[RuleStatus], screen: Screen) -> String {
+    if rules.is_empty() {
+        return "no rules\n".to_owned();
+    }
+    let mut table = TextTable::default();
+    for rule in rules {
+        let mut row = table.row();
+        row.text("NAME", &rule.name);
+        row.text("WATCHES", &rule.rule.watch);
+        row.text("STATE", &rule.state);
+        row.number("WINDOW", &rule.window.to_string());
+        row.text(
+            "LAST FIRED",
+            &rule.firings.last().map(|firing| times::precise(&firing.time)).unwrap_or_default(),
+        );
+        row.text("PROBES", &rule.probes.join(", "));
+    }
+    table.render(screen)
+}
+
+fn describe(status: &RuleStatus, screen: Screen) -> String {
+    let mut text = table(std::slice::from_ref(status), screen);
+    if let Some(reason) = &status.reason {
+        text.push_str(&format!("stopped: {reason}\n"));
+    }
+    if status.missed > 0 {
+        text.push_str(&format!("{} windows were gone before they could be judged\n", status.missed));
+    }
+    if !status.firings.is_empty() {
+        let mut table = TextTable::default();
+        for firing in &status.firings {
+            let mut row = table.row();
+            row.number("WINDOW", &firing.window.to_string());
+            row.text("TIME", &times::precise(&firing.time));
+            let actions: Vec<_> = firing.actions.iter().map(super::test::action).collect();
+            row.text("ACTIONS", &actions.join("; "));
+            let state = match (&firing.error, &firing.ended, &firing.done) {
+                (Some(error), ..) => error,
+                (None, Some(_), _) => "ended",
+                (None, None, Some(_)) => "taken",
+                (None, None, None) => "being taken",
+            };
+            row.text("STATE", state);
+        }
+        text.push('\n');
+        text.push_str(&table.render(screen));
+    }
+    text
+}

@@ -1,0 +1,119 @@
+//! Rules at work.
+
+use std::net::TcpListener;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+
+use crate::scene::{Receiver, close, counter, deploys, generator, rule, wait_for_rule};
+
+/// A fine probe is there while the coarse one sees many packets, where the coarse one is, in the name of the rule.
+#[test]
+fn a_probe_comes_and_goes_with_what_is_measured() -> Result<()> {
+    let topology = Topology::new()?;
+    let audit = tempfile::tempdir()?;
+    let log = audit.path().join("audit");
+    let options = DaemonOptions::default().argument("--audit-log").argument(log.as_os_str());
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let receiver = Receiver::new(&topology)?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    let actions = json!([deploys("fine"), { "mark": "{{sum(ingress.packets)}} packets" }, { "notify": receiver.url() }]);
+    daemon.put("/v1/rules/many", &rule(&actions)).expect(201);
+    daemon.put("/v1/rules/many", &rule(&actions)).expect(200);
+    let mut generator = generator(&topology)?;
+    close(&daemon);
+    generator.send(10)?;
+    close(&daemon);
+    let status = wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
+    ensure!(status["state"] == "firing" && status["revision"] == 1, "{status}");
+    ensure!(status["firings"][0]["window"] == 2 && status["probes"] == json!(["fine"]), "{status}");
+    ensure!(status["firings"][0]["do"][1]["mark"] == "10 packets", "{status}");
+    let fine = daemon.json("/v1/probes/fine");
+    ensure!(fine["pushed_by"] == "rule:many" && fine["attachments"][0]["interface"] == "mon0", "{fine}");
+    ensure!(receiver.identities.lock().expect("no panic").len() == 1, "one notification");
+    generator.send(7)?;
+    let document = daemon.request("POST", "/v1/probes/fine/windows", &[], b"").expect(201).json();
+    ensure!(document["ingress"]["packets"]["entries"][0]["value"] == 7, "{document}");
+    close(&daemon);
+    close(&daemon);
+    let status = wait_for_rule(&daemon, "many", |status| status["firings"][0]["ended"].is_string())?;
+    ensure!(status["state"] == "watching" && status["window"] == 4 && status["missed"] == 0, "{status}");
+    daemon.get("/v1/probes/fine").expect(404);
+    let audited = std::fs::read_to_string(&log)?;
+    for wanted in ["PUT /v1/probes/fine", "DELETE /v1/probes/fine", "MARK /v1/rules/many"] {
+        let lines = audited.lines().filter(|line| line.contains(wanted) && line.contains("rule:many"));
+        ensure!(lines.count() == 1, "{wanted}: {audited}");
+    }
+    // What a rule has made goes with it.
+    generator.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "many", |status| status["firings"][1]["done"].is_string())?;
+    daemon.get("/v1/probes/fine").expect(200);
+    daemon.delete("/v1/rules/many").expect(204);
+    daemon.get("/v1/rules/many").expect(404);
+    daemon.get("/v1/probes/fine").expect(404);
+    Ok(())
+}
+
+/// A receiver that never answers keeps its own rule waiting, and nothing else. A rule that fails stops and says why.
+#[test]
+fn a_rule_that_fails_harms_no_other() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
+    let silent = topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"))??;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    let url = format!("http://{}/secret-path", silent.local_addr()?);
+    daemon.put("/v1/rules/hangs", &rule(&json!([{ "notify": url }]))).expect(201);
+    let mut broken = deploys("broken");
+    broken["apply"]["config"]["ingress"]["source"] = json!("int x(void) { return y; }");
+    daemon.put("/v1/rules/breaks", &rule(&json!([deploys("first"), broken]))).expect(201);
+    daemon.put("/v1/rules/works", &rule(&json!([deploys("fine")]))).expect(201);
+    generator(&topology)?.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "works", |status| status["firings"][0]["done"].is_string())?;
+    let status = wait_for_rule(&daemon, "breaks", |status| {
+        status["state"] == "stopped" && status["firings"][0]["ended"].is_string()
+    })?;
+    let reason = status["reason"].as_str().unwrap_or_default();
+    ensure!(reason.starts_with("do[1] of window 1: ") && reason.contains('y'), "{status}");
+    // What it had begun is gone.
+    daemon.get("/v1/probes/first").expect(404);
+    ensure!(status["probes"] == json!([]), "{status}");
+    let page = daemon.get("/metrics").expect(200);
+    ensure!(page.text().contains("twinprobe_rule_stopped{rule=\"breaks\"} 1"), "{}", page.text());
+    ensure!(!daemon.log().contains("secret-path"), "{}", daemon.log());
+    // The rule that waits for its receiver can be deleted at once.
+    daemon.delete("/v1/rules/hangs").expect(204);
+    // A PUT starts a rule again.
+    daemon.put("/v1/rules/breaks", &rule(&json!([{ "mark": "many" }]))).expect(200);
+    close(&daemon);
+    wait_for_rule(&daemon, "breaks", |status| status["state"] == "watching" && status["window"] == 2)?;
+    wait_for("the end of fine", PATIENCE, || {
+        ensure!(daemon.get("/v1/probes/fine").status == 404, "it is there");
+        Ok(())
+    })
+}
+
+/// A rule that would take too many actions stops. Windows that were acknowledged first are counted.
+#[test]
+fn limits_stop_a_rule() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start_with(topology.monitor(), &DaemonOptions::default())?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    let mut often = rule(&json!([{ "mark": "many" }]));
+    often["max_actions_per_hour"] = json!(2);
+    daemon.put("/v1/rules/often", &often).expect(201);
+    let mut generator = generator(&topology)?;
+    for _ in 0..3 {
+        generator.send(10)?;
+        close(&daemon);
+        close(&daemon);
+    }
+    let status = wait_for_rule(&daemon, "often", |status| status["state"] == "stopped")?;
+    ensure!(status["firings"].as_array().is_some_and(|firings| firings.len() == 2), "{status}");
+    ensure!(status["actions_left"] == 0, "{status}");
+    Ok(())
+}

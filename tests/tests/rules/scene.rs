@@ -1,0 +1,101 @@
+//! A probe that counts packets, windows that tests close, and a receiver of notifications.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::{Daemon, Topology};
+
+/// The configuration of a probe that counts packets in one number.
+pub fn counter() -> Value {
+    let mut config = counter_config("mon0", "XDP_PASS");
+    config["ingress"]["metrics"][0]["agg"] = json!("sum");
+    config
+}
+
+/// A rule over the probe `p` that fires at five packets and ends below them.
+pub fn rule(actions: &Value) -> Value {
+    json!({
+        "watch": "p",
+        "when": "sum(ingress.packets) >= 5",
+        "until": "sum(ingress.packets) < 5",
+        "cooldown": "0s",
+        "do": actions,
+    })
+}
+
+/// An action that deploys a counter without interfaces of its own.
+pub fn deploys(name: &str) -> Value {
+    let mut config = counter();
+    config.as_object_mut().expect("an object").remove("interface");
+    json!({ "apply": { "name": name, "config": config, "expires": "10m" } })
+}
+
+pub fn generator(topology: &Topology) -> Result<Generator> {
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())
+}
+
+pub fn close(daemon: &Daemon) {
+    daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+}
+
+/// Waits until the rule is as `is` wants it.
+pub fn wait_for_rule(daemon: &Daemon, name: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+    let mut status = Value::Null;
+    wait_for("the rule", PATIENCE, || {
+        status = daemon.json(&format!("/v1/rules/{name}"));
+        ensure!(is(&status), "{status}");
+        Ok(())
+    })?;
+    Ok(status)
+}
+
+/// A receiver of notifications, which remembers their identities.
+#[derive(Clone)]
+pub struct Receiver {
+    pub address: SocketAddr,
+    pub identities: Arc<Mutex<Vec<String>>>,
+}
+
+impl Receiver {
+    /// Listens in the namespace of the daemon, until the test ends.
+    pub fn new(topology: &Topology) -> Result<Self> {
+        topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
+        let listener = topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"))??;
+        let receiver = Self { address: listener.local_addr()?, identities: Arc::default() };
+        let identities = Arc::clone(&receiver.identities);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A daemon that is killed hangs up in the middle.
+                let _ = answer(stream, &identities);
+            }
+        });
+        Ok(receiver)
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+}
+
+fn answer(mut stream: std::net::TcpStream, identities: &Mutex<Vec<String>>) -> Result<()> {
+    let mut received = Vec::new();
+    let mut buffer = [0; 4096];
+    while !received.windows(4).any(|end| end == b"\r\n\r\n") {
+        let count = stream.read(&mut buffer)?;
+        ensure!(count > 0, "the head ends early");
+        received.extend_from_slice(&buffer[..count]);
+    }
+    let head = String::from_utf8_lossy(&received).to_ascii_lowercase();
+    let identity = head.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
+    let identity = identity.context("an identity")?.to_owned();
+    identities.lock().expect("no panic").push(identity);
+    stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
+    Ok(())
+}
