@@ -31,7 +31,7 @@ fn a_probe_comes_and_goes_with_what_is_measured() -> Result<()> {
     ensure!(status["firings"][0]["window"] == 2 && status["probes"] == json!(["fine"]), "{status}");
     ensure!(status["firings"][0]["do"][1]["mark"] == "10 packets", "{status}");
     let fine = daemon.json("/v1/probes/fine");
-    ensure!(fine["pushed_by"] == "rule:many" && fine["attachments"][0]["interface"] == "mon0", "{fine}");
+    ensure!(fine["pushed_by"] == "rule:many" && fine["interfaces"][0]["interface"] == "mon0", "{fine}");
     ensure!(receiver.identities.lock().expect("no panic").len() == 1, "one notification");
     generator.send(7)?;
     let document = daemon.request("POST", "/v1/probes/fine/windows", &[], b"").expect(201).json();

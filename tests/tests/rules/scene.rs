@@ -14,9 +14,7 @@ use twinprobe_tests::{Daemon, Topology};
 
 /// The configuration of a probe that counts packets in one number.
 pub fn counter() -> Value {
-    let mut config = counter_config("mon0", "XDP_PASS");
-    config["ingress"]["metrics"][0]["agg"] = json!("sum");
-    config
+    counter_config("mon0", "XDP_PASS")
 }
 
 /// A rule over the probe `p` that fires at five packets and ends below them.

@@ -228,8 +228,10 @@ impl RuleBook {
             // Values of windows are not known yet.
             let has_values = serde_json::to_string(wanted).is_ok_and(|text| text.contains("{{"));
             if !has_values {
+                let part = if wanted.config.is_some() { "config" } else { "probe" };
+                let place = format!("{field}.{part}");
                 permitted(&wanted.name, &config, by).map_err(|error| match error {
-                    EngineError::Rejected(rejection) => EngineError::Rejected(below(&field, rejection)),
+                    EngineError::Rejected(rejection) => EngineError::Rejected(below(&place, rejection)),
                     error => error,
                 })?;
             }
