@@ -133,7 +133,7 @@ impl PostgresOptions {
         let wrong = |field, message: &str| Err((field, message.to_owned()));
         let files = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
         for (field, file) in files {
-            if file.is_some() && self.tls != Some(PostgresTls::Require) && !self.is_encrypted() {
+            if file.is_some() && !self.is_encrypted() {
                 return wrong(field, "certificates need TLS: write `tls: require`");
             }
         }
