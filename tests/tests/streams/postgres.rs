@@ -210,7 +210,7 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     ensure!(windows == format!("gw/1.example|{last}|{last}|1|{last}|0"), "{last}: {windows}");
     ensure!(last.parse().ok() >= closed, "{last} of {closed:?}");
     let exact = server.rows(
-        "SELECT count(*) FROM twinprobe.windows WHERE window_end_ns - window_start_ns = duration_ns \
+        "SELECT count(*) FROM twinprobe.windows WHERE extract(epoch FROM window_start) * 1000000 = window_start_ns / 1000 \
          AND extract(epoch FROM window_end) * 1000000 = window_end_ns / 1000",
     )?;
     ensure!(exact == last, "{exact} of {last}");
