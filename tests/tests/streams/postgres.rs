@@ -214,7 +214,6 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
          AND extract(epoch FROM window_end) * 1000000 = window_end_ns / 1000",
     )?;
     ensure!(exact == last, "{exact} of {last}");
-    ensure!(node.unacknowledged() == 0);
     Ok(())
 }
 
