@@ -76,6 +76,9 @@ if [ -z "$demo" ]; then
     need_command tshark tshark           # a second opinion on captures
     need_command nfcapd nfdump           # collectors of IPFIX
     need_file /usr/lib/python3/dist-packages/ipfix/__init__.py python3-ipfix
+    # A receiver of streams; Debian has its server where no PATH looks.
+    [ -n "$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || missing="$missing postgresql"
+    need_command psql postgresql-client
     need_command podman podman           # runs the container image
     need_command runc runc
     need_command dh debhelper            # the Debian package

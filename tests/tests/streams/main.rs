@@ -7,5 +7,6 @@ mod gaps;
 mod ipfix;
 mod ipfix_reading;
 mod nats;
+mod postgres;
 mod s3;
 mod scene;

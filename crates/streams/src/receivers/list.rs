@@ -10,6 +10,8 @@ pub const KINDS: &[ReceiverKind] = &[
     ReceiverKind::of::<super::ipfix::options::IpfixOptions>(),
     #[cfg(feature = "nats")]
     ReceiverKind::of::<super::nats::NatsOptions>(),
+    #[cfg(feature = "postgres")]
+    ReceiverKind::of::<super::postgres::options::PostgresOptions>(),
     #[cfg(feature = "s3")]
     ReceiverKind::of::<super::s3::S3Options>(),
 ];

@@ -10,5 +10,7 @@ pub mod file;
 pub mod ipfix;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "s3")]
 pub mod s3;

@@ -1,0 +1,207 @@
+//! The receiver: each batch is one transaction.
+//!
+//! It inserts the windows first. Those that the table of windows did not have are new, and only their entries follow. So a batch
+//! whose outcome is not known can be sent again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, SinkExt as _};
+use serde_json::Value;
+use tokio::time::timeout;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row, Transaction};
+
+use super::columns::{PgMetric, PgTable};
+use super::link::PgLink;
+use super::options::PostgresOptions;
+use super::text::{MetricRows, PgCell, gap, window};
+use crate::receiver::{
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem, StreamWindow,
+};
+use crate::receivers::kind::ReceiverOptions as _;
+
+/// The time that a batch may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The bytes of rows that are sent at once.
+const CHUNK: usize = 1 << 18;
+/// A server whose client is gone must not keep the locks of its transaction. Windows that are acknowledged have to be on its disk.
+const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// A database.
+pub struct PostgresReceiver {
+    options: Arc<PostgresOptions>,
+    limits: BatchLimits,
+    /// Made anew after a failure.
+    link: Option<PgLink>,
+}
+
+/// What tells a row of the table of windows, or of gaps, from others.
+type RowKey = (String, String, String, i64);
+
+/// Windows of a batch that share their tables, with their places in the batch.
+struct TableGroup<'a> {
+    tables: Arc<[PgMetric]>,
+    windows: Vec<(usize, &'a ItemName, Value)>,
+}
+
+impl PostgresReceiver {
+    pub fn new(options: Arc<PostgresOptions>, limits: BatchLimits) -> Self {
+        Self { options, limits, link: None }
+    }
+
+    async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
+        let options = Arc::clone(&self.options);
+        // A failure drops the connection, and with it the transaction and what is known about tables.
+        let mut link = match self.link.take() {
+            Some(link) if !link.client.is_closed() => link,
+            _ => PgLink::open(&options).await?,
+        };
+        let fixed = link.fixed_tables(&options).await?;
+        let groups = groups(&mut link, &options, batch).await?;
+        let stored = stored(&mut link, &options, &fixed, batch, &groups).await;
+        let fates = stored.map_err(|error| options.failed(&error))?;
+        self.link = Some(link);
+        Ok(Receipt(fates))
+    }
+}
+
+impl Receiver for PostgresReceiver {
+    fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+        async move {
+            let target = self.options.target();
+            let stored = timeout(PATIENCE, self.store(batch)).await;
+            stored.unwrap_or_else(|_| {
+                Err(SendError::new(format!("{target}: no answer within {} s", PATIENCE.as_secs())))
+            })
+        }
+        .boxed()
+    }
+
+    fn preview(&self, item: &ItemName) -> String {
+        let (target, schema, probe) = (self.options.target(), &self.options.schema, &item.series.probe);
+        format!("{item} -> {target} table {schema}.\"{probe}.DIRECTION.METRIC\"")
+    }
+}
+
+/// Returns the windows of a batch by their probe and shape, and makes the tables that are missing.
+async fn groups<'a>(
+    link: &mut PgLink,
+    options: &PostgresOptions,
+    batch: &'a [Arc<StreamItem>],
+) -> Result<Vec<TableGroup<'a>>, SendError> {
+    let mut windows: BTreeMap<(&str, &str), Vec<(usize, &StreamWindow)>> = BTreeMap::new();
+    for (at, item) in batch.iter().enumerate() {
+        if let StreamItem::Window(window) = &**item {
+            let place = (&*window.name.series.probe, &*window.shape.digest);
+            windows.entry(place).or_default().push((at, window));
+        }
+    }
+    let mut groups = Vec::new();
+    for windows in windows.into_values() {
+        let Some((_, first)) = windows.first() else { continue };
+        let tables = link.metric_tables(options, first).await?;
+        let parsed = windows.iter().map(|(at, window)| Ok((*at, &window.name, window.parsed()?)));
+        groups.push(TableGroup { tables, windows: parsed.collect::<Result<_, SendError>>()? });
+    }
+    Ok(groups)
+}
+
+/// Writes a batch. Returns the fate of each item.
+async fn stored(
+    link: &mut PgLink,
+    options: &PostgresOptions,
+    (windows, gaps): &(PgTable, PgTable),
+    batch: &[Arc<StreamItem>],
+    groups: &[TableGroup<'_>],
+) -> Result<Vec<ItemFate>, Error> {
+    let transaction = link.client.transaction().await?;
+    transaction.batch_execute(SETTINGS).await?;
+    let rows = groups.iter().flat_map(|group| &group.windows);
+    let rows: Vec<Vec<PgCell>> = rows.map(|(_, name, document)| window(name, document)).collect();
+    let mut new = inserted(&transaction, &options.schema, windows, &rows).await?;
+    let mut fates = vec![ItemFate::Repeat; batch.len()];
+    for group in groups {
+        // A window that stood in the batch twice would be new once.
+        let fresh: Vec<&(usize, &ItemName, Value)> =
+            group.windows.iter().filter(|(_, name, _)| new.remove(&key(name))).collect();
+        fresh.iter().for_each(|(at, ..)| fates[*at] = ItemFate::Stored);
+        for table in group.tables.iter() {
+            copy(&transaction, &options.schema, table, &fresh).await?;
+        }
+    }
+    for (fate, item) in fates.iter_mut().zip(batch) {
+        if let StreamItem::Gap(lost) = &**item
+            && !inserted(&transaction, &options.schema, gaps, &[gap(lost)]).await?.is_empty()
+        {
+            *fate = ItemFate::Stored;
+        }
+    }
+    transaction.commit().await?;
+    Ok(fates)
+}
+
+fn key(name: &ItemName) -> RowKey {
+    let SeriesName { node, instance, probe } = &*name.series;
+    (node.clone(), probe.clone(), instance.clone(), name.seq.cast_signed())
+}
+
+/// Inserts the rows that a table does not have. Returns their keys.
+async fn inserted(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    table: &PgTable,
+    rows: &[Vec<PgCell>],
+) -> Result<HashSet<RowKey>, Error> {
+    if rows.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let columns: Vec<Vec<Option<&str>>> = (0..table.columns.len())
+        .map(|at| rows.iter().map(|row| row.get(at).and_then(Option::as_deref)).collect())
+        .collect();
+    let parameters: Vec<&(dyn ToSql + Sync)> =
+        columns.iter().map(|column| column as &(dyn ToSql + Sync)).collect();
+    let found = transaction.query(&table.insertion(schema), &parameters).await?;
+    let key = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?));
+    found.iter().map(key).collect()
+}
+
+/// Adds the entries of windows to the table of a metric.
+async fn copy(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    table: &PgMetric,
+    windows: &[&(usize, &ItemName, Value)],
+) -> Result<(), Error> {
+    if windows.iter().all(|(_, _, document)| entries(table, document).is_empty()) {
+        return Ok(());
+    }
+    let sql = format!("COPY {} ({}) FROM STDIN", table.table.address(schema), table.table.names());
+    let mut sink = pin!(transaction.copy_in::<_, Bytes>(&sql).await?);
+    let mut buffer = BytesMut::new();
+    for (_, name, document) in windows {
+        let mut rows = MetricRows::new(table, name);
+        for entry in entries(table, document) {
+            rows.add(entry, &mut buffer);
+            if buffer.len() >= CHUNK {
+                sink.send(buffer.split().freeze()).await?;
+            }
+        }
+    }
+    sink.send(buffer.freeze()).await?;
+    sink.finish().await.map(drop)
+}
+
+fn entries<'a>(table: &PgMetric, document: &'a Value) -> &'a [Value] {
+    let metric = &document[table.metric.direction.name()][&table.metric.name];
+    metric["entries"].as_array().map_or(&[], Vec::as_slice)
+}
