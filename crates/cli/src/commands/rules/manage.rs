@@ -133,7 +133,7 @@ fn describe(status: &RuleStatus, screen: Screen) -> String {
                 (Some(error), ..) => error,
                 (None, Some(_), _) => "ended",
                 (None, None, Some(_)) => "taken",
-                (None, None, None) => "being taken",
+                (None, None, None) => "acting",
             };
             row.text("STATE", state);
         }
