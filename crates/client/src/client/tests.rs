@@ -76,6 +76,12 @@ async fn there_is_a_call_for_each_route() {
     client.acknowledge("{name}", 7, None).await.unwrap();
     client.series("{name}", &[]).await.unwrap();
     assert_eq!(client.events("{name}", None).await.unwrap().next().await.unwrap().unwrap(), b"{}");
+    let rule = serde_json::json!({ "watch": "p", "when": "true", "do": [] });
+    let rule = serde_json::from_value(rule).unwrap();
+    client.rules().await.unwrap();
+    client.rule("{name}").await.unwrap();
+    client.put_rule("{name}", &rule, None).await.unwrap();
+    client.delete_rule("{name}", None).await.unwrap();
     client.capabilities().await.unwrap();
     client.scrape().await.unwrap();
     client.health().await.unwrap();
