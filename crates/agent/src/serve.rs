@@ -198,7 +198,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let answered = Arc::new(Notify::new());
-    let rules = Arc::new(RuleBook::new(Arc::clone(&engine), audit.clone())?);
+    let rules = Arc::new(RuleBook::new(Arc::clone(&engine), audit.clone()));
     let api = state::Api {
         engine: Arc::clone(&engine),
         rules: Arc::clone(&rules),
@@ -253,7 +253,9 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     background.abort_all();
     tracing::info!("draining");
     let _ = stop.send(true);
-    rules.stop().await;
+    if tokio::time::timeout(DRAIN, rules.stop()).await.is_err() {
+        tracing::warn!("actions of rules were still under way; the next start takes them again");
+    }
     engine.registry.end_streams();
     if tokio::time::timeout(DRAIN, async { while servers.join_next().await.is_some() {} }).await.is_err() {
         tracing::warn!("requests were still under way after {} s and are cut off", DRAIN.as_secs());

@@ -19,6 +19,6 @@ pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
 pub use error::{ClientError, HttpCause};
-pub use notifier::Notifier;
+pub use notifier::notify;
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};

@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use twinprobe_access::{AuditLog, Principal, Record, Role, Who};
 use twinprobe_api::{RuleAction, RuleProbe};
-use twinprobe_client::Notifier;
 
 use crate::api::error::ProblemAnswer;
 use crate::engine::conditions::Conditions;
@@ -25,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct RuleActions {
     pub engine: Arc<Engine>,
     pub audit: Option<Arc<AuditLog>>,
-    pub notifier: Notifier,
     pub rule: String,
     pub watched: String,
     pub role: Option<Role>,
@@ -132,7 +130,7 @@ impl RuleActions {
             "rule": self.rule, "node": self.engine.node, "probe": self.watched, "instance": instance,
             "window": window, "time": time, "identity": identity,
         });
-        let sent = self.notifier.send(url, &identity, &body, PATIENCE).await;
+        let sent = twinprobe_client::notify(url, &identity, &body, PATIENCE).await;
         sent.map_err(|reason| ActionError { reason, again: true })
     }
 

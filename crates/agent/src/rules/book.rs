@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use twinprobe_access::{AuditLog, Principal, Role};
 use twinprobe_api::{RuleAction, RuleDocument, RuleStatus};
-use twinprobe_client::Notifier;
 use twinprobe_config::is_probe_name;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_rules::Rule;
@@ -32,7 +31,6 @@ const MOST_RULES: usize = 64;
 pub struct RuleBook {
     engine: Arc<Engine>,
     audit: Option<Arc<AuditLog>>,
-    notifier: Notifier,
     rules: Mutex<BTreeMap<String, LiveRule>>,
     /// Held while rules are put and deleted.
     changes: tokio::sync::Mutex<()>,
@@ -60,9 +58,8 @@ impl std::fmt::Debug for RuleBook {
 }
 
 impl RuleBook {
-    pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>) -> anyhow::Result<Self> {
-        let (notifier, rules, changes) = (Notifier::new()?, Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { engine, audit, notifier, rules, changes })
+    pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>) -> Self {
+        Self { engine, audit, rules: Mutex::default(), changes: tokio::sync::Mutex::default() }
     }
 
     /// Starts the rules that the store has. Each goes on where it was.
@@ -108,7 +105,6 @@ impl RuleBook {
         RuleActions {
             engine: Arc::clone(&self.engine),
             audit: self.audit.clone(),
-            notifier: self.notifier.clone(),
             rule: name.to_owned(),
             watched: stored.document.watch.clone(),
             role: Role::from_name(&stored.role),
@@ -152,29 +148,12 @@ impl RuleBook {
                 self.halt(name).await;
                 // The task may have gone on meanwhile.
                 let known = self.stored(name).unwrap_or_else(|| known.clone());
-                stored.revision = known.revision + 1;
-                stored.created.clone_from(&known.created);
-                stored.state.taken.clone_from(&known.state.taken);
-                stored.firings.clone_from(&known.firings);
-                // What the earlier rule has begun ends.
-                stored.made.extend(known.made.iter().cloned());
-                stored
-                    .made
-                    .extend(known.pending.iter().flat_map(|_| made(&known.document)).map(str::to_owned));
-                stored.is_ending = !stored.made.is_empty();
+                stored.follow(&known);
                 PutOutcome::Replaced
             }
             None => PutOutcome::Created,
         };
-        let (engine, of, record) = (Arc::clone(&self.engine), name.to_owned(), stored.clone());
-        let kept = move || engine.deployer.store.keep_rule(&of, &record, Durable::Now);
-        let kept = tokio::task::spawn_blocking(kept).await?;
-        if let Err(error) = kept {
-            if let Some(known) = self.stored(name) {
-                self.spawn(name, known);
-            }
-            return Err(error.into());
-        }
+        self.keep(name, &stored).await?;
         tracing::info!(rule = name, revision = stored.revision, pushed_by = stored.pushed_by, "a rule runs");
         let shown = status(name, &stored);
         self.spawn(name, stored);
@@ -239,6 +218,19 @@ impl RuleBook {
         Ok(())
     }
 
+    /// Stores a rule. After an error the rule before goes on.
+    async fn keep(&self, name: &str, stored: &StoredRule) -> Result<(), EngineError> {
+        let (engine, of, record) = (Arc::clone(&self.engine), name.to_owned(), stored.clone());
+        let kept = move || engine.deployer.store.keep_rule(&of, &record, Durable::Now);
+        let kept = tokio::task::spawn_blocking(kept).await?;
+        if kept.is_err()
+            && let Some(known) = self.stored(name)
+        {
+            self.spawn(name, known);
+        }
+        Ok(kept?)
+    }
+
     fn stored(&self, name: &str) -> Option<StoredRule> {
         self.rules.lock().get(name).map(|rule| rule.stored.lock().clone())
     }
@@ -282,8 +274,7 @@ impl RuleBook {
         let actions = self.actions(name, &stored);
         let window = stored.state.window;
         let firing = FiringContext { instance: &stored.instance, window, time: "", index: 0 };
-        let pending = stored.pending.iter().flat_map(|_| made(&stored.document));
-        for probe in stored.made.iter().map(String::as_str).chain(pending) {
+        for probe in &stored.begun() {
             if let Err(error) = actions.delete(probe, &firing, true).await {
                 tracing::warn!(
                     rule = name,

@@ -17,10 +17,7 @@ pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<Conf
     let chosen = twinprobe_cli::choose(&mut config, &probe.defines, &probe.variables);
     chosen.map_err(|error| refused("", &error))?;
     if config.interface.is_none() && config.interfaces.is_none() {
-        config.interface.clone_from(&watched.interface);
-        config.interfaces.clone_from(&watched.interfaces);
-        config.exclude_interfaces.clone_from(&watched.exclude_interfaces);
-        config.netns.clone_from(&watched.netns);
+        config.go_where(watched);
     }
     Ok(config)
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use twinprobe_api::{RuleAction, RuleFiring};
 use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_faults::crash;
-use twinprobe_rules::Decision;
+use twinprobe_rules::{Decision, Rule};
 use twinprobe_store::Durable;
 
 use crate::engine::error::{EngineError, describe};
@@ -144,40 +144,46 @@ impl RuleRunner {
         let end = entry.end.parse::<Timestamp>().map_or(0, Timestamp::as_nanosecond);
         let end = i64::try_from(end).unwrap_or(i64::MAX);
         crash::point("rule_judged");
+        self.decide(&rule, entry, end, Judged { judgement, actions }).await?;
+        crash::point("rule_decided");
+        Ok(())
+    }
+
+    /// Decides what follows from a window, and stores the decision together with the position.
+    async fn decide(
+        &self,
+        rule: &Rule,
+        entry: &WindowEntry,
+        end: i64,
+        Judged { judgement, actions }: Judged,
+    ) -> Result<(), EngineError> {
         let mut next = self.stored.lock().clone();
         if let Err(error) = &judgement {
             next.last_error = Some(format!("window {}: {error}", entry.seq));
         }
-        let decision = next.state.step(&rule, entry.seq, end, judgement);
+        let decision = next.state.step(rule, entry.seq, end, judgement);
         if next.state.stopped.is_some() {
             next.last_error.clone_from(&next.state.stopped);
             next.is_ending = true;
         }
         let durable = if decision.is_some() || next.is_ending { Durable::Now } else { Durable::Soon };
-        match decision {
-            Some(Decision::Fire { window }) => match actions {
-                Ok(actions) => {
-                    tracing::info!(rule = self.actions.rule, window, "fires");
-                    let (time, taken) = (entry.end.clone(), actions.clone());
-                    next.pending = Some(PendingActions { window, actions, done: 0 });
-                    next.fired(RuleFiring {
-                        window,
-                        time,
-                        actions: taken,
-                        done: None,
-                        ended: None,
-                        error: None,
-                    });
-                }
-                Err(reason) => next.stop(format!("the actions can't be made of window {window}: {reason}")),
-            },
-            Some(Decision::End { .. }) => next.is_ending = true,
-            None => {}
+        match (decision, actions) {
+            (Some(Decision::Fire { window }), Ok(actions)) => {
+                tracing::info!(rule = self.actions.rule, window, "fires");
+                let (time, taken) = (entry.end.clone(), actions.clone());
+                next.pending = Some(PendingActions { window, actions, done: 0 });
+                let (done, ended, error) = (None, None, None);
+                next.fired(RuleFiring { window, time, actions: taken, done, ended, error });
+            }
+            (Some(Decision::Fire { window }), Err(reason)) => {
+                next.stop(format!("the actions can't be made of window {window}: {reason}"));
+            }
+            (Some(Decision::End { .. }), _) => next.is_ending = true,
+            (None, _) => {}
         }
         let has_fired = next.pending.is_some();
         self.commit(durable, |stored| *stored = next).await?;
         self.actions.engine.telemetry.rules.judged(&self.actions.rule, has_fired);
-        crash::point("rule_decided");
         Ok(())
     }
 

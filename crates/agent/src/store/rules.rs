@@ -74,6 +74,26 @@ impl StoredRule {
         }
     }
 
+    /// Returns the probes that the rule has deployed, or may have.
+    pub fn begun(&self) -> BTreeSet<String> {
+        let pending = self.pending.iter().flat_map(|pending| &pending.actions);
+        let pending = pending.filter_map(|action| match action {
+            RuleAction::Apply(probe) => Some(probe.name.clone()),
+            RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
+        });
+        self.made.iter().cloned().chain(pending).collect()
+    }
+
+    /// Takes the place of an earlier rule of the name. What that one has begun ends.
+    pub fn follow(&mut self, earlier: &Self) {
+        self.revision = earlier.revision + 1;
+        self.created.clone_from(&earlier.created);
+        self.state.taken.clone_from(&earlier.state.taken);
+        self.firings.clone_from(&earlier.firings);
+        self.made = earlier.begun();
+        self.is_ending = !self.made.is_empty();
+    }
+
     /// Remembers a firing, and forgets the oldest.
     pub fn fired(&mut self, firing: RuleFiring) {
         self.firings.push(firing);

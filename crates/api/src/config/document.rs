@@ -58,6 +58,16 @@ pub struct ConfigDocument {
     pub window: Option<WindowDocument>,
 }
 
+impl ConfigDocument {
+    /// Names the interfaces that another configuration names.
+    pub fn go_where(&mut self, other: &Self) {
+        self.interface.clone_from(&other.interface);
+        self.interfaces.clone_from(&other.interfaces);
+        self.exclude_interfaces.clone_from(&other.exclude_interfaces);
+        self.netns.clone_from(&other.netns);
+    }
+}
+
 /// The program for one direction of the interfaces, and its metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -2,17 +2,13 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::Deserialize;
 use tokio_postgres::error::SqlState;
 
-use super::names::LONGEST;
-use super::receiver::PostgresReceiver;
-use crate::config::duration;
 use crate::names::part;
-use crate::receiver::{BatchLimits, Receiver, SendError};
-use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::receiver::SendError;
+use crate::receivers::kind::ReceiverOptions as _;
 
 /// Where Debian's servers have their sockets.
 const SOCKETS: &str = "/run/postgresql";
@@ -71,65 +67,8 @@ pub struct PostgresHost {
     pub port: u16,
 }
 
-impl ReceiverOptions for PostgresOptions {
-    const NAME: &'static str = "postgres";
-    const SCHEMES: &'static [&'static str] = &["postgres", "postgresql"];
-
-    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
-        if url.path.is_empty() || url.path.contains('/') {
-            return Err(format!("{}://HOST/DATABASE is expected", url.scheme));
-        }
-        let mut value = serde_json::json!({ "database": url.path });
-        if !url.authority.is_empty() {
-            // In a URL the directory of a socket has its slashes encoded.
-            value["hosts"] = url.authority.split(',').map(|host| host.replace("%2F", "/")).collect();
-        }
-        serde_json::from_value(value).map_err(|error| error.to_string())
-    }
-
-    fn check(&self) -> Result<(), (&'static str, String)> {
-        let wrong = |field, message: &str| Err((field, message.to_owned()));
-        if self.hosts.is_empty() || self.port == 0 {
-            let field = if self.port == 0 { "port" } else { "hosts" };
-            return wrong(field, "at least one host and a port are needed, as in db.example:5432");
-        }
-        for host in &self.hosts {
-            if host.contains('@') {
-                return wrong("hosts", "a host has no user and no password: write `user` and `passwordFile`");
-            }
-            if self.place(host).is_none() {
-                let message =
-                    format!("{host:?} is no host; write HOST, HOST:PORT, or the directory of a socket");
-                return Err(("hosts", message));
-            }
-        }
-        for (field, name) in [("database", &self.database), ("schema", &self.schema)] {
-            if name.is_empty() || name.len() > LONGEST || name.contains('\0') {
-                return Err((field, format!("a name of 1 to {LONGEST} bytes is expected")));
-            }
-        }
-        if self.schema.starts_with("pg_") {
-            return wrong("schema", "PostgreSQL keeps names that begin with pg_ for itself");
-        }
-        self.check_tls()
-    }
-
-    fn target(&self) -> String {
-        let hosts: Vec<String> = self.places().map(|place| place.shown()).collect();
-        format!("postgres://{}/{}", hosts.join(","), self.database)
-    }
-
-    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
-        let plain = BatchLimits::default();
-        let linger = if setup.once { duration::SOON.min(plain.linger) } else { plain.linger };
-        // A transaction waits for the server's disk once, so many windows share one.
-        let limits = BatchLimits { items: 4096, bytes: plain.bytes.min(setup.memory / 4), linger };
-        Box::new(PostgresReceiver::new(Arc::new(self), limits))
-    }
-}
-
 impl PostgresOptions {
-    fn check_tls(&self) -> Result<(), (&'static str, String)> {
+    pub fn check_tls(&self) -> Result<(), (&'static str, String)> {
         let wrong = |field, message: &str| Err((field, message.to_owned()));
         let files = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
         for (field, file) in files {
@@ -161,7 +100,7 @@ impl PostgresOptions {
         self.hosts.iter().filter_map(|host| self.place(host))
     }
 
-    fn place(&self, host: &str) -> Option<PostgresHost> {
+    pub fn place(&self, host: &str) -> Option<PostgresHost> {
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
             _ => (host, self.port),
@@ -221,7 +160,7 @@ impl PostgresHost {
         self.is_socket() || self.host == "localhost" || is_loopback
     }
 
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let Self { host, port } = self;
         match host {
             host if self.is_socket() => format!("{}:{port}", part(host)),

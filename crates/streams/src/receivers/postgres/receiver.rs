@@ -18,12 +18,14 @@ use tokio_postgres::{Error, Row, Transaction};
 
 use super::columns::{PgMetric, PgTable};
 use super::link::PgLink;
+use super::names::LONGEST;
 use super::options::PostgresOptions;
 use super::text::{MetricRows, PgCell, gap, window};
+use crate::config::duration;
 use crate::receiver::{
     BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem, StreamWindow,
 };
-use crate::receivers::kind::ReceiverOptions as _;
+use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 
 /// The time that a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -204,4 +206,61 @@ async fn copy(
 fn entries<'a>(table: &PgMetric, document: &'a Value) -> &'a [Value] {
     let metric = &document[table.metric.direction.name()][&table.metric.name];
     metric["entries"].as_array().map_or(&[], Vec::as_slice)
+}
+
+impl ReceiverOptions for PostgresOptions {
+    const NAME: &'static str = "postgres";
+    const SCHEMES: &'static [&'static str] = &["postgres", "postgresql"];
+
+    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
+        if url.path.is_empty() || url.path.contains('/') {
+            return Err(format!("{}://HOST/DATABASE is expected", url.scheme));
+        }
+        let mut value = serde_json::json!({ "database": url.path });
+        if !url.authority.is_empty() {
+            // In a URL the directory of a socket has its slashes encoded.
+            value["hosts"] = url.authority.split(',').map(|host| host.replace("%2F", "/")).collect();
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let wrong = |field, message: &str| Err((field, message.to_owned()));
+        if self.hosts.is_empty() || self.port == 0 {
+            let field = if self.port == 0 { "port" } else { "hosts" };
+            return wrong(field, "at least one host and a port are needed, as in db.example:5432");
+        }
+        for host in &self.hosts {
+            if host.contains('@') {
+                return wrong("hosts", "a host has no user and no password: write `user` and `passwordFile`");
+            }
+            if self.place(host).is_none() {
+                let message =
+                    format!("{host:?} is no host; write HOST, HOST:PORT, or the directory of a socket");
+                return Err(("hosts", message));
+            }
+        }
+        for (field, name) in [("database", &self.database), ("schema", &self.schema)] {
+            if name.is_empty() || name.len() > LONGEST || name.contains('\0') {
+                return Err((field, format!("a name of 1 to {LONGEST} bytes is expected")));
+            }
+        }
+        if self.schema.starts_with("pg_") {
+            return wrong("schema", "PostgreSQL keeps names that begin with pg_ for itself");
+        }
+        self.check_tls()
+    }
+
+    fn target(&self) -> String {
+        let hosts: Vec<String> = self.places().map(|place| place.shown()).collect();
+        format!("postgres://{}/{}", hosts.join(","), self.database)
+    }
+
+    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
+        let plain = BatchLimits::default();
+        let linger = if setup.once { duration::SOON.min(plain.linger) } else { plain.linger };
+        // A transaction waits for the server's disk once, so many windows share one.
+        let limits = BatchLimits { items: 4096, bytes: plain.bytes.min(setup.memory / 4), linger };
+        Box::new(PostgresReceiver::new(Arc::new(self), limits))
+    }
 }
