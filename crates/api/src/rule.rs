@@ -128,7 +128,7 @@ pub struct RuleStatus {
     /// The time when the rule was first put, RFC 3339.
     pub created: String,
     pub pushed_by: String,
-    /// What the actions of the rule may do.
+    /// The role that the actions of the rule have.
     pub role: Word,
     /// The number of the last window that was judged, or after which the rule was put.
     pub window: u64,

@@ -1,4 +1,4 @@
-//! Messages to receivers that are no daemon: the notifications of rules.
+//! Messages to receivers other than daemons: the notifications of rules.
 
 use std::time::Duration;
 

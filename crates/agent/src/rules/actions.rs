@@ -20,7 +20,7 @@ const MOST_PROBES: usize = 16;
 /// The time that a receiver of notifications has to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What takes the actions of one rule.
+/// Takes the actions of one rule.
 pub struct RuleActions {
     pub engine: Arc<Engine>,
     pub audit: Option<Arc<AuditLog>>,

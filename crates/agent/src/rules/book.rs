@@ -43,7 +43,7 @@ struct LiveRule {
     task: JoinHandle<()>,
 }
 
-/// What a PUT has come to.
+/// The outcome of a PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     Created,
@@ -298,7 +298,7 @@ fn check(when: &Conditions, known: Option<&StoredRule>) -> Result<(), EngineErro
     when.check_tag(known.map(|known| tag(known.revision, &known.created)))
 }
 
-/// What clients see of a rule.
+/// Returns a rule as clients see it.
 fn status(name: &str, stored: &StoredRule) -> RuleStatus {
     let state = match (&stored.state.stopped, stored.state.firing) {
         (Some(_), _) => "stopped",

@@ -12,7 +12,7 @@ pub fn made(document: &RuleDocument) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the probes on the way from what `document` makes back to what it watches; `None` if there is no such way.
+/// Returns the probes on the way from what `document` makes back to what it watches; `None` without such a way.
 pub fn cycle<'a>(
     document: &'a RuleDocument,
     others: impl IntoIterator<Item = &'a RuleDocument>,
@@ -55,7 +55,7 @@ mod tests {
         let found = cycle(&third, [&first, &second]).unwrap();
         assert_eq!(found, ["c", "a", "b", "c"]);
         assert_eq!(cycle(&rule("a", &["a"]), []).unwrap(), ["a", "a"]);
-        // A circle that the new rule is no part of.
+        // The new rule is not part of this circle.
         assert_eq!(cycle(&rule("y", &["a"]), [&first, &second, &third]), None);
     }
 }

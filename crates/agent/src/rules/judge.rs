@@ -28,7 +28,7 @@ pub struct ReadWindow {
 #[derive(Debug, Default)]
 pub struct ShapedRule(Option<(String, Arc<Rule>)>);
 
-/// Reads a retained window, and takes it from nobody.
+/// Reads a retained window. Other readers still get it.
 pub async fn read(engine: &Arc<Engine>, probe: &str, seq: u64) -> Result<ReadWindow, EngineError> {
     let delivery = engine.window(probe, seq).await?;
     let shape = delivery.shape();
@@ -66,7 +66,7 @@ impl ShapedRule {
     }
 }
 
-/// What the rule says of a window, and the actions that would follow.
+/// The judgement of a window, and the actions that would follow.
 pub struct Judged {
     pub judgement: Result<Judgement, String>,
     pub actions: Result<Vec<RuleAction>, String>,

@@ -24,7 +24,7 @@ pub struct StoredRule {
     /// The time when the rule was first put, RFC 3339.
     pub created: String,
     pub pushed_by: String,
-    /// What the actions may do.
+    /// The name of the role that the actions have.
     pub role: String,
     pub document: RuleDocument,
     /// The probe whose windows the numbers in `state` are of.

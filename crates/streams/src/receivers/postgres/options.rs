@@ -196,7 +196,7 @@ mod tests {
             assert!(of_url(url).unwrap_err().contains("DATABASE is expected"), "{url}");
         }
         assert!(of_url("postgres://user:secret@db/w").unwrap_err().contains("a password"));
-        assert!(of_url("postgres://db:port/w").unwrap_err().contains("is no host"));
+        assert!(of_url("postgres://db:port/w").unwrap_err().contains("is not a host"));
         assert!(of_url("postgres://db.example,%2Ftmp/w").unwrap_err().contains("has no TLS"));
     }
 

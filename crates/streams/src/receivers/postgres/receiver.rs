@@ -236,7 +236,7 @@ impl ReceiverOptions for PostgresOptions {
             }
             if self.place(host).is_none() {
                 let message =
-                    format!("{host:?} is no host; write HOST, HOST:PORT, or the directory of a socket");
+                    format!("{host:?} is not a host; write HOST, HOST:PORT, or the directory of a socket");
                 return Err(("hosts", message));
             }
         }
