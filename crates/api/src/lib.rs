@@ -4,6 +4,7 @@
 
 mod config;
 mod entries;
+mod fleet;
 mod history;
 mod problem;
 mod rule;
@@ -19,6 +20,10 @@ pub use self::config::parse::{
 };
 pub use self::config::place::place_of;
 pub use self::entries::{MapChange, MapEntries};
+pub use self::fleet::assignment::{AssignmentSpec, RevisionSpec};
+pub use self::fleet::report::{NodeReport, NodeState};
+pub use self::fleet::spec::{Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, OnFailure};
+pub use self::fleet::status::{FleetCondition, FleetCounts, FleetFailure, FleetStatus, WorstCost};
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};

@@ -1,0 +1,172 @@
+//! What people ask for: a probe on many nodes, and how it gets there.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The `spec` of a `MonitoringProbe`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetProbeSpec {
+    /// The monitoring configuration, as the body of `PUT /v1/probes/{name}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::any_object"))]
+    pub config: Option<Value>,
+    /// The name of a probe of the library, instead of `config`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
+    /// Definitions for the library's source, as `--define` sets them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub defines: BTreeMap<String, String>,
+    /// Initial values of the library's global variables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::any_object"))]
+    pub variables: BTreeMap<String, Value>,
+    /// The interval of the library probe's windows, as `window.interval` of a configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<String>,
+    /// The labels that a node must have. Without any, each node is selected.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub attach: FleetAttach,
+    #[serde(default)]
+    pub rollout: FleetRollout,
+    /// The time for which a node keeps the probe without a renewal, such as `10m`. Without it, the probe stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// True stops the rollout where it is.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused: bool,
+}
+
+/// Where a probe goes on a node. What is given replaces what the configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetAttach {
+    /// Names or patterns of interfaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<String>,
+    /// Names or patterns of interfaces that the probe stays away from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// The labels of pods: the probe goes to the host's side of their interfaces, as pods come and go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<BTreeMap<String, String>>,
+    /// The labels of the pods' namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<BTreeMap<String, String>>,
+}
+
+/// How a new revision reaches the nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetRollout {
+    /// The nodes that come first: a number of nodes, or their labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::anything"))]
+    pub canary: Option<Canary>,
+    /// The shares of nodes of the steps after the canaries, such as `10%`. The last is `100%`.
+    pub steps: Vec<String>,
+    /// The windows that each node of a step closes before the step is judged.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::small_number"))]
+    pub windows: u32,
+    /// The time after which a node that has not answered or not closed its windows counts as failed, such as `5m`.
+    pub timeout: String,
+    pub budget: FleetBudget,
+    pub on_failure: OnFailure,
+}
+
+impl Default for FleetRollout {
+    fn default() -> Self {
+        Self {
+            canary: None,
+            steps: ["1%", "10%", "50%", "100%"].map(str::to_owned).to_vec(),
+            windows: 2,
+            timeout: "5m".to_owned(),
+            budget: FleetBudget::default(),
+            on_failure: OnFailure::default(),
+        }
+    }
+}
+
+/// The first nodes of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Canary {
+    /// So many nodes.
+    Nodes(u32),
+    /// The nodes with these labels.
+    Labels(BTreeMap<String, String>),
+}
+
+/// What a probe may cost on each node. A rollout stops at a node where it costs more. What is not given has no limit, but
+/// `refused`, which is 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetBudget {
+    /// Nanoseconds per packet: as measured where the probe runs, or by the trial at admission until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
+    pub ns_per_packet: Option<u64>,
+    /// Insertions into full maps, in the judged windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
+    pub failed_inserts: Option<u64>,
+    /// Windows that the node has lost since the probe began there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
+    pub lost_windows: Option<u64>,
+    /// Events that the kernel had no room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
+    pub lost_events: Option<u64>,
+    /// Nodes, of all that are selected, that may refuse the probe, for example because of their kernel.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
+    pub refused: u64,
+}
+
+/// What happens when a step fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum OnFailure {
+    /// Nodes go back to what they had.
+    #[default]
+    Rollback,
+    /// The rollout stays where it is, and people decide.
+    Pause,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Schemas that an API server can use: no format that it does not know, nothing cut that a configuration has.
+#[cfg(feature = "schema")]
+mod schema {
+    use schemars::{Schema, SchemaGenerator, json_schema};
+
+    pub fn any_object(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    }
+
+    pub fn anything(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-kubernetes-preserve-unknown-fields": true,
+            "description": "The nodes that come first: a number of nodes, or their labels."
+        })
+    }
+
+    pub fn number(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "format": "int64", "minimum": 0, "nullable": true })
+    }
+
+    pub fn small_number(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 1000 })
+    }
+}

@@ -1,0 +1,3 @@
+//! How a probe reaches many nodes.
+
+#![forbid(unsafe_code)]
