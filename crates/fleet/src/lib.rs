@@ -1,3 +1,26 @@
-//! How a probe reaches many nodes.
+//! How a probe reaches many nodes: revisions, shares, steps and budgets. The operator and `twinprobe fleet` do what these pure
+//! functions say; so steps, budgets and words stand once.
 
 #![forbid(unsafe_code)]
+
+mod assign;
+mod budget;
+mod conditions;
+mod losses;
+mod plan;
+mod report;
+mod revision;
+mod rollout;
+mod share;
+mod tally;
+
+pub use self::assign::{Wanted, is_canary, matches, wanted};
+pub use self::budget::over;
+pub use self::conditions::{Standing, conditions};
+pub use self::losses::failed_inserts;
+pub use self::plan::{FleetPlan, RolloutPlan};
+pub use self::report::{Observed, refused, report};
+pub use self::revision::{digest, revision_name};
+pub use self::rollout::{NodeView, RolloutStep, StepVerdict, judge, members};
+pub use self::share::{WHOLE, first, part};
+pub use self::tally::tally;

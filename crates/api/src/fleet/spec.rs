@@ -106,7 +106,7 @@ pub enum Canary {
 
 /// What a probe may cost on each node. A rollout stops at a node where it costs more. What is not given has no limit, but
 /// `refused`, which is 0.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetBudget {

@@ -1,0 +1,105 @@
+//! What an object says of itself in Kubernetes' words. Commands without Kubernetes use the same.
+
+use jiff::Timestamp;
+use twinprobe_api::{FleetCondition, FleetCounts};
+
+/// Where a rollout stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing<'a> {
+    /// The object can't be rolled out; why.
+    Invalid(&'a str),
+    /// In the step of this name.
+    Step(&'a str),
+    /// Stopped by people, in the step of this name.
+    Paused(&'a str),
+    /// Stopped by a failure; why.
+    Stopped(&'a str),
+    /// Nodes have gone back to what they had; why.
+    RolledBack(&'a str),
+    Complete,
+}
+
+/// Returns the conditions of an object. A condition whose status is what it was keeps its time.
+pub fn conditions(
+    standing: Standing<'_>,
+    counts: FleetCounts,
+    before: &[FleetCondition],
+    now: Timestamp,
+) -> Vec<FleetCondition> {
+    let (accepted, why) = match standing {
+        Standing::Invalid(why) => (false, why),
+        _ => (true, "it can be rolled out"),
+    };
+    let (is_moving, reason, message) = match standing {
+        Standing::Invalid(_) => (false, "Invalid", "nothing is rolled out".to_owned()),
+        Standing::Step(step) => (true, "RollingOut", format!("the step is {step}")),
+        Standing::Paused(step) => (false, "Paused", format!("people have stopped it at the step {step}")),
+        Standing::Stopped(why) => (false, "Stopped", why.to_owned()),
+        Standing::RolledBack(why) => (false, "RolledBack", why.to_owned()),
+        Standing::Complete => (false, "Complete", "every node has the revision".to_owned()),
+    };
+    let FleetCounts { selected, running, failed, excluded, silent, .. } = counts;
+    let is_complete = standing == Standing::Complete;
+    let is_available = is_complete && running > 0 && running + excluded >= selected;
+    let available = format!("it runs on {running} of {} nodes", selected.saturating_sub(excluded));
+    let is_degraded = failed > 0 || matches!(standing, Standing::Stopped(_) | Standing::RolledBack(_));
+    let degraded = format!("failed on {failed} nodes, {silent} have not answered");
+    let words = |word: bool, yes: &'static str, no: &'static str| if word { yes } else { no };
+    let all = [
+        ("Accepted", accepted, words(accepted, "Valid", "Invalid"), why.to_owned()),
+        ("Progressing", is_moving, reason, message),
+        ("Available", is_available, words(is_available, "Running", "NotOnEveryNode"), available),
+        ("Degraded", is_degraded, words(is_degraded, "Failures", "NoFailures"), degraded),
+    ];
+    all.map(|(kind, is, reason, message)| {
+        let status = words(is, "True", "False");
+        let was = before.iter().find(|condition| condition.kind == kind && condition.status == status);
+        let since = was.and_then(|was| was.last_transition_time.clone());
+        FleetCondition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: Some(since.unwrap_or_else(|| seconds(now))),
+        }
+    })
+    .to_vec()
+}
+
+/// Returns a time to the second, as Kubernetes writes it.
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(standing: Standing<'_>, counts: FleetCounts) -> Vec<String> {
+        let conditions = conditions(standing, counts, &[], Timestamp::UNIX_EPOCH);
+        conditions.iter().map(|it| format!("{}={} {}", it.kind, it.status, it.reason)).collect()
+    }
+
+    #[test]
+    fn an_object_is_available_only_when_it_runs_somewhere_and_everywhere() {
+        let none = FleetCounts { selected: 3, ..FleetCounts::default() };
+        let all = FleetCounts { selected: 3, updated: 3, running: 2, excluded: 1, ..FleetCounts::default() };
+        assert!(said(Standing::Complete, none).contains(&"Available=False NotOnEveryNode".to_owned()));
+        assert!(said(Standing::Complete, all).contains(&"Available=True Running".to_owned()));
+        let nowhere = FleetCounts { selected: 3, excluded: 3, ..FleetCounts::default() };
+        assert!(said(Standing::Complete, nowhere).contains(&"Available=False NotOnEveryNode".to_owned()));
+        assert!(said(Standing::RolledBack("a reason"), all).contains(&"Degraded=True Failures".to_owned()));
+        assert!(said(Standing::Invalid("a reason"), none).contains(&"Accepted=False Invalid".to_owned()));
+        assert!(said(Standing::Step("10%"), none).contains(&"Progressing=True RollingOut".to_owned()));
+    }
+
+    #[test]
+    fn a_condition_keeps_the_time_of_its_change() {
+        let (counts, at) = (FleetCounts::default(), |second| Timestamp::from_second(second).unwrap());
+        let first = conditions(Standing::Step("1%"), counts, &[], at(5));
+        let second = conditions(Standing::Step("10%"), counts, &first, at(6));
+        let third = conditions(Standing::Complete, counts, &second, at(7));
+        let time = |of: &[FleetCondition]| of[1].last_transition_time.clone().unwrap();
+        assert_eq!((time(&second), time(&third)), (time(&first), "1970-01-01T00:00:07Z".to_owned()));
+    }
+}

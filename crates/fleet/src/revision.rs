@@ -1,0 +1,44 @@
+//! Names of revisions. Equal configurations have equal names, so that a revision can be known again everywhere.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+use twinprobe_api::ConfigDocument;
+
+/// The digits of the digest in a revision's name.
+const DIGITS: usize = 12;
+
+/// Returns the SHA-256 of a configuration, in hexadecimal digits. The name in the configuration does not count: a daemon knows a
+/// probe by the name in the path.
+pub fn digest(config: &ConfigDocument) -> String {
+    let mut config = config.clone();
+    config.name = None;
+    let text = serde_json::to_vec(&config).unwrap_or_default();
+    Sha256::digest(&text).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Returns the name of a revision: that of its probe, and the first digits of the digest.
+pub fn revision_name(probe: &str, config: &ConfigDocument) -> String {
+    format!("{probe}-{}", &digest(config)[..DIGITS])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_named_by_what_it_configures() {
+        let config = |name: Option<&str>, interface: &str| ConfigDocument {
+            name: name.map(str::to_owned),
+            interface: Some(interface.to_owned()),
+            ..ConfigDocument::default()
+        };
+        let name = revision_name("flows", &config(None, "eth0"));
+        assert_eq!(name, revision_name("flows", &config(Some("flows"), "eth0")));
+        assert_ne!(name, revision_name("flows", &config(None, "eth1")));
+        assert_eq!(name.len(), "flows-".len() + DIGITS);
+    }
+}

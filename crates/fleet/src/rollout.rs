@@ -1,0 +1,130 @@
+//! The steps of a rollout: which nodes belong to one, and what follows from their reports.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use twinprobe_api::{Canary, FleetFailure, NodeReport, NodeState};
+
+use crate::assign::matches;
+use crate::budget::over;
+use crate::plan::RolloutPlan;
+use crate::share::{first, part};
+
+/// One step: the canaries, or a share of all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolloutStep {
+    /// `canary`, or the share as people wrote it.
+    pub name: String,
+    /// The share of nodes beside the canaries, in hundredths of a per cent.
+    pub share: u16,
+}
+
+/// A selected node as a rollout sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeView<'a> {
+    pub name: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    /// The node's last report, if it is about the revision of this rollout.
+    pub report: Option<&'a NodeReport>,
+}
+
+/// What follows from the reports of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepVerdict {
+    /// So many nodes have not answered, or not closed their windows.
+    Wait(usize),
+    /// Every node of the step has shown what it costs, and nothing speaks against the next step.
+    Good,
+    /// The step has failed at these nodes.
+    Failed(Vec<FleetFailure>),
+}
+
+/// Returns the nodes that run the revision in this step, those of earlier steps among them.
+pub fn members<'a>(
+    plan: &RolloutPlan,
+    step: &RolloutStep,
+    revision: &str,
+    nodes: &[NodeView<'a>],
+) -> Vec<NodeView<'a>> {
+    let names = nodes.iter().map(|node| node.name);
+    let counted = match plan.canary {
+        Some(Canary::Nodes(count)) => first(names, revision, usize::try_from(count).unwrap_or_default()),
+        _ => Vec::new(),
+    };
+    let is_member = |node: &&NodeView<'a>| {
+        let by_labels = match &plan.canary {
+            Some(Canary::Labels(labels)) => matches(labels, node.labels),
+            _ => false,
+        };
+        by_labels || counted.contains(&node.name) || part(node.name, revision) < step.share
+    };
+    nodes.iter().filter(is_member).copied().collect()
+}
+
+/// Judges a step by the reports of its nodes. A node that has not answered `timeout` after the step has begun counts as failed.
+pub fn judge(plan: &RolloutPlan, members: &[NodeView<'_>], began: Timestamp, now: Timestamp) -> StepVerdict {
+    let waited = now.duration_since(began).unsigned_abs();
+    let is_over = now >= began && waited >= plan.timeout;
+    let (mut refused, mut failures, mut waiting) = (Vec::new(), Vec::new(), 0);
+    for node in members {
+        match standing(plan, node) {
+            NodeStanding::Good => {}
+            NodeStanding::Refused(failure) => refused.push(failure),
+            NodeStanding::Failed(failure) => failures.push(failure),
+            NodeStanding::Waiting(why) if is_over => {
+                let stage = "silent".to_owned();
+                let reason = format!("{why} within {}", duration(plan.timeout));
+                failures.push(FleetFailure { node: node.name.to_owned(), stage, reason });
+            }
+            NodeStanding::Waiting(_) => waiting += 1,
+        }
+    }
+    let may_refuse = usize::try_from(plan.budget.refused).unwrap_or(usize::MAX);
+    if refused.len() > may_refuse {
+        failures.append(&mut refused);
+    }
+    match (failures.is_empty(), waiting) {
+        (false, _) => StepVerdict::Failed(failures),
+        (true, 0) => StepVerdict::Good,
+        (true, waiting) => StepVerdict::Wait(waiting),
+    }
+}
+
+enum NodeStanding {
+    Good,
+    Waiting(&'static str),
+    Refused(FleetFailure),
+    Failed(FleetFailure),
+}
+
+fn standing(plan: &RolloutPlan, node: &NodeView<'_>) -> NodeStanding {
+    let Some(report) = node.report else { return NodeStanding::Waiting("no answer") };
+    let failure = |stage: &str, reason: Option<&str>| FleetFailure {
+        node: node.name.to_owned(),
+        stage: report.stage.as_deref().unwrap_or(stage).to_owned(),
+        reason: reason.unwrap_or("no reason was given").to_owned(),
+    };
+    match report.state {
+        NodeState::Refused => NodeStanding::Refused(failure("daemon", report.reason.as_deref())),
+        NodeState::Failed => NodeStanding::Failed(failure("daemon", report.reason.as_deref())),
+        NodeState::Excluded => NodeStanding::Good,
+        NodeState::Running => match over(report, &plan.budget) {
+            Some(reason) => NodeStanding::Failed(failure("budget", Some(&reason))),
+            None if report.windows < plan.windows => NodeStanding::Waiting("not enough windows"),
+            None => NodeStanding::Good,
+        },
+    }
+}
+
+/// Returns a duration in words: `5m`, `90s`.
+fn duration(time: std::time::Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds > 0 && seconds.is_multiple_of(60) {
+        format!("{}m", seconds / 60)
+    } else {
+        format!("{seconds}s")
+    }
+}
+
+#[cfg(test)]
+mod tests;
