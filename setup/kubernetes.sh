@@ -1,0 +1,40 @@
+#!/bin/sh
+# kubernetes.sh DIRECTORY: puts kube-apiserver and etcd into DIRECTORY/bin, unless they are there. Go builds them from the module proxy, by the modules in
+# setup/kubernetes, whose go.sum has the digest of each source: 15 minutes of processor time, once. Nothing of the system is changed. Debian 12's Go is too old;
+# it fetches the newer one as a module. Fails with the reason on stderr.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1/bin"
+cd "$1"
+directory=$PWD
+# The Go that is fetched if the installed one is too old, and its digest as the checksum database has it.
+go=go1.26.0
+
+[ -x bin/kube-apiserver ] && [ -x bin/etcd ] && exit
+PATH="$PATH:/usr/local/go/bin"
+command -v go >/dev/null || { echo "kubernetes.sh: Go is missing; on Debian: apt-get install golang-go" >&2; exit 1; }
+export CGO_ENABLED=0 GOTOOLCHAIN=local
+if ! go version | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])'; then
+    newer=$(go mod download -json "golang.org/toolchain@v0.0.1-$go.linux-$(dpkg --print-architecture)" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
+    [ -n "$newer" ] || { echo "kubernetes.sh: the module proxy has no $go" >&2; exit 1; }
+    # Modules have no executable files, and those of the cache are read-only.
+    rm -rf toolchain
+    cp -r "$newer" toolchain
+    chmod -R u+w toolchain
+    find toolchain/bin toolchain/pkg/tool -type f -exec chmod +x {} +
+    PATH="$directory/toolchain/bin:$PATH"
+fi
+
+# build MODULE PACKAGE NAME LDFLAGS: a file that is there is whole.
+build() {
+    [ -x "bin/$3" ] && return
+    (cd "$here/kubernetes/$1" && go build -mod=readonly -trimpath -ldflags "-s -w $4" -o "$directory/bin/.$3" "$2")
+    mv "bin/.$3" "bin/$3"
+}
+
+build etcd go.etcd.io/etcd/server/v3 etcd ""
+# Without its version the server calls itself v0.0.0, and clients complain.
+version=$(sed -n 's#^require k8s.io/kubernetes v##p' "$here/kubernetes/apiserver/go.mod")
+variables=k8s.io/component-base/version
+build apiserver k8s.io/kubernetes/cmd/kube-apiserver kube-apiserver \
+    "-X $variables.gitVersion=v$version -X $variables.gitMajor=${version%%.*} -X $variables.gitMinor=$(echo "$version" | cut -d. -f2)"
