@@ -40,7 +40,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 18] = [
+const EDGES: [(&str, &[&str], &[&str]); 19] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
@@ -57,6 +57,7 @@ const EDGES: [(&str, &[&str], &[&str]); 18] = [
     ("serve", &["ebpf-common", "api", "access", "state-files"], &["aya"]),
     ("rules", &["ebpf-common", "api"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest"]),
     ("cli", &["ebpf-common", "api", "client", "config", "rules"], &["aya", "axum", "libc"]),
+    ("operator", &["ebpf-common", "api"], &["aya", "libc", "rustix"]),
     ("streams", &["ebpf-common", "api", "client"], &["aya", "libc", "rustix"]),
     (
         "agent",

@@ -1,0 +1,14 @@
+//! Probes as Kubernetes objects: the kinds, the operator's commands, and the agent beside each daemon.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod objects;
+
+pub use self::args::main;
+pub use self::objects::definitions::{definitions, definitions_yaml};
+pub use self::objects::nodes::{
+    ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeReportSpec, ProbeRevision, ProbeRevisionSpec,
+};
+pub use self::objects::probe::{MonitoringProbe, MonitoringProbeSpec};
+pub use self::objects::rule::{MonitoringRule, MonitoringRuleSpec, RuleScope};

@@ -1,0 +1,6 @@
+//! The kinds of the API group `twinprobe.dev/v1alpha1`. Their documents are those of the crate `api`.
+
+pub mod definitions;
+pub mod nodes;
+pub mod probe;
+pub mod rule;

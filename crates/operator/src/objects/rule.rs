@@ -1,0 +1,52 @@
+//! Rules for nodes as objects.
+
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use twinprobe_api::RuleDocument;
+
+/// The `spec` of a `MonitoringRule`.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "twinprobe.dev",
+    version = "v1alpha1",
+    kind = "MonitoringRule",
+    shortname = "mr",
+    category = "twinprobe",
+    doc = "A rule: what is done when the windows of a probe say so.",
+    printcolumn(name = "Watch", type_ = "string", json_path = ".spec.rule.watch"),
+    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MonitoringRuleSpec {
+    /// Where windows are judged: on each node, or those of the whole fleet together.
+    #[serde(default)]
+    pub scope: RuleScope,
+    /// The rule, as the body of `PUT /v1/rules/{name}`.
+    #[schemars(schema_with = "rule")]
+    pub rule: RuleDocument,
+}
+
+/// Where the windows of a rule are judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleScope {
+    /// Each node judges its own.
+    #[default]
+    Node,
+    /// The windows of all nodes count together.
+    Fleet,
+}
+
+fn rule(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["watch", "when", "do"],
+        "properties": {
+            "watch": { "type": "string", "description": "The probe whose windows the rule looks at." },
+            "when": { "type": "string", "maxLength": 1024, "description": "The condition, in CEL." }
+        },
+        "x-kubernetes-preserve-unknown-fields": true
+    })
+}
