@@ -9,7 +9,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::commands::deploy::adjust::AdjustmentError;
 use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
-use crate::library::LibraryError;
+use twinprobe_library::LibraryError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {

@@ -8,13 +8,15 @@ use twinprobe_ebpf_common::finding::{Finding, Rejection};
 /// without interfaces of its own is attached where the watched one is.
 pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, Rejection> {
     let mut config = match (&probe.probe, &probe.config) {
-        (Some(name), _) => twinprobe_cli::library_probe(name).map_err(|error| refused("probe", &error))?,
+        (Some(name), _) => {
+            twinprobe_library::library_probe(name).map_err(|error| refused("probe", &error))?
+        }
         (None, Some(config)) => parse(config)?,
         (None, None) => return Err(refused("probe", &"names no probe of the library")),
     };
     config.name = Some(probe.name.clone());
     config.expires = Some(probe.expires.clone());
-    let chosen = twinprobe_cli::choose(&mut config, &probe.defines, &probe.variables);
+    let chosen = twinprobe_library::choose(&mut config, &probe.defines, &probe.variables);
     chosen.map_err(|error| refused("", &error))?;
     if config.interface.is_none() && config.interfaces.is_none() {
         config.go_where(watched);

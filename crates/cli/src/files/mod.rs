@@ -3,5 +3,4 @@
 pub mod beside;
 pub mod contents;
 pub mod files;
-pub mod knobs;
 pub mod sources;

@@ -1,13 +1,11 @@
 //! Changes of a configuration that the command line asks for, so that a probe needs no file of its own.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use serde_json::Value;
-use twinprobe_api::{ConfigDocument, DirectionDocument};
+use twinprobe_api::ConfigDocument;
+use twinprobe_library::{ChoiceError, define, give};
 
 use crate::files::files::ProbeFile;
-use crate::files::knobs::{self, Knob};
 
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Changes of the configuration")]
@@ -39,10 +37,10 @@ pub enum AdjustmentError {
     OneName { name: String, total: usize },
     #[error("--set {field}={value}: {problem}")]
     Set { field: String, value: String, problem: String },
-    #[error("--define {name}: {probe} has no such macro; {known}")]
-    Define { probe: String, name: String, known: String },
-    #[error("--var {name}: {probe} has no such variable; {known}")]
-    Variable { probe: String, name: String, known: String },
+    #[error("--define {0}")]
+    Define(#[source] ChoiceError),
+    #[error("--var {0}")]
+    Variable(#[source] ChoiceError),
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -75,11 +73,11 @@ impl Adjustments {
             *config = set(config, field, value)?;
         }
         for (macro_name, value) in &self.define {
-            define(name, config, macro_name, value)?;
+            define(name, config, macro_name, value).map_err(AdjustmentError::Define)?;
         }
         for (variable, value) in &self.var {
             let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value.as_str()));
-            give(name, config, variable, &value)?;
+            give(name, config, variable, &value).map_err(AdjustmentError::Variable)?;
         }
         if let Some(interval) = &self.interval {
             config.window.get_or_insert_default().interval = Some(interval.clone());
@@ -89,22 +87,6 @@ impl Adjustments {
         }
         Ok(())
     }
-}
-
-/// Defines macros and gives variables their initial values, each in the directions that have it.
-pub fn choose(
-    config: &mut ConfigDocument,
-    defines: &BTreeMap<String, String>,
-    variables: &BTreeMap<String, Value>,
-) -> Result<(), AdjustmentError> {
-    let probe = config.name.clone().unwrap_or_default();
-    for (name, value) in defines {
-        define(&probe, config, name, value)?;
-    }
-    for (name, value) in variables {
-        give(&probe, config, name, value)?;
-    }
-    Ok(())
 }
 
 /// Returns the configuration with another value of a field. A value is JSON; where the field takes none such, a text.
@@ -148,70 +130,6 @@ fn place<'a>(document: &'a mut Value, path: &str) -> Result<&'a mut Value, Strin
         };
     }
     Ok(at)
-}
-
-/// The directions that a configuration has.
-fn directions(config: &mut ConfigDocument) -> impl Iterator<Item = &mut DirectionDocument> {
-    [&mut config.ingress, &mut config.egress].into_iter().flatten()
-}
-
-/// The texts of a direction: its source and the files beside it.
-fn texts(direction: &DirectionDocument) -> impl Iterator<Item = &str> {
-    let beside = direction.files.iter().flat_map(BTreeMap::values);
-    direction.source.iter().chain(beside).map(String::as_str)
-}
-
-/// Defines a macro in each direction that has it.
-fn define(probe: &str, config: &mut ConfigDocument, name: &str, value: &str) -> Result<(), AdjustmentError> {
-    let mut is_known = false;
-    let mut known: Vec<String> = Vec::new();
-    for direction in directions(config) {
-        let has = |text: &str| knobs::mentions(text, name) && !knobs::is_fixed(text, name);
-        if direction.source.is_some() && (knobs::OF_THE_HEADER.contains(&name) || texts(direction).any(has)) {
-            is_known = true;
-            direction.defines.get_or_insert_default().insert(name.to_owned(), value.to_owned());
-        }
-        known.extend(names(texts(direction).flat_map(knobs::defines)));
-    }
-    let none = "its source leaves no macro open";
-    let known = listed("it has", known, none);
-    if is_known {
-        Ok(())
-    } else {
-        Err(AdjustmentError::Define { probe: probe.to_owned(), name: name.to_owned(), known })
-    }
-}
-
-/// Gives a variable its initial value in each direction that has it. The daemon knows the variables of an object.
-fn give(probe: &str, config: &mut ConfigDocument, name: &str, value: &Value) -> Result<(), AdjustmentError> {
-    let mut is_known = false;
-    let mut known: Vec<String> = Vec::new();
-    for direction in directions(config) {
-        if direction.object.is_some() || texts(direction).any(|text| knobs::mentions(text, name)) {
-            is_known = true;
-            direction.variables.get_or_insert_default().insert(name.to_owned(), value.clone());
-        }
-        known.extend(names(texts(direction).flat_map(knobs::variables)));
-    }
-    let known = listed("it has", known, "its source has no variables");
-    if is_known {
-        Ok(())
-    } else {
-        Err(AdjustmentError::Variable { probe: probe.to_owned(), name: name.to_owned(), known })
-    }
-}
-
-fn names(knobs: impl Iterator<Item = Knob>) -> impl Iterator<Item = String> {
-    knobs.map(|knob| match knob.default {
-        Some(default) => format!("{} (default {default})", knob.name),
-        None => knob.name,
-    })
-}
-
-fn listed(head: &str, mut known: Vec<String>, none: &str) -> String {
-    known.sort();
-    known.dedup();
-    if known.is_empty() { none.to_owned() } else { format!("{head} {}", known.join(", ")) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use twinprobe_api::ConfigDocument;
 use crate::commands::deploy::adjust::Adjustments;
 use crate::error::CommandError;
 use crate::files::files::{self, ProbeFile};
-use crate::library;
+use twinprobe_library as library;
 
 #[derive(Debug, Args)]
 pub struct DeployFiles {

@@ -5,12 +5,11 @@ use serde_json::json;
 use twinprobe_api::{ConfigDocument, DirectionDocument};
 
 use crate::error::CommandError;
-use crate::files::knobs::{self, Knob};
-use crate::library::{self, LibraryEntry};
 use crate::output::screen::{HEADING, Screen};
 use crate::output::table::TextTable;
 use crate::output::units;
 use crate::output::view::ViewOption;
+use twinprobe_library::{self as library, Knob, LibraryEntry};
 
 #[derive(Debug, Args)]
 pub struct Probes {
@@ -68,7 +67,8 @@ fn render(probes: &[LibraryEntry], screen: Screen) -> String {
 fn macros(config: &ConfigDocument) -> Vec<Knob> {
     let directions = [&config.ingress, &config.egress].into_iter().flatten();
     let mut found: Vec<Knob> = Vec::new();
-    for knob in directions.flat_map(|direction| &direction.source).flat_map(|source| knobs::defines(source)) {
+    for knob in directions.flat_map(|direction| &direction.source).flat_map(|source| library::defines(source))
+    {
         if !found.contains(&knob) {
             found.push(knob);
         }

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::commands::deploy::adjust::Adjustments;
 use crate::error::CommandError;
 use crate::files::files::{self, ProbeFile};
-use crate::library;
+use twinprobe_library as library;
 
 /// The interface of a configuration that names none: a trial attaches nothing.
 const ANY: &str = "lo";

@@ -1,0 +1,97 @@
+//! The choices that a configuration makes for its source.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use twinprobe_api::{ConfigDocument, DirectionDocument};
+
+use crate::knobs::{self, Knob};
+
+/// A choice that a source does not leave open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    #[error("{name}: {probe} has no such macro; {known}")]
+    Define { probe: String, name: String, known: String },
+    #[error("{name}: {probe} has no such variable; {known}")]
+    Variable { probe: String, name: String, known: String },
+}
+
+/// Defines macros and gives variables their initial values, each in the directions that have it.
+pub fn choose(
+    config: &mut ConfigDocument,
+    defines: &BTreeMap<String, String>,
+    variables: &BTreeMap<String, Value>,
+) -> Result<(), ChoiceError> {
+    let probe = config.name.clone().unwrap_or_default();
+    for (name, value) in defines {
+        define(&probe, config, name, value)?;
+    }
+    for (name, value) in variables {
+        give(&probe, config, name, value)?;
+    }
+    Ok(())
+}
+
+/// The directions that a configuration has.
+fn directions(config: &mut ConfigDocument) -> impl Iterator<Item = &mut DirectionDocument> {
+    [&mut config.ingress, &mut config.egress].into_iter().flatten()
+}
+
+/// The texts of a direction: its source and the files beside it.
+fn texts(direction: &DirectionDocument) -> impl Iterator<Item = &str> {
+    let beside = direction.files.iter().flat_map(BTreeMap::values);
+    direction.source.iter().chain(beside).map(String::as_str)
+}
+
+/// Defines a macro in each direction that has it.
+pub fn define(probe: &str, config: &mut ConfigDocument, name: &str, value: &str) -> Result<(), ChoiceError> {
+    let mut is_known = false;
+    let mut known: Vec<String> = Vec::new();
+    for direction in directions(config) {
+        let has = |text: &str| knobs::mentions(text, name) && !knobs::is_fixed(text, name);
+        if direction.source.is_some() && (knobs::OF_THE_HEADER.contains(&name) || texts(direction).any(has)) {
+            is_known = true;
+            direction.defines.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+        }
+        known.extend(names(texts(direction).flat_map(knobs::defines)));
+    }
+    let none = "its source leaves no macro open";
+    let known = listed("it has", known, none);
+    if is_known {
+        Ok(())
+    } else {
+        Err(ChoiceError::Define { probe: probe.to_owned(), name: name.to_owned(), known })
+    }
+}
+
+/// Gives a variable its initial value in each direction that has it. The daemon knows the variables of an object.
+pub fn give(probe: &str, config: &mut ConfigDocument, name: &str, value: &Value) -> Result<(), ChoiceError> {
+    let mut is_known = false;
+    let mut known: Vec<String> = Vec::new();
+    for direction in directions(config) {
+        if direction.object.is_some() || texts(direction).any(|text| knobs::mentions(text, name)) {
+            is_known = true;
+            direction.variables.get_or_insert_default().insert(name.to_owned(), value.clone());
+        }
+        known.extend(names(texts(direction).flat_map(knobs::variables)));
+    }
+    let known = listed("it has", known, "its source has no variables");
+    if is_known {
+        Ok(())
+    } else {
+        Err(ChoiceError::Variable { probe: probe.to_owned(), name: name.to_owned(), known })
+    }
+}
+
+fn names(knobs: impl Iterator<Item = Knob>) -> impl Iterator<Item = String> {
+    knobs.map(|knob| match knob.default {
+        Some(default) => format!("{} (default {default})", knob.name),
+        None => knob.name,
+    })
+}
+
+fn listed(head: &str, mut known: Vec<String>, none: &str) -> String {
+    known.sort();
+    known.dedup();
+    if known.is_empty() { none.to_owned() } else { format!("{head} {}", known.join(", ")) }
+}

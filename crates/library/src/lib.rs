@@ -1,0 +1,11 @@
+//! The library of probes, which programs bring with them, and what a source leaves to its configuration.
+
+#![forbid(unsafe_code)]
+
+mod choice;
+mod knobs;
+mod library;
+
+pub use self::choice::{ChoiceError, choose, define, give};
+pub use self::knobs::{Knob, OF_THE_HEADER, defines, is_fixed, mentions, variables};
+pub use self::library::{LibraryEntry, LibraryError, configuration, entry, index, library_probe};
