@@ -8,6 +8,7 @@
 #   make test-kernels  the core tests of the kernel on Linux 5.10, 6.1 and 6.12 under qemu; part of make test
 #   make test-arm64  the same on Linux 6.1 for arm64, with the daemon built for arm64; not part of make test
 #   make test-console  the console in Chromium against the daemon; part of make test
+#   make test-fleet  the objects of Kubernetes against a real API server, which Go builds first; not part of make test
 #   make test-timed  the tests that measure time or cost, on an idle machine; part of make bench
 #   make soak    all tests with the full counts; takes a night, or PART=1/4 a quarter of it
 #   make bench   the tests that measure time, then the experiments of bench/: writes the pages below docs/benchmarks/, in two
@@ -33,7 +34,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check format console test-build test test-console test-kernels test-arm64 test-timed soak bench probes docs reference manifests deb image demo
+.PHONY: all build setup check format console test-build test test-console test-kernels test-fleet test-arm64 test-timed soak bench probes docs reference manifests deb image demo
 
 all: build
 
@@ -64,9 +65,9 @@ check: console
 test-build: console
 	$(CARGO) build --bins --tests
 
-test test-kernels test-console test-timed test-arm64 soak: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+test test-kernels test-console test-fleet test-timed test-arm64 soak: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 # What `cargo clippy -- -D warnings` passes on.
-test test-kernels test-console test-timed test-arm64 soak: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+test test-kernels test-console test-fleet test-timed test-arm64 soak: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 
 format: setup
 	@$(CARGO) fmt --all --check
@@ -96,6 +97,11 @@ test-kernels: test-build
 test-console: TESTS := binary(console)
 test-console: test-build
 	$(call run-tests)
+
+test-fleet: TESTS := binary(fleet)
+test-fleet: test-build
+	@sh setup/kubernetes.sh $(or $(CARGO_TARGET_DIR),target)/tmp/kubernetes
+	$(call run-tests,--ignore-default-filter)
 
 test-timed: PROFILE := timed
 test-timed: TESTS := test(/::timed$$/)

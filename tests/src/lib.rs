@@ -5,6 +5,7 @@
 pub mod attachments;
 pub mod bpf;
 mod bystanders;
+pub mod cluster;
 mod copies;
 pub mod counter;
 mod daemon;

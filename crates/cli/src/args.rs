@@ -9,6 +9,7 @@ use crate::commands::deploy::entries::Entries;
 use crate::commands::deploy::history::History;
 use crate::commands::deploy::revisions::RevisionsCommand;
 use crate::commands::deploy::rollback::RollbackCommand;
+use crate::commands::fleet::fleet::FleetCommand;
 use crate::commands::local::completions::Completions;
 use crate::commands::local::convert::Convert;
 use crate::commands::local::man::Man;
@@ -81,6 +82,8 @@ pub enum ClientCommand {
     Replay(ReplayCommand),
     /// Measure what a probe takes for the packets of a capture, without touching its counts
     Bench(Bench),
+    /// Roll a probe out over many daemons, a few first, and take it back where it costs too much
+    Fleet(FleetCommand),
     /// Say when a rule would have fired
     Rules(RulesCommand),
     /// Show all probes live, full screen

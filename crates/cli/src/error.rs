@@ -78,6 +78,10 @@ pub enum CommandError {
     Entries { path: PathBuf, problem: String },
     #[error("{} is refused as a rule:\n  {problem}", path.display())]
     Rule { path: PathBuf, problem: String },
+    #[error("{} is refused as a probe of a fleet:\n  {problem}", path.display())]
+    FleetProbe { path: PathBuf, problem: String },
+    #[error("{0}")]
+    Rollout(String),
     #[error(transparent)]
     Convert(twinprobe_client::ConvertError),
     /// Some probes of several were refused. Each refusal has been printed already.

@@ -67,6 +67,7 @@ async fn ask(command: ClientCommand, session: &Session) -> Result<(), CommandErr
         ClientCommand::Events(command) => command.run(session).await,
         ClientCommand::Replay(command) => command.run(session).await,
         ClientCommand::Bench(command) => command.run(session).await,
+        ClientCommand::Fleet(command) => command.run(session).await,
         ClientCommand::Rules(command) => command.run(session).await,
         ClientCommand::Top(command) => command.run(session).await,
         ClientCommand::Capabilities(command) => command.run(session).await,

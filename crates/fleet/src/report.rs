@@ -57,8 +57,9 @@ pub fn report(node: &str, revision: &str, status: &ProbeStatus, observed: Observ
 pub fn refused(probe: &str, node: &str, revision: &str, problem: &Problem) -> NodeReport {
     let stage = problem.errors.first().and_then(|finding| serde_json::to_value(finding.stage).ok());
     let stage = stage.and_then(|stage| stage.as_str().map(str::to_owned));
-    // The daemon has nothing against the probe where it can't work at all.
-    let state = if problem.status >= 500 { NodeState::Failed } else { NodeState::Refused };
+    // Other refusals say nothing of the probe: a missing role, a full disk.
+    let state =
+        if matches!(problem.status, 400 | 413 | 422) { NodeState::Refused } else { NodeState::Failed };
     NodeReport {
         probe: probe.to_owned(),
         node: node.to_owned(),

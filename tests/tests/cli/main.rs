@@ -6,5 +6,6 @@ mod errors;
 mod fleet;
 mod live;
 mod local;
+mod rollout;
 mod rules;
 mod scene;

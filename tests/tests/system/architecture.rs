@@ -40,7 +40,7 @@ fn every_crate_inherits_the_workspace_lints() -> Result<()> {
 }
 
 /// Each crate, the crates of this workspace that it may depend on, and what else it may not depend on.
-const EDGES: [(&str, &[&str], &[&str]); 19] = [
+const EDGES: [(&str, &[&str], &[&str]); 21] = [
     ("ebpf-common", &[], &["aya", "libc", "tokio", "axum"]),
     ("exporter", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
     ("capture", &["ebpf-common"], &["aya", "libc", "tokio", "axum"]),
@@ -50,13 +50,19 @@ const EDGES: [(&str, &[&str], &[&str]); 19] = [
     ("faults", &[], &["aya", "libc", "tokio", "axum"]),
     ("kernel", &["ebpf-common", "state-files", "faults"], &["axum", "clap"]),
     ("api", &["ebpf-common"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest", "clap"]),
-    ("client", &["ebpf-common", "api"], &["axum", "clap", "aya"]),
+    ("client", &["ebpf-common", "api", "fleet"], &["axum", "clap", "aya"]),
+    ("fleet", &["ebpf-common", "api", "config"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest"]),
+    ("library", &["api"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest"]),
     ("compiler", &["ebpf-common"], &["aya", "axum"]),
     ("config", &["ebpf-common", "api"], &["aya", "libc", "rustix", "tokio", "axum"]),
     ("access", &["ebpf-common", "api", "state-files"], &["aya", "libc", "axum", "hyper"]),
     ("serve", &["ebpf-common", "api", "access", "state-files"], &["aya"]),
     ("rules", &["ebpf-common", "api"], &["aya", "libc", "rustix", "tokio", "axum", "reqwest"]),
-    ("cli", &["ebpf-common", "api", "client", "config", "rules"], &["aya", "axum", "libc"]),
+    (
+        "cli",
+        &["ebpf-common", "api", "client", "config", "fleet", "library", "rules"],
+        &["aya", "axum", "libc"],
+    ),
     ("operator", &["ebpf-common", "api"], &["aya", "libc", "rustix"]),
     ("streams", &["ebpf-common", "api", "client"], &["aya", "libc", "rustix"]),
     (
@@ -74,6 +80,7 @@ const EDGES: [(&str, &[&str], &[&str]); 19] = [
             "client",
             "compiler",
             "config",
+            "library",
             "serve",
             "capture",
             "cli",
@@ -116,6 +123,8 @@ fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Res
         "access",
         "serve",
         "cli",
+        "fleet",
+        "library",
         "streams",
     ] {
         let library = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs"))?;

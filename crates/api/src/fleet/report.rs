@@ -34,7 +34,7 @@ pub struct NodeReport {
     /// Insertions into full maps, in the judged windows.
     #[serde(default)]
     pub failed_inserts: u64,
-    /// Windows that the node has lost since the probe began there.
+    /// Windows that the node has lost among the judged ones.
     #[serde(default)]
     pub lost_windows: u64,
     /// Events that the kernel had no room for.
@@ -55,4 +55,16 @@ pub enum NodeState {
     Failed,
     /// The node is selected, but has no interface for it.
     Excluded,
+}
+
+impl NodeState {
+    /// The word for tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Excluded => "excluded",
+        }
+    }
 }

@@ -118,7 +118,7 @@ pub struct FleetBudget {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
     pub failed_inserts: Option<u64>,
-    /// Windows that the node has lost since the probe began there.
+    /// Windows that the node has lost among the judged ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
     pub lost_windows: Option<u64>,

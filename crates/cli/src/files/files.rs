@@ -177,7 +177,7 @@ fn named(found: Vec<NamedConfig>, stem: Option<&str>) -> Result<Vec<ProbeFile>, 
 }
 
 /// Replaces `source_file` by the content of the file, as `source`: the daemon reads no files.
-fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> Result<(), ProbeFileError> {
+pub fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> Result<(), ProbeFileError> {
     let ProbeFile { config, sources, .. } = probe;
     let directions = [
         ("ingress", &mut config.ingress, &mut sources.ingress),

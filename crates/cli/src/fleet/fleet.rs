@@ -1,9 +1,12 @@
 //! One daemon or many.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::join_all;
 use twinprobe_client::{Client, Credentials, Server};
 
 use crate::error::CommandError;
+use crate::fleet::servers::NamedServer;
 
 /// A daemon under the name by which the user knows it.
 #[derive(Debug)]
@@ -11,6 +14,7 @@ pub struct Node {
     pub name: String,
     pub server: Server,
     pub client: Client,
+    pub labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -20,9 +24,9 @@ pub struct Fleet {
 
 impl Fleet {
     /// Prepares the connections to these daemons. Opens none yet.
-    pub fn new(servers: Vec<(String, Server)>, credentials: &Credentials) -> Result<Self, CommandError> {
-        let node = |(name, server): (String, Server)| {
-            Ok(Node { name, client: Client::new(server.clone(), credentials)?, server })
+    pub fn new(servers: Vec<NamedServer>, credentials: &Credentials) -> Result<Self, CommandError> {
+        let node = |NamedServer { name, server, labels }: NamedServer| {
+            Ok(Node { name, client: Client::new(server.clone(), credentials)?, server, labels })
         };
         Ok(Self { nodes: servers.into_iter().map(node).collect::<Result<_, CommandError>>()? })
     }

@@ -1,5 +1,6 @@
 //! The list of daemons: `--server`, or a file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +11,21 @@ use crate::error::CommandError;
 /// The variable with the address of the daemon, where no option has one.
 const VARIABLE: &str = "TWINPROBE_SERVER";
 
+/// A daemon as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedServer {
+    pub name: String,
+    pub server: Server,
+    /// What selectors of a fleet look at.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl NamedServer {
+    fn unnamed(server: Server) -> Self {
+        Self { name: server.to_string(), server, labels: BTreeMap::new() }
+    }
+}
+
 /// The options that say which daemons a command talks to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ServerOptions {
@@ -17,7 +33,7 @@ pub struct ServerOptions {
     /// unix:/run/twinprobe/twinprobe.sock]
     #[arg(long, global = true, value_name = "URL")]
     pub server: Vec<Server>,
-    /// File with a daemon on each line: URL, or NAME URL; # begins a comment
+    /// File with a daemon on each line: URL, or NAME URL with labels KEY=VALUE behind; # begins a comment
     #[arg(long, global = true, value_name = "FILE")]
     pub servers: Option<PathBuf>,
 }
@@ -25,22 +41,22 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Returns the daemons with their names: those of the file, then those of `--server`. Where neither is given, that of
     /// the environment or the default.
-    pub fn named(&self) -> Result<Vec<(String, Server)>, CommandError> {
+    pub fn named(&self) -> Result<Vec<NamedServer>, CommandError> {
         let mut found = match &self.servers {
             Some(path) => read(path)?,
             None => Vec::new(),
         };
-        found.extend(self.server.iter().map(|server| (server.to_string(), server.clone())));
+        found.extend(self.server.iter().cloned().map(NamedServer::unnamed));
         if found.is_empty() {
             let address = std::env::var(VARIABLE).ok().filter(|address| !address.is_empty());
             let address = address.as_deref().unwrap_or(Server::DEFAULT);
             let server: Result<Server, _> = address.parse();
             let server =
                 server.map_err(|error| CommandError::Servers(format!("{VARIABLE}={address}: {error}")))?;
-            found.push((server.to_string(), server));
+            found.push(NamedServer::unnamed(server));
         }
-        for (i, (name, _)) in found.iter().enumerate() {
-            if found[..i].iter().any(|(other, _)| other == name) {
+        for (i, NamedServer { name, .. }) in found.iter().enumerate() {
+            if found[..i].iter().any(|other| other.name == *name) {
                 return Err(CommandError::Servers(format!("there are two servers {name:?}")));
             }
         }
@@ -48,21 +64,30 @@ impl ServerOptions {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<(String, Server)>, CommandError> {
+fn read(path: &Path) -> Result<Vec<NamedServer>, CommandError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let at = |what: &str| CommandError::Servers(format!("{}:{}: {what}", path.display(), number + 1));
         let line = line.split('#').next().unwrap_or_default();
-        let (name, address) = match line.split_whitespace().collect::<Vec<_>>()[..] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, address, labels) = match &words[..] {
             [] => continue,
-            [address] => (address, address),
-            [name, address] => (name, address),
-            _ => return Err(at("more than two words; write URL, or NAME URL")),
+            [address] => (*address, *address, &[][..]),
+            [name, address, labels @ ..] => (*name, *address, labels),
         };
         let server: Result<Server, _> = address.parse();
-        found.push((name.to_owned(), server.map_err(|error| at(&format!("{address}: {error}")))?));
+        let server = server.map_err(|error| at(&format!("{address}: {error}")))?;
+        let mut pairs = BTreeMap::new();
+        for label in labels {
+            let pair = label.split_once('=').filter(|(key, _)| !key.is_empty());
+            let (key, value) = pair.ok_or_else(|| {
+                at(&format!("{label} is no label; write URL, or NAME URL, or NAME URL KEY=VALUE"))
+            })?;
+            pairs.insert(key.to_owned(), value.to_owned());
+        }
+        found.push(NamedServer { name: name.to_owned(), server, labels: pairs });
     }
     if found.is_empty() {
         return Err(CommandError::Servers(format!("{} names no server", path.display())));
@@ -81,15 +106,21 @@ mod tests {
         let server = server.iter().map(|server| server.parse().unwrap()).collect();
         let options = ServerOptions { server, servers: Some(path) };
         let names = options.named().map_err(|error| error.to_string())?;
-        Ok(names.into_iter().map(|(name, server)| format!("{name}={server}")).collect())
+        Ok(names
+            .into_iter()
+            .map(|it| format!("{}={}{:?}", it.name, it.server, it.labels).replace("{}", ""))
+            .collect())
     }
 
     #[test]
     fn servers_are_read_from_a_file_and_from_the_command_line() {
-        let found = named("# all\nparis http://a:1 # west\n\nunix:/s\n", &["http://b:2"]).unwrap();
-        assert_eq!(found, ["paris=http://a:1", "unix:/s=unix:/s", "http://b:2=http://b:2"]);
+        let found = named("# all\nparis http://a:1 zone=west # near\n\nunix:/s\n", &["http://b:2"]).unwrap();
+        assert_eq!(
+            found,
+            ["paris=http://a:1{\"zone\": \"west\"}", "unix:/s=unix:/s", "http://b:2=http://b:2"]
+        );
         let default = ServerOptions::default().named().unwrap();
-        assert_eq!((default.len(), default[0].1.to_string().as_str()), (1, Server::DEFAULT));
+        assert_eq!((default.len(), default[0].server.to_string().as_str()), (1, Server::DEFAULT));
     }
 
     #[test]
@@ -97,7 +128,7 @@ mod tests {
         assert!(
             named("http://a:1\nparis\n", &[]).unwrap_err().contains("servers:2: paris: no server address")
         );
-        assert!(named("a b c\n", &[]).unwrap_err().contains(":1: more than two words"));
+        assert!(named("a http://b:1 c\n", &[]).unwrap_err().contains(":1: c is no label"));
         assert!(named("# none\n", &[]).unwrap_err().contains("names no server"));
         assert!(named("a http://a:1\na http://b:1\n", &[]).unwrap_err().contains("two servers \"a\""));
     }

@@ -1,5 +1,6 @@
 //! Tests against a server with prepared answers, over a Unix socket and over TCP.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Parser;
@@ -10,6 +11,7 @@ use twinprobe_client::{ClientError, Credentials, Server};
 use crate::args::ClientCommand;
 use crate::error::CommandError;
 use crate::fleet::fleet::Fleet;
+use crate::fleet::servers::NamedServer;
 use crate::fleet::session::Session;
 use crate::report::reporter::Reporter;
 use crate::run::ask;
@@ -21,7 +23,11 @@ struct Cli {
 }
 
 async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
-    let fleet = Fleet::new(vec![("here".to_owned(), server)], &Credentials::default()).unwrap();
+    let fleet = Fleet::new(
+        vec![NamedServer { name: "here".to_owned(), server, labels: BTreeMap::new() }],
+        &Credentials::default(),
+    )
+    .unwrap();
     ask(command, &Session { fleet, reporter: Reporter::new(false) }).await
 }
 

@@ -76,8 +76,9 @@ fn probe_rules() -> Vec<Rule> {
         ),
         (
             "rollout.steps",
-            "!self.all(step, step.matches('^[0-9]{1,3}([.][0-9]{1,2})?%$')) || self.all(a, self.all(b, a == b || \
-             double(a.replace('%', '')) != double(b.replace('%', '')))) && self.map(step, double(step.replace('%', ''))).isSorted()",
+            "!self.all(step, step.matches('^[0-9]{1,3}([.][0-9]{1,2})?%$')) || \
+             self.map(step, double(step.replace('%', ''))).isSorted() && self.all(a, self.exists_one(b, \
+             double(a.replace('%', '')) == double(b.replace('%', ''))))",
             "each step is more than the step before it",
         ),
     ]

@@ -232,18 +232,23 @@ fn servers(from: &SourceDocument, places: &mut Places<'_>) -> Vec<(String, Serve
     found
 }
 
-/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment.
+/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels behind are for fleets.
 fn servers_of(path: &PathBuf) -> Result<Vec<(String, Server)>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let at = |what: String| format!("{}:{}: {what}", path.display(), number + 1);
         let line = line.split('#').next().unwrap_or_default();
-        let (name, address) = match line.split_whitespace().collect::<Vec<_>>()[..] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, address) = match &words[..] {
             [] => continue,
-            [address] => (address, address),
-            [name, address] => (name, address),
-            _ => return Err(at("more than two words; write URL, or NAME URL".to_owned())),
+            [address] => (*address, *address),
+            [name, address, labels @ ..] => match labels.iter().find(|label| !label.contains('=')) {
+                None => (*name, *address),
+                Some(label) => {
+                    return Err(at(format!("{label} is no label; write URL, or NAME URL KEY=VALUE")));
+                }
+            },
         };
         let server = address.parse::<Server>().map_err(|error| at(format!("{address}: {error}")))?;
         found.push((name.to_owned(), server));

@@ -1,0 +1,148 @@
+//! What a rollout has come to, for people and programs.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use twinprobe_api::{FleetFailure, FleetStatus, NodeReport};
+use twinprobe_fleet::{NodeView, RolloutStep, Standing, conditions, tally};
+
+use crate::commands::fleet::survey::Survey;
+use crate::error::CommandError;
+use crate::output::screen::Screen;
+use crate::output::table::TextTable;
+use crate::output::units;
+
+/// The end of a rollout without a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    Complete,
+    Paused,
+}
+
+/// The status of a rollout, as the object in Kubernetes has it, and the nodes.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetOutcome {
+    probe: String,
+    status: FleetStatus,
+    nodes: Vec<FleetNode>,
+    #[serde(skip)]
+    failure: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FleetNode {
+    node: String,
+    /// `running`, `refused`, `failed`, `excluded`, `not updated` or `silent`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<NodeReport>,
+}
+
+impl FleetOutcome {
+    /// The state of things, without a rollout.
+    pub fn found(survey: &Survey<'_>) -> Self {
+        let is_complete = survey.nodes.iter().all(|node| survey.reports.contains_key(&node.name));
+        match is_complete {
+            true => Self::reached(survey, Reached::Complete),
+            false => Self::new(survey, Standing::Step("not on every node"), Vec::new(), "partial"),
+        }
+    }
+
+    pub fn reached(survey: &Survey<'_>, reached: Reached) -> Self {
+        match reached {
+            Reached::Complete => Self::new(survey, Standing::Complete, Vec::new(), "complete"),
+            Reached::Paused => Self::new(survey, Standing::Paused("start"), Vec::new(), "paused"),
+        }
+    }
+
+    /// A rollout that failed. `taken_back` has the nodes that could not be taken back; `None` if none were to be.
+    pub fn failed(
+        survey: &Survey<'_>,
+        step: &RolloutStep,
+        failures: Vec<FleetFailure>,
+        taken_back: Option<&[(String, String)]>,
+    ) -> Self {
+        let first = failures.first();
+        let first = first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
+        let why =
+            format!("step {} failed at {} nodes, {}", step.name, failures.len(), first.unwrap_or_default());
+        let (standing, name, then) = match taken_back {
+            None => (Standing::Stopped(&why), "stopped", "nodes keep what they have".to_owned()),
+            Some([]) => {
+                (Standing::RolledBack(&why), "rolled back", "every node has what it had before".to_owned())
+            }
+            Some(left) => {
+                let left: Vec<_> = left.iter().map(|(node, why)| format!("{node} ({why})")).collect();
+                (Standing::RolledBack(&why), "rolled back", format!("not taken back: {}", left.join(", ")))
+            }
+        };
+        let mut outcome = Self::new(survey, standing, failures, name);
+        outcome.failure = Some(format!("{} is {name}: {why}; {then}", survey.plan.revision));
+        outcome
+    }
+
+    fn new(survey: &Survey<'_>, standing: Standing<'_>, failures: Vec<FleetFailure>, step: &str) -> Self {
+        let views = survey.views();
+        let members: Vec<NodeView<'_>> =
+            views.iter().filter(|node| survey.silent.contains_key(node.name)).copied().collect();
+        let (counts, worst, found) = tally(&survey.plan.rollout, &views, &members);
+        let failures = if failures.is_empty() { found } else { failures.into_iter().take(10).collect() };
+        let status = FleetStatus {
+            revision: Some(survey.plan.revision.clone()),
+            step: Some(step.to_owned()),
+            counts,
+            worst,
+            conditions: conditions(standing, counts, &[], Timestamp::now()),
+            failures,
+            ..FleetStatus::default()
+        };
+        let nodes = survey.nodes.iter().map(|node| {
+            let report = survey.reports.get(&node.name).cloned();
+            let silent = survey.silent.get(&node.name).cloned();
+            let state = match (&report, &silent) {
+                (_, Some(_)) => "silent",
+                (Some(report), _) => report.state.name(),
+                (None, None) => "not updated",
+            };
+            let reason = silent.or_else(|| report.as_ref().and_then(|report| report.reason.clone()));
+            FleetNode { node: node.name.clone(), state, reason, report }
+        });
+        Self { probe: survey.plan.name.clone(), status, nodes: nodes.collect(), failure: None }
+    }
+
+    /// Returns the error of a rollout that failed.
+    pub fn result(self) -> Result<(), CommandError> {
+        self.failure.map_or(Ok(()), |failure| Err(CommandError::Rollout(failure)))
+    }
+
+    pub fn table(&self, screen: Screen) -> String {
+        let mut table = TextTable::default();
+        for node in &self.nodes {
+            let mut row = table.row();
+            row.text("NODE", &node.node);
+            row.text("STATE", node.state);
+            if let Some(report) = &node.report {
+                row.number("WINDOWS", &report.windows.to_string());
+                if let Some(cost) = report.ns_per_packet {
+                    row.amount("COST", cost, units::nanoseconds(cost));
+                }
+                row.text("AT", report.at.as_deref().unwrap_or("trial"));
+            }
+            if let Some(reason) = &node.reason {
+                row.text("REASON", reason);
+            }
+        }
+        let counts = self.status.counts;
+        let revision = self.status.revision.as_deref().unwrap_or_default();
+        let step = self.status.step.as_deref().unwrap_or_default();
+        format!(
+            "{}{revision}: {step}, running on {} of {} nodes\n",
+            table.render(screen),
+            counts.running,
+            counts.selected
+        )
+    }
+}

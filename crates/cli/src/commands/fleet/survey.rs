@@ -1,0 +1,115 @@
+//! What the daemons of a fleet have of its probe.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt as _, stream};
+use twinprobe_api::NodeReport;
+use twinprobe_client::{ClientError, Deployed, WantedProbe, deployed};
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_fleet::{FleetPlan, NodeView, matches, refused};
+
+use crate::error::CommandError;
+use crate::fleet::fleet::Node;
+use crate::fleet::session::Session;
+
+/// The daemons that are asked at the same time.
+const AT_ONCE: usize = 64;
+
+/// The selected daemons and their last answers.
+pub struct Survey<'a> {
+    pub plan: &'a FleetPlan,
+    pub nodes: Vec<&'a Node>,
+    /// The reports about the plan's revision, by node.
+    pub reports: BTreeMap<String, NodeReport>,
+    /// The reasons why nodes gave no answer, at the last attempt.
+    pub silent: BTreeMap<String, String>,
+}
+
+impl<'a> Survey<'a> {
+    /// Selects the daemons. Asks none yet.
+    pub fn new(session: &'a Session, plan: &'a FleetPlan) -> Result<Self, CommandError> {
+        let nodes = session.fleet.nodes().iter();
+        let nodes: Vec<&Node> = nodes.filter(|node| matches(&plan.node_selector, &node.labels)).collect();
+        if nodes.is_empty() {
+            let wanted: Vec<String> =
+                plan.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            return Err(CommandError::Rollout(format!(
+                "none of {} servers has the labels {}; a line of --servers is NAME URL KEY=VALUE",
+                session.fleet.nodes().len(),
+                wanted.join(" "),
+            )));
+        }
+        Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new() })
+    }
+
+    /// What the plan wants on each node.
+    pub fn wanted(&self) -> WantedProbe<'a> {
+        let FleetPlan { name, revision, config, rollout, .. } = self.plan;
+        let reads_inserts = rollout.budget.failed_inserts.is_some();
+        WantedProbe { name, revision, config, windows: rollout.windows, reads_inserts }
+    }
+
+    /// Asks all nodes, but those that have refused the revision: their refusal stands.
+    pub async fn ask(&mut self) {
+        let wanted = self.wanted();
+        let has_refused =
+            |node: &&&Node| self.reports.get(&node.name).is_some_and(|report| report.stage.is_some());
+        let nodes: Vec<&Node> = self.nodes.iter().filter(|node| !has_refused(node)).copied().collect();
+        let asked = stream::iter(nodes)
+            .map(|node| async move { (node, deployed(&node.client, &node.name, wanted).await) });
+        let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
+        for (node, answer) in answers {
+            let answer = answer.map(|deployed| match deployed {
+                Deployed::Wanted(report) => Some(*report),
+                Deployed::Absent | Deployed::Other(_) => None,
+            });
+            self.take(node, answer);
+        }
+    }
+
+    /// Puts the probe on those of these nodes that do not have it.
+    pub async fn put(&mut self, names: &[String], message: &str) {
+        let is_named = |node: &&&Node| names.contains(&node.name) && !self.reports.contains_key(&node.name);
+        let nodes: Vec<&Node> = self.nodes.iter().filter(is_named).copied().collect();
+        let (wanted, config) = (self.wanted(), &self.plan.config);
+        let put = stream::iter(nodes).map(|node| async move {
+            let done = node.client.put(wanted.name, config, Some(message)).await;
+            let found = match done {
+                Ok(_) => deployed(&node.client, &node.name, wanted).await.map(|deployed| match deployed {
+                    Deployed::Wanted(report) => Some(*report),
+                    Deployed::Absent | Deployed::Other(_) => None,
+                }),
+                // A daemon that starts, or has too much to do, has not decided yet.
+                Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
+                    Ok(Some(refused(wanted.name, &node.name, wanted.revision, &problem)))
+                }
+                Err(error) => Err(error),
+            };
+            (node, found)
+        });
+        let answers: Vec<_> = put.buffer_unordered(AT_ONCE).collect().await;
+        for (node, answer) in answers {
+            self.take(node, answer);
+        }
+    }
+
+    fn take(&mut self, node: &Node, answer: Result<Option<NodeReport>, ClientError>) {
+        self.silent.remove(&node.name);
+        match answer {
+            Ok(Some(report)) => drop(self.reports.insert(node.name.clone(), report)),
+            Ok(None) => drop(self.reports.remove(&node.name)),
+            // What was known of the node stands; it may be back the next time.
+            Err(error) => drop(self.silent.insert(node.name.clone(), with_causes(&error))),
+        }
+    }
+
+    /// The nodes with what is known of them.
+    pub fn views(&self) -> Vec<NodeView<'_>> {
+        let view = |node: &&'a Node| NodeView {
+            name: &node.name,
+            labels: &node.labels,
+            report: self.reports.get(&node.name),
+        };
+        self.nodes.iter().map(view).collect()
+    }
+}

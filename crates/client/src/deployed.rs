@@ -1,0 +1,101 @@
+//! What a daemon has of a probe that a fleet wants there, and what the probe has shown so far.
+
+use jiff::{SignedDuration, Timestamp};
+use twinprobe_api::{ConfigDocument, NodeReport, ProbeStatus};
+use twinprobe_fleet::{Observed, digest, failed_inserts, report};
+
+use crate::client::{Client, LargestEntries, WindowQuery};
+use crate::error::ClientError;
+
+/// The time that counts as a window where a probe closes none by the clock.
+const INSTEAD_OF_A_WINDOW: SignedDuration = SignedDuration::from_secs(10);
+
+/// A configuration that a fleet wants on a node.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedProbe<'a> {
+    pub name: &'a str,
+    /// The name of its revision.
+    pub revision: &'a str,
+    pub config: &'a ConfigDocument,
+    /// The windows after which the probe is judged.
+    pub windows: u32,
+    /// True if the insertions that found no room count; that takes a document for each judged window.
+    pub reads_inserts: bool,
+}
+
+/// What the daemon has under the name.
+#[derive(Clone, Debug)]
+pub enum Deployed {
+    Absent,
+    /// The probe has another configuration.
+    Other(Box<ProbeStatus>),
+    /// The probe has the wanted configuration; what it has shown.
+    Wanted(Box<NodeReport>),
+}
+
+/// Asks the daemon of `node` what it has of a probe.
+pub async fn deployed(client: &Client, node: &str, wanted: WantedProbe<'_>) -> Result<Deployed, ClientError> {
+    let status = match client.status(wanted.name).await.and_then(|answer| answer.read()) {
+        Ok(status) => status,
+        Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(Deployed::Absent),
+        Err(error) => return Err(error),
+    };
+    if status.config.as_ref().map(digest) != Some(digest(wanted.config)) {
+        return Ok(Deployed::Other(Box::new(status)));
+    }
+    let observed = observed(client, &status, wanted).await?;
+    Ok(Deployed::Wanted(Box::new(report(node, wanted.revision, &status, observed))))
+}
+
+/// Counts the windows that began with this configuration, and what they have lost.
+async fn observed(
+    client: &Client,
+    status: &ProbeStatus,
+    wanted: WantedProbe<'_>,
+) -> Result<Observed, ClientError> {
+    let revisions = client.revisions(wanted.name).await?.read()?.revisions;
+    let since =
+        revisions.iter().find(|revision| revision.current).and_then(|revision| time(&revision.created));
+    let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
+    let is_scheduled = wanted.config.window.as_ref().is_some_and(|window| window.interval.is_some());
+    if !is_scheduled {
+        let failed_inserts = match wanted.reads_inserts {
+            true => inserts(&client.peek(wanted.name, "application/json", LargestEntries::default()).await?),
+            false => 0,
+        };
+        return Ok(Observed { windows: periods(status, since), failed_inserts, lost_windows: 0 });
+    }
+    let newest = status.windows.statistics.newest.unwrap_or_default();
+    let after = newest.saturating_sub(u64::from(wanted.windows));
+    let query = WindowQuery { after: Some(after), ..WindowQuery::default() };
+    let listing = client.windows(wanted.name, query).await?.read()?;
+    let mut own =
+        listing.windows.iter().filter(|window| time(&window.start).is_some_and(|start| start >= since));
+    let (mut windows, mut failed) = (0, 0);
+    while let Some(window) = own.next().filter(|_| windows < wanted.windows) {
+        windows += 1;
+        if wanted.reads_inserts {
+            let document =
+                client.window(wanted.name, window.seq, "application/json", LargestEntries::default()).await;
+            // A window may have gone since the list was made.
+            failed += document.as_ref().map_or(0, inserts);
+        }
+    }
+    Ok(Observed { windows, failed_inserts: failed, lost_windows: listing.lost_windows })
+}
+
+fn inserts(document: &crate::answer::Answer<crate::client::Document>) -> u64 {
+    failed_inserts(&document.body).unwrap_or_default()
+}
+
+/// Returns the time that a probe without a schedule has run, in what counts as windows. The daemon's clock decides, if it measures
+/// what probes cost.
+fn periods(status: &ProbeStatus, since: Timestamp) -> u32 {
+    let live = status.cost.iter().flat_map(|cost| &cost.live).filter_map(|live| time(&live.measured)).max();
+    let run = live.unwrap_or_else(Timestamp::now).duration_since(since);
+    u32::try_from(run.as_secs() / INSTEAD_OF_A_WINDOW.as_secs()).unwrap_or_default()
+}
+
+fn time(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
+}

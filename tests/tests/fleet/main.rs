@@ -1,0 +1,3 @@
+//! The objects of a fleet in a real API server. `make test-fleet` builds the server and runs these tests.
+
+mod objects;
