@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::{StreamExt as _, stream};
 use twinprobe_api::NodeReport;
-use twinprobe_client::{ClientError, Deployed, WantedProbe, deployed};
+use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_fleet::{FleetPlan, NodeView, matches, refused};
 
@@ -60,8 +60,8 @@ impl<'a> Survey<'a> {
         let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
         for (node, answer) in answers {
             let answer = answer.map(|deployed| match deployed {
-                Deployed::Wanted(report) => Some(*report),
-                Deployed::Absent | Deployed::Other(_) => None,
+                NodeAnswer::Wanted(report) => Some(*report),
+                NodeAnswer::Absent | NodeAnswer::Other(_) => None,
             });
             self.take(node, answer);
         }
@@ -76,8 +76,8 @@ impl<'a> Survey<'a> {
             let done = node.client.put(wanted.name, config, Some(message)).await;
             let found = match done {
                 Ok(_) => deployed(&node.client, &node.name, wanted).await.map(|deployed| match deployed {
-                    Deployed::Wanted(report) => Some(*report),
-                    Deployed::Absent | Deployed::Other(_) => None,
+                    NodeAnswer::Wanted(report) => Some(*report),
+                    NodeAnswer::Absent | NodeAnswer::Other(_) => None,
                 }),
                 // A daemon that starts, or has too much to do, has not decided yet.
                 Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
