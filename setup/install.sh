@@ -79,6 +79,12 @@ if [ -z "$demo" ]; then
     # A receiver of streams; Debian has its server where no PATH looks.
     [ -n "$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || missing="$missing postgresql"
     need_command psql postgresql-client
+    # The client of Kafka is built with OpenSSL; its server comes from Maven, its reader is kcat.
+    need_command pkg-config pkg-config
+    need_file /usr/include/openssl/ssl.h libssl-dev
+    need_command java default-jre-headless
+    need_command mvn maven
+    need_command kcat kcat
     need_command podman podman           # runs the container image
     need_command runc runc
     need_command dh debhelper            # the Debian package

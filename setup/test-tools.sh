@@ -43,3 +43,13 @@ if [ ! -e bin/moto_server ]; then
     moto/bin/pip install --quiet --require-hashes -r "$requirements/moto.txt"
     ln -sf ../moto/bin/moto_server bin/moto_server
 fi
+
+# Kafka, by the versions of a project for Maven; the digests are those of all of its files.
+if [ ! -e kafka ]; then
+    rm -rf kafka-new
+    mvn --batch-mode --quiet --strict-checksums --file "$requirements/kafka.xml" \
+        org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$PWD/kafka-new" -DincludeScope=runtime
+    (cd kafka-new && sha256sum --quiet --strict --check "$requirements/kafka.sha256")
+    [ "$(find kafka-new -type f | wc -l)" -eq "$(wc -l <"$requirements/kafka.sha256")" ]
+    mv kafka-new kafka
+fi

@@ -25,7 +25,7 @@ pub struct WantedProbe<'a> {
 
 /// What the daemon has under the name.
 #[derive(Clone, Debug)]
-pub enum Deployed {
+pub enum NodeAnswer {
     Absent,
     /// The probe has another configuration.
     Other(Box<ProbeStatus>),
@@ -34,17 +34,21 @@ pub enum Deployed {
 }
 
 /// Asks the daemon of `node` what it has of a probe.
-pub async fn deployed(client: &Client, node: &str, wanted: WantedProbe<'_>) -> Result<Deployed, ClientError> {
+pub async fn deployed(
+    client: &Client,
+    node: &str,
+    wanted: WantedProbe<'_>,
+) -> Result<NodeAnswer, ClientError> {
     let status = match client.status(wanted.name).await.and_then(|answer| answer.read()) {
         Ok(status) => status,
-        Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(Deployed::Absent),
+        Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(NodeAnswer::Absent),
         Err(error) => return Err(error),
     };
     if status.config.as_ref().map(digest) != Some(digest(wanted.config)) {
-        return Ok(Deployed::Other(Box::new(status)));
+        return Ok(NodeAnswer::Other(Box::new(status)));
     }
     let observed = observed(client, &status, wanted).await?;
-    Ok(Deployed::Wanted(Box::new(report(node, wanted.revision, &status, observed))))
+    Ok(NodeAnswer::Wanted(Box::new(report(node, wanted.revision, &status, observed))))
 }
 
 /// Counts the windows that began with this configuration, and what they have lost.

@@ -19,7 +19,7 @@ pub use client::{Client, Document, LargestEntries, WindowQuery};
 pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
-pub use deployed::{Deployed, WantedProbe, deployed};
+pub use deployed::{NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
 pub use notifier::notify;
 pub use reqwest::StatusCode;

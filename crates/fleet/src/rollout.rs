@@ -7,17 +7,8 @@ use twinprobe_api::{Canary, FleetFailure, NodeReport, NodeState};
 
 use crate::assign::matches;
 use crate::budget::over;
-use crate::plan::RolloutPlan;
 use crate::share::{first, part};
-
-/// One step: the canaries, or a share of all nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RolloutStep {
-    /// `canary`, or the share as people wrote it.
-    pub name: String,
-    /// The share of nodes beside the canaries, in hundredths of a per cent.
-    pub share: u16,
-}
+use crate::steps::{RolloutPlan, RolloutStep};
 
 /// A selected node as a rollout sees it.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,8 @@
 use twinprobe_api::{FleetCounts, FleetFailure, NodeState, WorstCost};
 
 use crate::budget::over;
-use crate::plan::RolloutPlan;
 use crate::rollout::NodeView;
+use crate::steps::RolloutPlan;
 
 /// The failures that a status names.
 const FAILURES: usize = 10;

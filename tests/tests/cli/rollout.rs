@@ -1,5 +1,6 @@
 //! A probe goes to a few daemons first, and back where it costs too much.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -151,6 +152,35 @@ fn an_interrupted_rollout_goes_on_where_it_was() -> Result<()> {
     nodes.object("first", &json!({}))?;
     nodes.0[0].succeed("fleet apply -f fleet.yaml --servers servers");
     assert_eq!(nodes.revisions(), [1, 1, 1].map(|revision| (revision, "first".to_owned())));
+    Ok(())
+}
+
+#[test]
+fn a_probe_that_somebody_else_replaces_meanwhile_is_left_to_them() -> Result<()> {
+    let nodes = Nodes::new()?;
+    nodes.object("first", &json!({ "windows": 1000, "timeout": "1h" }))?;
+    let scene = &nodes.0[0];
+    let rolling = ["fleet", "apply", "-f", "fleet.yaml", "--servers", "servers"];
+    let mut command = scene.daemon.client_command(&rolling)?;
+    let command = command.current_dir(scene.folder.path()).stderr(Stdio::piped()).stdout(Stdio::null());
+    let running = command.spawn()?;
+    let replaced = wait::wait_for("the canary has the probe", Duration::from_secs(60), || {
+        ensure!(nodes.revisions()[0].0 == 1);
+        Ok(())
+    });
+    // The command has to see its revision before it goes; each look is a reading of the status.
+    let seen = wait::wait_for("the window that the command has seen", Duration::from_secs(60), || {
+        let retained = scene.daemon.json("/v1/probes/count")["windows"]["newest"].as_u64();
+        ensure!(retained.is_some_and(|newest| newest > 5));
+        Ok(())
+    });
+    scene.succeed("apply -f count.yaml");
+    let ended = running.wait_with_output()?;
+    replaced?;
+    seen?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("one: replaced: somebody else has replaced or deleted it"), "{said}");
+    assert_eq!(nodes.revisions()[0], (2, "What came".to_owned()));
     Ok(())
 }
 

@@ -110,7 +110,7 @@ fn a_revision_never_changes_and_reports_are_found_by_node() -> Result<()> {
         (
             "ProbeReport",
             "p.n2",
-            "{probe: p, node: n2, revision: p-a, state: Refused, stage: load, reason: no}",
+            "{probe: p, node: n2, revision: p-a, state: Refused, stage: load, reason: too large}",
         ),
         ("MonitoringRule", "r", "{rule: {watch: p, when: 'true', do: [{mark: x}]}}"),
     ] {

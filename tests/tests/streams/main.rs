@@ -6,6 +6,7 @@ mod flows;
 mod gaps;
 mod ipfix;
 mod ipfix_reading;
+mod kafka;
 mod nats;
 mod postgres;
 mod s3;

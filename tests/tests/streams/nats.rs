@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, python, stream, tool};
+use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, python, stream, tool};
 
 /// Makes a stream that forgets ids soon, so that the expected last sequence has to tell repeats.
 const MAKE: &str = "import asyncio, json, sys, nats
@@ -97,32 +95,13 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     let traffic = node.traffic()?;
     let to = json!([{ "nats": { "servers": [server.url()], "stream": "WINDOWS", "create": false } }]);
     let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
-    let mut acknowledged = 0;
-    let mut running = Stream::start(&config)?;
-    for kill in 0..scaled(9, 300) {
-        wait_for("an acknowledgement", PATIENCE, || {
-            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
-            let after = list["after"].as_u64().unwrap_or_default();
-            ensure!(after > acknowledged, "{list}");
-            acknowledged = after;
-            Ok(())
-        })?;
-        thread::sleep(Duration::from_millis(37 * kill % 230));
-        match kill % 3 {
-            0 => {
-                running.kill()?;
-                running = Stream::start(&config)?;
-            }
-            1 => {
-                server.kill()?;
-                server.start()?;
-            }
-            _ => node.kill_daemon()?,
-        }
-    }
+    let mut restart = || {
+        server.kill()?;
+        server.start()
+    };
+    kill_in_turn(&mut node, &config, scaled(9, 300), Some(&mut restart))?;
     let sent = traffic.stop()?;
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    running.terminate()?;
     let output = stream(&["-f", &config.display().to_string(), "--once"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let messages = server.messages()?;

@@ -5,8 +5,6 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
@@ -16,7 +14,7 @@ use twinprobe_tests::scaled;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, stream};
+use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, stream};
 
 /// The server refuses to run as root: it runs as `nobody`.
 const SERVER_USER: u32 = 65_534;
@@ -176,27 +174,11 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
     let config = configuration(directory.path(), &[&node], &server.receiver(&json!({})), &json!({}))?;
-    let mut acknowledged = 0;
-    for kill in 0..scaled(4, 100) {
-        let running = Stream::start(&config)?;
-        if kill % 4 == 2 {
-            server.kill()?;
-            server.start()?;
-        }
-        wait_for("an acknowledgement", PATIENCE, || {
-            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
-            let after = list["after"].as_u64().unwrap_or_default();
-            ensure!(after > acknowledged, "{list}");
-            acknowledged = after;
-            Ok(())
-        })?;
-        // Another moment each time: within a transaction, between it and the acknowledgement.
-        thread::sleep(Duration::from_millis(41 * kill % 190));
-        running.kill()?;
-        if kill % 4 == 1 {
-            node.kill_daemon()?;
-        }
-    }
+    let mut restart = || {
+        server.kill()?;
+        server.start()
+    };
+    kill_in_turn(&mut node, &config, scaled(6, 300), Some(&mut restart))?;
     let sent = traffic.stop()?;
     let closed = close(&node, "p")["window"]["seq"].as_u64();
     send_all(&config)?;

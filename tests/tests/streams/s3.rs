@@ -1,15 +1,13 @@
 //! A bucket of S3: the server of moto, read by boto3 and DuckDB.
 
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{COLLECTOR, Node, Stream, configuration, duckdb, free_port, stream_command, tool};
+use crate::scene::{COLLECTOR, Node, configuration, duckdb, free_port, kill_in_turn, stream_command, tool};
 
 /// Makes the bucket, or copies all of its objects into a directory.
 const BOTO: &str = "import boto3, os, sys
@@ -71,22 +69,7 @@ fn a_bucket_has_each_packet_once_whatever_is_killed() -> Result<()> {
     let traffic = node.traffic()?;
     let to = json!([{ "s3": { "bucket": "windows", "prefix": "a/b", "endpoint": server.url, "credentialsFile": keys, "every": "100ms" } }]);
     let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
-    let mut acknowledged = 0;
-    for kill in 0..scaled(4, 100) {
-        let running = Stream::start(&config)?;
-        wait_for("an acknowledgement", PATIENCE, || {
-            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
-            let after = list["after"].as_u64().unwrap_or_default();
-            ensure!(after > acknowledged, "{list}");
-            acknowledged = after;
-            Ok(())
-        })?;
-        thread::sleep(Duration::from_millis(41 * kill % 190));
-        running.kill()?;
-        if kill == 1 {
-            node.kill_daemon()?;
-        }
-    }
+    kill_in_turn(&mut node, &config, scaled(5, 150), None)?;
     let sent = traffic.stop()?;
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
     let output = stream_command(&["-f", &config.display().to_string(), "--once"])?.output()?;

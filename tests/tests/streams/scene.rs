@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -101,6 +103,37 @@ impl Node {
             Ok(())
         })
     }
+}
+
+/// Runs a stream while it, its server and the daemon are killed in turn, each a while after the stream has acknowledged more. Kills
+/// the stream in the end; what is left is for the next one. `server` kills the server and starts it again; without it the stream is killed instead.
+pub fn kill_in_turn(
+    node: &mut Node,
+    config: &Path,
+    kills: u64,
+    mut server: Option<&mut dyn FnMut() -> Result<()>>,
+) -> Result<()> {
+    let (mut acknowledged, mut running) = (0, Stream::start(config)?);
+    for kill in 0..kills {
+        wait_for("an acknowledgement", PATIENCE, || {
+            let list = node.daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+            let after = list["after"].as_u64().unwrap_or_default();
+            ensure!(after > acknowledged, "{list}");
+            acknowledged = after;
+            Ok(())
+        })?;
+        // Another moment each time: with something half written, between a batch and its acknowledgement.
+        thread::sleep(Duration::from_millis(41 * kill % 230));
+        match (kill % 3, &mut server) {
+            (1, Some(server)) => server()?,
+            (2, _) => node.kill_daemon()?,
+            _ => {
+                running.kill()?;
+                running = Stream::start(config)?;
+            }
+        }
+    }
+    running.kill()
 }
 
 /// A stream that runs. It is killed on drop.

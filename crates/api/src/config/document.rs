@@ -59,6 +59,16 @@ pub struct ConfigDocument {
 }
 
 impl ConfigDocument {
+    /// Names these interfaces and exceptions; what is empty leaves what the configuration says.
+    pub fn go_to(&mut self, interfaces: &[String], exclude: &[String]) {
+        if !interfaces.is_empty() {
+            (self.interface, self.interfaces) = (None, Some(interfaces.to_vec()));
+        }
+        if !exclude.is_empty() {
+            self.exclude_interfaces = Some(exclude.to_vec());
+        }
+    }
+
     /// Names the interfaces that another configuration names.
     pub fn go_where(&mut self, other: &Self) {
         self.interface.clone_from(&other.interface);

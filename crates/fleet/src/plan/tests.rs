@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use twinprobe_api::OnFailure;
 
 use super::*;
 
@@ -76,13 +79,4 @@ fn every_mistake_is_named_with_its_field() {
         plan(json!({ "config": config(), "defines": { "A": "1" } })).unwrap_err().contains("spec.defines")
     );
     assert!(plan(json!({ "config": 7 })).unwrap_err().contains("spec.config"));
-}
-
-#[test]
-fn shares_are_hundredths_of_a_per_cent() {
-    let shares =
-        ["1%", "0.01%", "12.5%", "100%", "0%", "101%", "1.234%", "-1%", "1", "%", ".5%", "1.%"].map(share);
-    let good = [Some(100), Some(1), Some(1250), Some(10_000)];
-    assert_eq!(shares[..4], good);
-    assert!(shares[4..].iter().all(Option::is_none), "{shares:?}");
 }

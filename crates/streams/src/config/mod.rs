@@ -5,3 +5,4 @@ pub mod document;
 pub mod duration;
 pub mod size;
 pub mod stream;
+pub mod tls_mode;

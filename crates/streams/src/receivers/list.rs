@@ -8,6 +8,8 @@ pub const KINDS: &[ReceiverKind] = &[
     ReceiverKind::of::<super::file::FileOptions>(),
     #[cfg(feature = "ipfix")]
     ReceiverKind::of::<super::ipfix::options::IpfixOptions>(),
+    #[cfg(feature = "kafka")]
+    ReceiverKind::of::<super::kafka::options::KafkaOptions>(),
     #[cfg(feature = "nats")]
     ReceiverKind::of::<super::nats::NatsOptions>(),
     #[cfg(feature = "postgres")]

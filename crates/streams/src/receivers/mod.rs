@@ -8,6 +8,8 @@ pub mod list;
 pub mod file;
 #[cfg(feature = "ipfix")]
 pub mod ipfix;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "postgres")]

@@ -1,10 +1,10 @@
 //! What the daemons of a fleet have of its probe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
-use twinprobe_api::NodeReport;
-use twinprobe_client::{ClientError, Deployed, WantedProbe, deployed};
+use twinprobe_api::{NodeReport, NodeState};
+use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_fleet::{FleetPlan, NodeView, matches, refused};
 
@@ -23,6 +23,8 @@ pub struct Survey<'a> {
     pub reports: BTreeMap<String, NodeReport>,
     /// The reasons why nodes gave no answer, at the last attempt.
     pub silent: BTreeMap<String, String>,
+    /// The nodes that have had the revision since the survey began.
+    had: BTreeSet<String>,
 }
 
 impl<'a> Survey<'a> {
@@ -39,7 +41,7 @@ impl<'a> Survey<'a> {
                 wanted.join(" "),
             )));
         }
-        Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new() })
+        Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new(), had: BTreeSet::new() })
     }
 
     /// What the plan wants on each node.
@@ -60,8 +62,8 @@ impl<'a> Survey<'a> {
         let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
         for (node, answer) in answers {
             let answer = answer.map(|deployed| match deployed {
-                Deployed::Wanted(report) => Some(*report),
-                Deployed::Absent | Deployed::Other(_) => None,
+                NodeAnswer::Wanted(report) => Some(*report),
+                NodeAnswer::Absent | NodeAnswer::Other(_) => None,
             });
             self.take(node, answer);
         }
@@ -76,8 +78,8 @@ impl<'a> Survey<'a> {
             let done = node.client.put(wanted.name, config, Some(message)).await;
             let found = match done {
                 Ok(_) => deployed(&node.client, &node.name, wanted).await.map(|deployed| match deployed {
-                    Deployed::Wanted(report) => Some(*report),
-                    Deployed::Absent | Deployed::Other(_) => None,
+                    NodeAnswer::Wanted(report) => Some(*report),
+                    NodeAnswer::Absent | NodeAnswer::Other(_) => None,
                 }),
                 // A daemon that starts, or has too much to do, has not decided yet.
                 Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
@@ -96,7 +98,17 @@ impl<'a> Survey<'a> {
     fn take(&mut self, node: &Node, answer: Result<Option<NodeReport>, ClientError>) {
         self.silent.remove(&node.name);
         match answer {
-            Ok(Some(report)) => drop(self.reports.insert(node.name.clone(), report)),
+            Ok(Some(report)) => {
+                if report.stage.is_none() {
+                    self.had.insert(node.name.clone());
+                }
+                self.reports.insert(node.name.clone(), report);
+            }
+            // Two who put their revision again and again would never end.
+            Ok(None) if self.had.contains(&node.name) => {
+                let report = replaced(&self.wanted(), &node.name);
+                self.reports.insert(node.name.clone(), report);
+            }
             Ok(None) => drop(self.reports.remove(&node.name)),
             // What was known of the node stands; it may be back the next time.
             Err(error) => drop(self.silent.insert(node.name.clone(), with_causes(&error))),
@@ -111,5 +123,18 @@ impl<'a> Survey<'a> {
             report: self.reports.get(&node.name),
         };
         self.nodes.iter().map(view).collect()
+    }
+}
+
+/// The report of a node on which somebody else has replaced or deleted the revision.
+fn replaced(wanted: &WantedProbe<'_>, node: &str) -> NodeReport {
+    NodeReport {
+        probe: wanted.name.to_owned(),
+        node: node.to_owned(),
+        revision: wanted.revision.to_owned(),
+        state: NodeState::Failed,
+        stage: Some("replaced".to_owned()),
+        reason: Some("somebody else has replaced or deleted it; `twinprobe history` says who".to_owned()),
+        ..NodeReport::default()
     }
 }

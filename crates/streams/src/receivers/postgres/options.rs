@@ -1,26 +1,17 @@
 //! The options of PostgreSQL.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use tokio_postgres::error::SqlState;
 
+use crate::config::tls_mode::{TlsMode, is_here};
 use crate::names::part;
 use crate::receiver::SendError;
 use crate::receivers::kind::ReceiverOptions as _;
 
 /// Where Debian's servers have their sockets.
 const SOCKETS: &str = "/run/postgresql";
-
-/// Whether a connection is encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PostgresTls {
-    Disable,
-    /// The certificate of the server is verified.
-    Require,
-}
 
 /// Options of a database.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,7 +31,7 @@ pub struct PostgresOptions {
     #[serde(default = "schema")]
     pub schema: String,
     /// By default `require`, but for hosts of this machine.
-    tls: Option<PostgresTls>,
+    tls: Option<TlsMode>,
     /// Authorities that have signed the server's certificate (PEM).
     pub ca: Option<PathBuf>,
     pub cert: Option<PathBuf>,
@@ -92,7 +83,7 @@ impl PostgresOptions {
     /// True if the connection is encrypted: over a network nothing else is the default.
     pub fn is_encrypted(&self) -> bool {
         let by_default = || self.places().any(|place| !place.is_here());
-        self.tls.map_or_else(by_default, |tls| tls == PostgresTls::Require)
+        self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
     }
 
     /// The servers.
@@ -156,8 +147,7 @@ impl PostgresHost {
 
     /// True if connections do not leave the machine.
     fn is_here(&self) -> bool {
-        let is_loopback = self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-        self.is_socket() || self.host == "localhost" || is_loopback
+        self.is_socket() || is_here(&self.host)
     }
 
     pub fn shown(&self) -> String {

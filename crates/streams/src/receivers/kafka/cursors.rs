@@ -1,0 +1,86 @@
+//! The topic that says up to which window the topic of windows has each series.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::client::{Told, settings};
+use super::options::KafkaOptions;
+use crate::names::part;
+use crate::receiver::{SendError, SeriesName};
+
+/// The partition that has the cursors.
+pub const PARTITION: i32 = 0;
+/// How often the end of what is committed is asked for.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The pause between two looks at whether the stream goes on.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// The last window of each series, by the key of its message.
+pub type Cursors = HashMap<String, u64>;
+
+/// The key of a cursor.
+pub fn key(stream: &str, topic: &str, series: &SeriesName) -> String {
+    let SeriesName { node, instance, probe } = series;
+    format!("{}/{topic}/{}/{}/{}", part(stream), part(node), part(instance), part(probe))
+}
+
+/// Reads the cursors of a stream that are committed up to `end`, and all that are behind it. Gives up once `is_over` says so.
+pub fn read(
+    options: &KafkaOptions,
+    stream: &str,
+    end: i64,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Cursors, SendError> {
+    let (told, topic) = (Told::default(), options.cursors());
+    let what = format!("topic {topic} can't be read");
+    let failed = |error: &KafkaError| told.failed(&what, error);
+    let late = || SendError::new(format!("{what}: a transaction of another producer does not end"));
+    let mut config = settings(options)?;
+    // No group is joined: the client wants a name for one nevertheless.
+    config
+        .set("group.id", format!("twinprobe-{}", part(stream)))
+        .set("enable.auto.commit", "false")
+        .set("enable.partition.eof", "true")
+        .set("isolation.level", "read_committed");
+    let consumer: BaseConsumer<Told> =
+        config.create_with_context(told.clone()).map_err(|error| failed(&error))?;
+    // Transactions of other nodes hide what is behind their beginning until they end.
+    while consumer.fetch_watermarks(&topic, PARTITION, 10 * SLICE).map_err(|error| failed(&error))?.1 < end {
+        if is_over() {
+            return Err(late());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let mut partitions = TopicPartitionList::new();
+    let added = partitions.add_partition_offset(&topic, PARTITION, Offset::Beginning);
+    added.and_then(|()| consumer.assign(&partitions)).map_err(|error| failed(&error))?;
+    let (mut cursors, start) = (Cursors::new(), format!("{}/{}/", part(stream), options.topic));
+    let begun = Instant::now();
+    loop {
+        match consumer.poll(SLICE) {
+            Some(Ok(message)) => {
+                let text = |bytes: Option<&[u8]>| {
+                    bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned)
+                };
+                let seq = text(message.payload()).and_then(|seq| seq.parse().ok());
+                if let (Some(key), Some(seq)) = (text(message.key()), seq)
+                    && key.starts_with(&start)
+                {
+                    cursors.insert(key, seq);
+                }
+            }
+            Some(Err(KafkaError::PartitionEOF(_))) => {
+                tracing::debug!(topic, cursors = cursors.len(), took = ?begun.elapsed(), "the cursors are read");
+                return Ok(cursors);
+            }
+            Some(Err(error)) => return Err(failed(&error)),
+            None if is_over() => return Err(failed(&KafkaError::NoMessageReceived)),
+            None => {}
+        }
+    }
+}
