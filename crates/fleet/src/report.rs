@@ -32,7 +32,9 @@ pub fn report(node: &str, revision: &str, status: &ProbeStatus, observed: Observ
     };
     let waiting = || status.interfaces.iter().find_map(|at| at.reason.clone());
     let reason = match state {
-        NodeState::Excluded => Some(waiting().unwrap_or_else(|| "there is no interface for it".to_owned())),
+        NodeState::Excluded => {
+            Some(waiting().unwrap_or_else(|| "it has no interface for the probe".to_owned()))
+        }
         _ => status.reason.clone(),
     };
     NodeReport {

@@ -51,7 +51,7 @@ impl RolloutPlan {
         let timeout = timeout.filter(|timeout| (Duration::from_secs(1)..=LONGEST).contains(timeout));
         if timeout.is_none() {
             let text = &rollout.timeout;
-            refuse("timeout", format!("{text:?} is no timeout; 1s to 168h are possible, such as 5m"));
+            refuse("timeout", format!("{text:?} can't be a timeout; 1s to 168h are possible, such as 5m"));
         }
         (findings.len() == known).then_some(())?;
         Some(Self {
@@ -88,7 +88,7 @@ fn steps(rollout: &FleetRollout, refuse: &mut impl FnMut(&str, String)) -> Vec<R
             Some(_) => refuse(&format!("steps[{i}]"), format!("{text} is not more than the step before it")),
             None => {
                 let rule = "a step is a share of nodes, such as 1%, 12.5% or 100%";
-                refuse(&format!("steps[{i}]"), format!("{text:?} is no share; {rule}"));
+                refuse(&format!("steps[{i}]"), format!("{text:?} can't be a step; {rule}"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What nodes are told.
+//! The documents that nodes get: assignments and revisions.
 
 use std::collections::BTreeMap;
 

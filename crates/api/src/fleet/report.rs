@@ -1,4 +1,4 @@
-//! What a node reports of a probe.
+//! The report of a node about a probe.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What people ask for: a probe on many nodes, and how it gets there.
+//! The wish of people: a probe on many nodes, and the way to them.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub enum Canary {
     Labels(BTreeMap<String, String>),
 }
 
-/// What a probe may cost on each node. A rollout stops at a node where it costs more. What is not given has no limit, but
+/// The highest cost of a probe on each node. A rollout stops at a node where it costs more. What is not given has no limit, but
 /// `refused`, which is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -131,7 +131,7 @@ pub struct FleetBudget {
     pub refused: u64,
 }
 
-/// What happens when a step fails.
+/// The end of a rollout whose step fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum OnFailure {

@@ -16,7 +16,7 @@ const VARIABLE: &str = "TWINPROBE_SERVER";
 pub struct NamedServer {
     pub name: String,
     pub server: Server,
-    /// What selectors of a fleet look at.
+    /// The labels at which selectors of a fleet look.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Result<Vec<NamedServer>, CommandError> {
         for label in labels {
             let pair = label.split_once('=').filter(|(key, _)| !key.is_empty());
             let (key, value) = pair.ok_or_else(|| {
-                at(&format!("{label} is no label; write URL, or NAME URL, or NAME URL KEY=VALUE"))
+                at(&format!("{label:?} can't be a label; write URL, or NAME URL, or NAME URL KEY=VALUE"))
             })?;
             pairs.insert(key.to_owned(), value.to_owned());
         }
@@ -128,7 +128,7 @@ mod tests {
         assert!(
             named("http://a:1\nparis\n", &[]).unwrap_err().contains("servers:2: paris: no server address")
         );
-        assert!(named("a http://b:1 c\n", &[]).unwrap_err().contains(":1: c is no label"));
+        assert!(named("a http://b:1 c\n", &[]).unwrap_err().contains(":1: \"c\" can't be a label"));
         assert!(named("# none\n", &[]).unwrap_err().contains("names no server"));
         assert!(named("a http://a:1\na http://b:1\n", &[]).unwrap_err().contains("two servers \"a\""));
     }

@@ -246,7 +246,7 @@ fn servers_of(path: &PathBuf) -> Result<Vec<(String, Server)>, String> {
             [name, address, labels @ ..] => match labels.iter().find(|label| !label.contains('=')) {
                 None => (*name, *address),
                 Some(label) => {
-                    return Err(at(format!("{label} is no label; write URL, or NAME URL KEY=VALUE")));
+                    return Err(at(format!("{label:?} can't be a label; write URL, or NAME URL KEY=VALUE")));
                 }
             },
         };

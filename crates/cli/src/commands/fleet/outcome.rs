@@ -1,4 +1,4 @@
-//! What a rollout has come to, for people and programs.
+//! The outcome of a rollout, for people and programs.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What the daemons of a fleet have of its probe.
+//! The answers of a fleet's daemons about its probe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ impl<'a> Survey<'a> {
         Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new(), had: BTreeSet::new() })
     }
 
-    /// What the plan wants on each node.
+    /// Returns the probe that each node should have.
     pub fn wanted(&self) -> WantedProbe<'a> {
         let FleetPlan { name, revision, config, rollout, .. } = self.plan;
         let reads_inserts = rollout.budget.failed_inserts.is_some();
@@ -110,7 +110,7 @@ impl<'a> Survey<'a> {
                 self.reports.insert(node.name.clone(), report);
             }
             Ok(None) => drop(self.reports.remove(&node.name)),
-            // What was known of the node stands; it may be back the next time.
+            // The last report of the node stands; it may be back the next time.
             Err(error) => drop(self.silent.insert(node.name.clone(), with_causes(&error))),
         }
     }
