@@ -6,6 +6,7 @@
 mod assign;
 mod budget;
 mod conditions;
+mod decide;
 mod losses;
 mod plan;
 mod report;
@@ -18,11 +19,14 @@ mod tally;
 pub use self::assign::{Wanted, is_canary, matches, wanted};
 pub use self::budget::over;
 pub use self::conditions::{Standing, conditions};
+pub use self::decide::{
+    COMPLETE, Decision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
+};
 pub use self::losses::failed_inserts;
 pub use self::plan::FleetPlan;
 pub use self::report::{Observed, refused, report};
 pub use self::revision::{digest, revision_name};
-pub use self::rollout::{NodeView, StepVerdict, judge, members};
+pub use self::rollout::{NodeView, StepVerdict, canaries, judge, members};
 pub use self::share::{WHOLE, first, part};
 pub use self::steps::{RolloutPlan, RolloutStep};
 pub use self::tally::tally;

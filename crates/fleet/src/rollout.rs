@@ -30,24 +30,41 @@ pub enum StepVerdict {
     Failed(Vec<FleetFailure>),
 }
 
+/// Returns the names of the canaries where a rollout asks for a number of them. Those of `before` stay as long as they are among
+/// the nodes: a node that joins displaces none of them.
+pub fn canaries(
+    plan: &RolloutPlan,
+    revision: &str,
+    nodes: &[NodeView<'_>],
+    before: &[String],
+) -> Vec<String> {
+    let Some(Canary::Nodes(count)) = plan.canary else { return Vec::new() };
+    let count = usize::try_from(count).unwrap_or_default();
+    let names = || nodes.iter().map(|node| node.name);
+    let mut canaries: Vec<String> =
+        before.iter().filter(|name| names().any(|node| node == *name)).cloned().collect();
+    let others = names().filter(|name| !before.iter().any(|known| known == name));
+    let missing = count.saturating_sub(canaries.len());
+    canaries.extend(first(others, revision, missing).into_iter().map(str::to_owned));
+    canaries.truncate(count);
+    canaries
+}
+
 /// Returns the nodes that run the revision in this step, those of earlier steps among them.
 pub fn members<'a>(
     plan: &RolloutPlan,
     step: &RolloutStep,
     revision: &str,
     nodes: &[NodeView<'a>],
+    canaries: &[String],
 ) -> Vec<NodeView<'a>> {
-    let names = nodes.iter().map(|node| node.name);
-    let counted = match plan.canary {
-        Some(Canary::Nodes(count)) => first(names, revision, usize::try_from(count).unwrap_or_default()),
-        _ => Vec::new(),
-    };
     let is_member = |node: &&NodeView<'a>| {
         let by_labels = match &plan.canary {
             Some(Canary::Labels(labels)) => matches(labels, node.labels),
             _ => false,
         };
-        by_labels || counted.contains(&node.name) || part(node.name, revision) < step.share
+        let is_named = canaries.iter().any(|canary| canary == node.name);
+        by_labels || is_named || part(node.name, revision) < step.share
     };
     nodes.iter().filter(is_member).copied().collect()
 }

@@ -14,7 +14,7 @@ pub fn part(node: &str, revision: &str) -> u16 {
 /// Returns the first nodes for this revision: so many, in the order of their places.
 pub fn first<'a>(nodes: impl Iterator<Item = &'a str>, revision: &str, count: usize) -> Vec<&'a str> {
     let mut nodes: Vec<&str> = nodes.collect();
-    nodes.sort_by_key(|node| (place(node, revision), *node));
+    nodes.sort_by_cached_key(|node| (place(node, revision), *node));
     nodes.truncate(count);
     nodes
 }

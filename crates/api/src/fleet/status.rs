@@ -19,7 +19,8 @@ pub struct FleetStatus {
     /// A revision that failed; it is not tried again until the object changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_revision: Option<String>,
-    /// The step: `canary`, a share such as `10%`, `complete`, `paused` or `rolled back`.
+    /// The step: `canary`, a share such as `10%`, `complete` or `rolled back`. The condition `Progressing` says whether it is
+    /// stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// The time at which the step began, RFC 3339.

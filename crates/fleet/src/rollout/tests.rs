@@ -93,7 +93,8 @@ fn members_grow_from_step_to_step() {
         .collect();
     let count = |plan: &RolloutPlan, share| {
         let step = RolloutStep { name: String::new(), share };
-        members(plan, &step, REVISION, &nodes).iter().map(|node| node.name).collect::<Vec<_>>()
+        let canaries = canaries(plan, REVISION, &nodes, &[]);
+        members(plan, &step, REVISION, &nodes, &canaries).iter().map(|node| node.name).collect::<Vec<_>>()
     };
     let by_labels = plan(Some(Canary::Labels(canary.clone())));
     assert_eq!(count(&by_labels, 0), ["node-7"]);

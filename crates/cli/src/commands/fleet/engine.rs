@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use twinprobe_api::{FleetFailure, OnFailure, Rollback};
 use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{NodeView, RolloutStep, StepVerdict, digest, judge, members};
+use twinprobe_fleet::{FleetPlan, NodeView, RolloutStep, StepVerdict, canaries, digest, judge, members};
 
 use crate::commands::fleet::document::FleetFile;
 use crate::commands::fleet::outcome::{FleetOutcome, Reached};
@@ -79,8 +79,10 @@ async fn take(survey: &mut Survey<'_>, step: &RolloutStep, why: &str) -> StepVer
 
 /// Returns the nodes of a step.
 fn names(survey: &Survey<'_>, step: &RolloutStep) -> Vec<String> {
-    let members = members(&survey.plan.rollout, step, &survey.plan.revision, &survey.views());
-    members.iter().map(|node| node.name.to_owned()).collect()
+    let FleetPlan { rollout, revision, .. } = survey.plan;
+    let views = survey.views();
+    let canaries = canaries(rollout, revision, &views, &[]);
+    members(rollout, step, revision, &views, &canaries).iter().map(|node| node.name.to_owned()).collect()
 }
 
 /// Adds why a node gave no answer.

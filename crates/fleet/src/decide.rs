@@ -1,0 +1,342 @@
+//! The next step of a rollout: what an object's status, its assignment and the reports of nodes ask for. It depends on nothing
+//! else, so that any order of restarts leads to the same end.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use twinprobe_api::{AssignmentSpec, Canary, FleetFailure, FleetStatus, OnFailure};
+use twinprobe_ebpf_common::finding::Rejection;
+
+use crate::assign::matches;
+use crate::conditions::{Standing, conditions};
+use crate::plan::FleetPlan;
+use crate::rollout::{NodeView, StepVerdict, canaries, judge, members};
+use crate::share::WHOLE;
+use crate::steps::RolloutStep;
+use crate::tally::tally;
+
+/// The word for a rollout that has come to every node.
+pub const COMPLETE: &str = "complete";
+/// The word for a rollout whose nodes have gone back.
+pub const ROLLED_BACK: &str = "rolled back";
+
+/// What is known of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetView<'a> {
+    pub plan: &'a FleetPlan,
+    /// The generation of the object, which counts its changes.
+    pub generation: i64,
+    /// True if people have stopped the rollout where it is.
+    pub is_paused: bool,
+    /// The step, as `REVISION/STEP`, that people have declared good.
+    pub promoted: Option<&'a str>,
+    pub status: &'a FleetStatus,
+    pub assignment: Option<&'a AssignmentSpec>,
+    /// All nodes, with their last report whatever its revision.
+    pub nodes: &'a [NodeView<'a>],
+    pub now: Timestamp,
+}
+
+/// What follows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// The status to write, before the assignment.
+    pub status: FleetStatus,
+    /// The assignment; without it, no node has the probe.
+    pub assignment: Option<AssignmentSpec>,
+    pub news: Vec<FleetNews>,
+    /// The time after which to look again even if nothing changes.
+    pub again: Option<Duration>,
+}
+
+/// A step, failure or return, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetNews {
+    pub is_warning: bool,
+    /// One word in camel case.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// Decides for an object whose spec obeys every rule.
+pub fn decide(view: &FleetView<'_>) -> Decision {
+    let mut selected: Vec<NodeView<'_>> = view.nodes.to_vec();
+    selected.retain(|node| matches(&view.plan.node_selector, node.labels));
+    let mut walk = Walk { view, selected, status: view.status.clone(), news: Vec::new(), failures: None };
+    walk.begin();
+    walk.promote();
+    walk.step();
+    walk.end()
+}
+
+/// Returns the status of an object that can't be rolled out. What nodes have stays.
+pub fn invalid(status: &FleetStatus, generation: i64, rejection: &Rejection, now: Timestamp) -> FleetStatus {
+    let line = |finding: &twinprobe_ebpf_common::finding::Finding| {
+        let field = finding.field.as_deref().map(|field| format!("{field}: ")).unwrap_or_default();
+        format!("{field}{}", finding.message)
+    };
+    let why = rejection.findings.iter().map(line).collect::<Vec<_>>().join("; ");
+    FleetStatus {
+        observed_generation: Some(generation),
+        conditions: conditions(Standing::Invalid(&why), status.counts, &status.conditions, now),
+        ..status.clone()
+    }
+}
+
+struct Walk<'a> {
+    view: &'a FleetView<'a>,
+    selected: Vec<NodeView<'a>>,
+    status: FleetStatus,
+    news: Vec<FleetNews>,
+    /// The failures that have ended the rollout now.
+    failures: Option<Vec<FleetFailure>>,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins a rollout if the object asks for another revision.
+    fn begin(&mut self) {
+        let FleetView { plan, generation, now, .. } = *self.view;
+        if self.status.observed_generation != Some(generation) {
+            // Whoever changes an object wants another try.
+            self.status.failed_revision = None;
+            self.status.observed_generation = Some(generation);
+        }
+        let is_over = self.status.failed_revision.as_ref() == Some(&plan.revision);
+        if is_over || self.status.revision.as_ref() == Some(&plan.revision) {
+            return;
+        }
+        self.status.revision = Some(plan.revision.clone());
+        self.status.step_began = Some(seconds(now));
+        if self.status.stable.as_ref() == Some(&plan.revision) {
+            self.status.step = Some(COMPLETE.to_owned());
+            self.say("Reverted", format!("{} is what nodes had before; all have it again", plan.revision));
+        } else {
+            let first = plan.rollout.steps.first().map_or(COMPLETE, |step| &step.name);
+            self.status.step = Some(first.to_owned());
+            self.say("Started", format!("{}: step {first}", plan.revision));
+        }
+    }
+
+    /// Goes on where people have declared the present step good.
+    fn promote(&mut self) {
+        let Some(current) = self.current() else { return };
+        let name = format!("{}/{}", self.view.plan.revision, current.name);
+        if self.view.promoted == Some(&*name) {
+            self.status.failed_revision = None;
+            self.say("Promoted", format!("{name} is good, as people say"));
+            self.advance(current);
+        }
+    }
+
+    /// Takes steps as long as nodes have shown that the present one is good.
+    fn step(&mut self) {
+        while let Some(current) = self.current() {
+            let is_stopped = self.status.failed_revision.is_some();
+            if self.view.is_paused || is_stopped {
+                return;
+            }
+            let began = self.status.step_began.as_deref().and_then(|began| began.parse().ok());
+            let members = self.members(current);
+            match judge(&self.view.plan.rollout, &members, began.unwrap_or(self.view.now), self.view.now) {
+                StepVerdict::Wait(_) => return,
+                StepVerdict::Good => {
+                    let count = members.len();
+                    let (name, all) = (&current.name, self.selected.len());
+                    self.say("StepGood", format!("{name}: good on {count} of {all} nodes"));
+                    self.advance(current);
+                }
+                StepVerdict::Failed(failures) => self.fail(current, failures),
+            }
+        }
+    }
+
+    fn advance(&mut self, current: &RolloutStep) {
+        let plan = self.view.plan;
+        self.status.step_began = Some(seconds(self.view.now));
+        let next = plan.rollout.steps.iter().find(|step| step.share > current.share);
+        if let Some(next) = next {
+            self.status.step = Some(next.name.clone());
+            return;
+        }
+        self.status.step = Some(COMPLETE.to_owned());
+        self.status.stable = Some(plan.revision.clone());
+        self.say("Complete", format!("{} is on every node", plan.revision));
+    }
+
+    fn fail(&mut self, current: &RolloutStep, failures: Vec<FleetFailure>) {
+        let plan = self.view.plan;
+        let first = failures.first();
+        let first = first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
+        let (name, count) = (&current.name, failures.len());
+        let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+        let why = format!("{}: step {name} failed at {nodes}, {}", plan.revision, first.unwrap_or_default());
+        self.status.failed_revision = Some(plan.revision.clone());
+        let (reason, then) = match (plan.rollout.on_failure, &self.status.stable) {
+            (OnFailure::Pause, _) => ("Stopped", "nodes keep what they have".to_owned()),
+            (OnFailure::Rollback, Some(stable)) => ("RolledBack", format!("nodes go back to {stable}")),
+            (OnFailure::Rollback, None) => ("RolledBack", "the probe is removed from nodes".to_owned()),
+        };
+        if plan.rollout.on_failure == OnFailure::Rollback {
+            self.status.revision = self.status.stable.clone();
+            self.status.step = Some(ROLLED_BACK.to_owned());
+        }
+        self.news.push(FleetNews { is_warning: true, reason, message: format!("{why}; {then}") });
+        self.failures = Some(failures);
+    }
+
+    /// Counts the nodes, and says where the rollout stands.
+    fn end(mut self) -> Decision {
+        let plan = self.view.plan;
+        let current = self.current();
+        let members = match current {
+            Some(step) => self.members(step),
+            None => self.seen(self.status.revision.as_deref().unwrap_or_default()),
+        };
+        let views = self.seen(self.status.revision.as_deref().unwrap_or_default());
+        let (counts, worst, failures) = tally(&plan.rollout, &views, &members);
+        (self.status.counts, self.status.worst) = (counts, worst);
+        let is_over = self.status.failed_revision.is_some();
+        match self.failures.take() {
+            Some(failures) => self.status.failures = failures.into_iter().take(10).collect(),
+            // The failures that led back are what people look for.
+            None if is_over => {}
+            None => self.status.failures = failures,
+        }
+        let standing = self.standing(current);
+        self.status.conditions = conditions(standing.of(), counts, &self.status.conditions, self.view.now);
+        let assignment = self.assignment(current);
+        let waits = current.filter(|_| !is_over && !self.view.is_paused).is_some();
+        let renewal = assignment.as_ref().and_then(lease).map(|lease| lease / 3);
+        let again = [waits.then_some(self.rest()), renewal].into_iter().flatten().min();
+        Decision { status: self.status, assignment, news: self.news, again }
+    }
+
+    fn standing(&self, current: Option<&RolloutStep>) -> Stand {
+        let before = self.status.conditions.iter().find(|condition| condition.kind == "Progressing");
+        let why = self.news.iter().rfind(|news| news.is_warning).map(|news| news.message.clone());
+        let why = why.or_else(|| before.map(|condition| condition.message.clone())).unwrap_or_default();
+        match (current, &self.status.failed_revision) {
+            (Some(_), Some(_)) => Stand::Stopped(why),
+            (None, Some(_)) => Stand::RolledBack(why),
+            (Some(step), None) if self.view.is_paused => Stand::Paused(step.name.clone()),
+            (Some(step), None) => Stand::Step(step.name.clone()),
+            (None, None) => Stand::Complete,
+        }
+    }
+
+    /// Returns what nodes are told. It follows from the status alone, so that a lost write is made again.
+    fn assignment(&self, current: Option<&RolloutStep>) -> Option<AssignmentSpec> {
+        let FleetView { plan, assignment: before, now, .. } = *self.view;
+        let revision = self.status.revision.clone()?;
+        let mut assignment = AssignmentSpec {
+            probe: plan.name.clone(),
+            revision,
+            node_selector: plan.node_selector.clone(),
+            share: WHOLE,
+            windows: plan.rollout.windows,
+            lease: plan.config.expires.clone(),
+            ..AssignmentSpec::default()
+        };
+        if let Some(step) = current {
+            assignment.share = step.share;
+            assignment.previous = self.status.stable.clone().filter(|stable| *stable != assignment.revision);
+            assignment.canaries = self.canaries();
+            if let Some(Canary::Labels(labels)) = &plan.rollout.canary {
+                assignment.canary_labels = Some(labels.clone());
+            }
+        }
+        assignment.renewed = lease(&assignment).map(|lease| {
+            let last = before.and_then(|before| before.renewed.as_deref());
+            let is_fresh = |last: &&str| {
+                last.parse().is_ok_and(|last: Timestamp| now.duration_since(last).unsigned_abs() < lease / 3)
+            };
+            last.filter(is_fresh).map_or_else(|| seconds(now), str::to_owned)
+        });
+        Some(assignment)
+    }
+
+    /// The present step, if the rollout goes on. Where the steps themselves were changed, the next one that is not less.
+    fn current(&self) -> Option<&'a RolloutStep> {
+        let name = self.status.step.as_deref().filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
+        let steps = &self.view.plan.rollout.steps;
+        let reached = self.view.assignment.map_or(0, |assignment| assignment.share);
+        let exact = steps.iter().find(|step| step.name == name);
+        exact.or_else(|| steps.iter().find(|step| step.share >= reached)).or(steps.last())
+    }
+
+    fn canaries(&self) -> Vec<String> {
+        let plan = self.view.plan;
+        let before = self.view.assignment.filter(|before| before.revision == plan.revision);
+        let before = before.map_or(&[][..], |before| &before.canaries);
+        canaries(&plan.rollout, &plan.revision, &self.selected, before)
+    }
+
+    fn members(&self, step: &RolloutStep) -> Vec<NodeView<'a>> {
+        let plan = self.view.plan;
+        let views = self.seen(&plan.revision);
+        members(&plan.rollout, step, &plan.revision, &views, &self.canaries())
+    }
+
+    /// The selected nodes with their reports about this revision.
+    fn seen(&self, revision: &str) -> Vec<NodeView<'a>> {
+        let view = |node: &NodeView<'a>| NodeView {
+            report: node.report.filter(|report| report.revision == revision),
+            ..*node
+        };
+        self.selected.iter().map(view).collect()
+    }
+
+    /// The time until the present step is over.
+    fn rest(&self) -> Duration {
+        let began: Option<Timestamp> = self.status.step_began.as_deref().and_then(|began| began.parse().ok());
+        let spent = began.map(|began| self.view.now.duration_since(began).unsigned_abs());
+        let rest = self.view.plan.rollout.timeout.saturating_sub(spent.unwrap_or_default());
+        rest.max(Duration::from_secs(1))
+    }
+
+    fn say(&mut self, reason: &'static str, message: String) {
+        self.news.push(FleetNews { is_warning: false, reason, message });
+    }
+}
+
+/// A [`Standing`] that owns its words.
+enum Stand {
+    Step(String),
+    Paused(String),
+    Stopped(String),
+    RolledBack(String),
+    Complete,
+}
+
+impl Stand {
+    fn of(&self) -> Standing<'_> {
+        match self {
+            Self::Step(name) => Standing::Step(name),
+            Self::Paused(name) => Standing::Paused(name),
+            Self::Stopped(why) => Standing::Stopped(why),
+            Self::RolledBack(why) => Standing::RolledBack(why),
+            Self::Complete => Standing::Complete,
+        }
+    }
+}
+
+/// Returns the lease of an assignment.
+pub fn lease(assignment: &AssignmentSpec) -> Option<Duration> {
+    let lease: SignedDuration = assignment.lease.as_deref()?.parse().ok()?;
+    Duration::try_from(lease).ok()
+}
+
+/// Tells whether the lease of an assignment is over: it was not renewed for so long.
+pub fn is_over(assignment: &AssignmentSpec, now: Timestamp) -> bool {
+    let renewed: Option<Timestamp> = assignment.renewed.as_deref().and_then(|renewed| renewed.parse().ok());
+    lease(assignment).zip(renewed).is_some_and(|(lease, renewed)| {
+        now.duration_since(renewed) > SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX)
+    })
+}
+
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+#[cfg(test)]
+mod tests;
