@@ -101,6 +101,7 @@ test-console: test-build
 test-fleet: TESTS := binary(fleet)
 test-fleet: test-build
 	@sh setup/kubernetes.sh $(or $(CARGO_TARGET_DIR),target)/tmp/kubernetes
+	@sh setup/deploy-tools.sh $(TOOLS) helm
 	$(call run-tests,--ignore-default-filter)
 
 test-timed: PROFILE := timed
@@ -146,6 +147,7 @@ deb: build
 	@sh deploy/debian/build.sh target/twinprobe.deb
 
 image: build
+	$(CARGO) build --release -p twinprobe-operator
 	@sh deploy/image/build.sh twinprobe
 
 # Only a demo that is kept shows the console: without it neither npm nor what is only for tests has to be there.

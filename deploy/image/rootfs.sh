@@ -54,7 +54,10 @@ if [ -z "${WITHOUT_COMPILER:-}" ]; then
     copy /usr/include/linux /usr/include/asm-generic "/usr/include/$(clang -print-multiarch 2>/dev/null || gcc -print-multiarch)/asm" \
         /usr/include/bpf
 fi
+# The operator and the agent beside a daemon in Kubernetes are in the same image, so that a node fetches one.
+operator=$(dirname "$binary")/twinprobe-operator
 cp "$binary" "$root/usr/bin/twinprobe"
-libraries "$binary"
-strip --strip-debug "$root/usr/bin/twinprobe"
+cp "$operator" "$root/usr/bin/twinprobe-operator"
+libraries "$binary" "$operator"
+strip --strip-debug "$root/usr/bin/twinprobe" "$root/usr/bin/twinprobe-operator"
 python3 "$(dirname "$0")/sbom.py" "$root" >"$root/usr/share/sbom/twinprobe.cdx.json"

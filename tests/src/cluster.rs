@@ -20,11 +20,14 @@ pub struct Cluster {
     server: Ended,
     etcd: Ended,
     port: u16,
+    clients: String,
+    bin: PathBuf,
     directory: TempDir,
 }
 
+/// A process that is killed with this value.
 #[derive(Debug)]
-struct Ended(Child);
+pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -39,7 +42,7 @@ impl Cluster {
     pub fn start(bin: &Path) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let at = |name: &str| directory.path().join(name);
-        let key = rsa_key(&at("sa.key"))?;
+        rsa_key(&at("sa.key"))?;
         fs::write(at("tokens.csv"), format!("{TOKEN},admin,1,system:masters\n"))?;
         let [clients, peers, port] = ports()?;
         let (clients, peers) = (format!("http://127.0.0.1:{clients}"), format!("http://127.0.0.1:{peers}"));
@@ -54,30 +57,61 @@ impl Cluster {
         etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         etcd.args(["--initial-cluster", &format!("default={peers}")]).arg("--data-dir").arg(at("etcd"));
         let etcd = started(&mut etcd, &at("etcd.log"))?;
-        let mut server = Command::new(bin.join("kube-apiserver"));
-        server.args([
-            "--etcd-servers",
-            &clients,
-            "--bind-address",
-            "127.0.0.1",
-            "--secure-port",
-            &port.to_string(),
-        ]);
-        server.args(["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24"]);
-        server.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
-        for (flag, path) in [
-            ("--cert-dir", at("certificates")),
-            ("--token-auth-file", at("tokens.csv")),
-            ("--service-account-key-file", key.clone()),
-            ("--service-account-signing-key-file", key),
-        ] {
-            server.arg(flag).arg(path);
-        }
-        let server = started(&mut server, &at("server.log"))?;
-        let cluster = Self { server, etcd, port, directory };
-        wait_for("the API server is ready", PATIENCE, || cluster.kubectl(&["get", "--raw", "/readyz"], ""))
-            .with_context(|| cluster.log())?;
+        let at = directory.path();
+        let server = serve(bin, at, &clients, port)?;
+        let cluster = Self { server, etcd, port, clients, bin: bin.to_owned(), directory };
+        cluster.wait()?;
         Ok(cluster)
+    }
+
+    /// Kills the API server, and starts it again after `meanwhile`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `meanwhile` does, or the server does not come back.
+    pub fn restart(&mut self, meanwhile: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.server.0.kill()?;
+        self.server.0.wait()?;
+        meanwhile()?;
+        self.server = serve(&self.bin, self.directory.path(), &self.clients, self.port)?;
+        self.wait()
+    }
+
+    fn wait(&self) -> Result<()> {
+        wait_for("the API server is ready", PATIENCE, || self.kubectl(&["get", "--raw", "/readyz"], ""))
+            .with_context(|| self.log())?;
+        Ok(())
+    }
+
+    /// The URL of the server.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The file with the authority of the server's certificate.
+    #[must_use]
+    pub fn authorities(&self) -> PathBuf {
+        self.directory.path().join("certificates/apiserver.crt")
+    }
+
+    /// Writes a file with which programs find the server, as whoever has this token.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file can't be written.
+    pub fn kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
+        let path = self.directory.path().join(name);
+        let cluster =
+            serde_json::json!({ "server": self.url(), "certificate-authority": self.authorities() });
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{ "name": "it", "cluster": cluster }],
+            "users": [{ "name": "it", "user": { "token": token } }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+        });
+        fs::write(&path, text.to_string())?;
+        Ok(path)
     }
 
     /// Runs kubectl with this input, and returns its output.
@@ -86,16 +120,25 @@ impl Cluster {
     ///
     /// Fails with what kubectl has said if it fails.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
-        let output = self.ask(arguments, input)?;
+        self.kubectl_as(TOKEN, arguments, input)
+    }
+
+    /// Does the same as whoever has this token.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::kubectl`].
+    pub fn kubectl_as(&self, token: &str, arguments: &[&str], input: &str) -> Result<String> {
+        let output = self.ask(token, arguments, input)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{said}");
         ensure!(!said.contains("Warning"), "{said}");
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    fn ask(&self, arguments: &[&str], input: &str) -> Result<Output> {
+    fn ask(&self, token: &str, arguments: &[&str], input: &str) -> Result<Output> {
         let mut command = Command::new("kubectl");
-        command.args(["--server", &format!("https://127.0.0.1:{}", self.port), "--token", TOKEN]);
+        command.args(["--server", &self.url(), "--token", token]);
         command.args(["--insecure-skip-tls-verify", "--kubeconfig", "/dev/null"]).args(arguments);
         // kubectl keeps what the server has told of its kinds.
         command.arg("--cache-dir").arg(self.directory.path().join("cache"));
@@ -117,21 +160,55 @@ impl Cluster {
     }
 }
 
-fn started(command: &mut Command, log: &Path) -> Result<Ended> {
-    let log = File::create(log)?;
+/// Starts the API server.
+fn serve(bin: &Path, directory: &Path, clients: &str, port: u16) -> Result<Ended> {
+    let at = |name: &str| directory.join(name);
+    let mut server = Command::new(bin.join("kube-apiserver"));
+    server.args([
+        "--etcd-servers",
+        clients,
+        "--bind-address",
+        "127.0.0.1",
+        "--secure-port",
+        &port.to_string(),
+    ]);
+    server.args(["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24"]);
+    server.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
+    for (flag, path) in [
+        ("--cert-dir", at("certificates")),
+        ("--token-auth-file", at("tokens.csv")),
+        ("--service-account-key-file", at("sa.key")),
+        ("--service-account-signing-key-file", at("sa.key")),
+    ] {
+        server.arg(flag).arg(path);
+    }
+    started(&mut server, &at("server.log"))
+}
+
+/// Starts a program that writes its log into a file.
+///
+/// # Errors
+///
+/// Fails if the file can't be made, or the program does not start.
+pub fn started(command: &mut Command, log: &Path) -> Result<Ended> {
+    let log = File::options().create(true).append(true).open(log)?;
     let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
     Ok(Ended(child.with_context(|| format!("{command:?}"))?))
 }
 
 /// Makes the key of the tokens of service accounts.
-fn rsa_key(path: &Path) -> Result<PathBuf> {
+fn rsa_key(path: &Path) -> Result<()> {
     let output = Command::new("openssl").args(["genrsa", "-out"]).arg(path).arg("2048").output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(path.to_owned())
+    Ok(())
 }
 
 /// Returns ports that are free.
-fn ports<const N: usize>() -> Result<[u16; N]> {
+///
+/// # Errors
+///
+/// Fails if there are none.
+pub fn ports<const N: usize>() -> Result<[u16; N]> {
     let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let ports = listeners.iter().map(|it| Ok(it.local_addr()?.port())).collect::<Result<Vec<u16>>>()?;
     ports.try_into().ok().context("as many ports")

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use twinprobe_api::{AssignmentSpec, Canary, FleetFailure, FleetStatus, OnFailure};
-use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::assign::matches;
 use crate::conditions::{Standing, conditions};
@@ -69,16 +68,11 @@ pub fn decide(view: &FleetView<'_>) -> Decision {
     walk.end()
 }
 
-/// Returns the status of an object that can't be rolled out. What nodes have stays.
-pub fn invalid(status: &FleetStatus, generation: i64, rejection: &Rejection, now: Timestamp) -> FleetStatus {
-    let line = |finding: &twinprobe_ebpf_common::finding::Finding| {
-        let field = finding.field.as_deref().map(|field| format!("{field}: ")).unwrap_or_default();
-        format!("{field}{}", finding.message)
-    };
-    let why = rejection.findings.iter().map(line).collect::<Vec<_>>().join("; ");
+/// Returns the status of an object that can't be rolled out, and why. What nodes have stays.
+pub fn invalid(status: &FleetStatus, generation: i64, why: &str, now: Timestamp) -> FleetStatus {
     FleetStatus {
         observed_generation: Some(generation),
-        conditions: conditions(Standing::Invalid(&why), status.counts, &status.conditions, now),
+        conditions: conditions(Standing::Invalid(why), status.counts, &status.conditions, now),
         ..status.clone()
     }
 }

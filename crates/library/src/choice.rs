@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use twinprobe_api::{ConfigDocument, DirectionDocument};
+use twinprobe_api::{ConfigDocument, DirectionDocument, FleetProbeSpec};
 
 use crate::knobs::{self, Knob};
+use crate::library::library_probe;
 
 /// A choice that a source does not leave open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +31,13 @@ pub fn choose(
         give(&probe, config, name, value)?;
     }
     Ok(())
+}
+
+/// Returns the probe of the library that a fleet's probe names, with its choices. The error is for people.
+pub fn fleet_probe(name: &str, spec: &FleetProbeSpec) -> Result<ConfigDocument, String> {
+    let mut config = library_probe(name).map_err(|error| error.to_string())?;
+    choose(&mut config, &spec.defines, &spec.variables).map_err(|error| error.to_string())?;
+    Ok(config)
 }
 
 /// The directions that a configuration has.

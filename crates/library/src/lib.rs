@@ -6,6 +6,6 @@ mod choice;
 mod knobs;
 mod library;
 
-pub use self::choice::{ChoiceError, choose, define, give};
+pub use self::choice::{ChoiceError, choose, define, fleet_probe, give};
 pub use self::knobs::{Knob, OF_THE_HEADER, defines, is_fixed, mentions, variables};
 pub use self::library::{LibraryEntry, LibraryError, configuration, entry, index, library_probe};

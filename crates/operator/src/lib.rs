@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod control;
+mod node;
 mod objects;
 
 pub use self::args::main;

@@ -226,3 +226,14 @@ fn the_role_reaches_no_pod_unless_it_is_told_to() -> Result<()> {
     ensure!(told.contains("pods/exec") && told.contains("pods/portforward"), "{told}");
     Ok(())
 }
+
+#[test]
+fn the_chart_brings_the_kinds_as_the_operator_has_them() -> Result<()> {
+    let printed = run(Command::new(twinprobe_tests::helper("twinprobe-operator")?).arg("crds"))?;
+    let path = chart().join("crds/twinprobe.yaml");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, &printed)?;
+    }
+    ensure!(fs::read_to_string(&path)? == printed, "UPDATE_GOLDEN=1 writes {}", path.display());
+    Ok(())
+}

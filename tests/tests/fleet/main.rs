@@ -1,3 +1,7 @@
 //! The objects of a fleet in a real API server. `make test-fleet` builds the server and runs these tests.
 
+mod chaos;
 mod objects;
+mod policies;
+mod rollouts;
+mod scene;

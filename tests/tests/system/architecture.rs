@@ -63,7 +63,11 @@ const EDGES: [(&str, &[&str], &[&str]); 21] = [
         &["ebpf-common", "api", "client", "config", "fleet", "library", "rules"],
         &["aya", "axum", "libc"],
     ),
-    ("operator", &["ebpf-common", "api"], &["aya", "libc", "rustix"]),
+    (
+        "operator",
+        &["ebpf-common", "api", "client", "fleet", "library", "state-files"],
+        &["aya", "libc", "rustix"],
+    ),
     ("streams", &["ebpf-common", "api", "client"], &["aya", "libc", "rustix"]),
     (
         "agent",

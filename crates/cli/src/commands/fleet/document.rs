@@ -8,7 +8,7 @@ use serde_json::Value;
 use twinprobe_api::{ConfigDocument, FleetProbeSpec, ParseError, parse_any_yaml, place_of};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_fleet::FleetPlan;
-use twinprobe_library::{choose, library_probe};
+use twinprobe_library::fleet_probe;
 
 use crate::error::CommandError;
 use crate::files::files::{ProbeFile, inline_sources};
@@ -69,17 +69,10 @@ impl FleetFile {
                 "spec.attach: pods can be selected in Kubernetes only; give interfaces".to_owned(),
             ));
         }
-        let plan = FleetPlan::new(&metadata.name, &spec, of_the_library);
+        let plan = FleetPlan::new(&metadata.name, &spec, fleet_probe);
         let plan = plan.map_err(|rejection| refused(lines(&text, &rejection)))?;
         Ok(Self { plan, is_paused: spec.paused })
     }
-}
-
-/// Returns a probe of the library with the choices of a spec.
-fn of_the_library(name: &str, spec: &FleetProbeSpec) -> Result<ConfigDocument, String> {
-    let mut config = library_probe(name).map_err(|error| error.to_string())?;
-    choose(&mut config, &spec.defines, &spec.variables).map_err(|error| error.to_string())?;
-    Ok(config)
 }
 
 /// Replaces `source_file` by the content of the file. A configuration that can't be read is left to the plan, which says why.

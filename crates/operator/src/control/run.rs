@@ -1,0 +1,151 @@
+//! `twinprobe-operator run`: the watches, and the looks that follow.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use futures_util::{Stream, StreamExt as _, future, stream};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::{Config, Controller};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::control::leader::Leadership;
+use crate::control::reconcile::{Context, MANAGER, again, reconcile};
+use crate::control::webhook::{WebhookOptions, answer};
+use crate::control::world::World;
+use crate::objects::nodes::{ProbeAssignment, ProbeReport};
+use crate::objects::probe::MonitoringProbe;
+
+/// The time by which many reports at once become one look.
+const TOGETHER: Duration = Duration::from_millis(200);
+
+/// Options of the operator.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// Namespace of the Lease that one operator at a time holds
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "default")]
+    namespace: String,
+    /// Name of this operator among others, such as that of its pod
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    #[command(flatten)]
+    webhook: WebhookOptions,
+}
+
+/// Runs the operator until it is told to end, or loses the Lease. It finds the API server as kubectl does, or by its pod's account.
+pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
+    // An error means that the process has a provider already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::try_default().await.context("the API server")?;
+    let identity =
+        options.identity.clone().unwrap_or_else(|| format!("{}-{}", hostname(), std::process::id()));
+    let leadership = Leadership::new(client.clone(), &options.namespace, identity.clone());
+    let mut terminated = signal(SignalKind::terminate())?;
+    let works = async {
+        leadership.acquire().await;
+        tracing::info!(identity, "this operator has the Lease");
+        tokio::select! {
+            lost = leadership.keep() => lost.context("the Lease is lost"),
+            () = control(client, identity.clone()) => Ok(()),
+        }
+    };
+    tokio::select! {
+        done = works => done,
+        // An operator without the Lease answers as well.
+        failed = answer(&options.webhook) => failed,
+        _ = terminated.recv() => Ok(()),
+    }
+}
+
+/// Looks at objects as they, their nodes or reports change.
+async fn control(client: Client, identity: String) {
+    let world = Arc::new(World::default());
+    let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
+    let context = Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        client: client.clone(),
+        world: Arc::clone(&world),
+    };
+    let (all, changed_nodes) = unbounded_channel();
+    let (some, changed) = unbounded_channel();
+    // Tasks of their own: a watch that is read too slowly is cut off.
+    tokio::spawn(watch_nodes(client.clone(), Arc::clone(&world), all.clone()));
+    tokio::spawn(watch_reports(client.clone(), world, some, all));
+    Controller::new(Api::<MonitoringProbe>::all(client.clone()), watcher::Config::default())
+        .with_config(Config::default().debounce(TOGETHER))
+        .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), |assignment| {
+            // What others have changed is written again.
+            assignment.metadata.name.as_deref().map(ObjectRef::new)
+        })
+        .reconcile_all_on(received(changed_nodes))
+        .reconcile_on(received(changed))
+        .run(reconcile, again, Arc::new(context))
+        .for_each(|done| {
+            if let Err(error) = done {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a look failed");
+            }
+            ready(())
+        })
+        .await;
+}
+
+async fn watch_nodes(client: Client, world: Arc<World>, all: UnboundedSender<()>) {
+    let nodes =
+        watcher(Api::<PartialObjectMeta<Node>>::all(client), watcher::Config::default()).default_backoff();
+    let taken = nodes.for_each(|event| {
+        let is_news = take(event, "nodes").is_some_and(|event| world.take_node(event));
+        if is_news {
+            // The receiver ends with the operator.
+            let _ = all.send(());
+        }
+        future::ready(())
+    });
+    taken.await;
+}
+
+async fn watch_reports(
+    client: Client,
+    world: Arc<World>,
+    some: UnboundedSender<ObjectRef<MonitoringProbe>>,
+    all: UnboundedSender<()>,
+) {
+    let reports = watcher(Api::<ProbeReport>::all(client), watcher::Config::default()).default_backoff();
+    let taken = reports.for_each(|event| {
+        match take(event, "reports").and_then(|event| world.take_report(event)) {
+            Some(Some(probe)) => drop(some.send(ObjectRef::new(&probe))),
+            Some(None) => drop(all.send(())),
+            None => {}
+        }
+        future::ready(())
+    });
+    taken.await;
+}
+
+fn take<K>(event: Result<watcher::Event<K>, watcher::Error>, what: &str) -> Option<watcher::Event<K>> {
+    match event {
+        Ok(event) => Some(event),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the watch of the {what} failed; it is tried again");
+            None
+        }
+    }
+}
+
+fn received<T: Send>(receiver: UnboundedReceiver<T>) -> impl Stream<Item = T> + Send {
+    stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)))
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

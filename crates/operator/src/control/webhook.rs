@@ -1,0 +1,157 @@
+//! The API server asks before it takes a `MonitoringProbe`: everything that needs no kernel is checked, so that people read a
+//! mistake where they make it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use axum::routing::{get, post};
+use axum::serve::Listener;
+use axum::{Json, Router};
+use clap::Args;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::control::checked::{mistakes, plan};
+use crate::objects::probe::MonitoringProbe;
+
+/// The time that a client has for the handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Options of the webhook.
+#[derive(Debug, Args)]
+pub struct WebhookOptions {
+    /// Address for the API server's questions and kubelet's; none are answered without it
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["webhook_cert", "webhook_key"])]
+    webhook: Option<SocketAddr>,
+    /// File with the certificate of the webhook and its chain (PEM)
+    #[arg(long, value_name = "FILE")]
+    webhook_cert: Option<PathBuf>,
+    /// File with the private key of the webhook (PEM)
+    #[arg(long, value_name = "FILE")]
+    webhook_key: Option<PathBuf>,
+}
+
+/// Answers the API server's questions, if there are options for it.
+pub async fn answer(options: &WebhookOptions) -> anyhow::Result<()> {
+    let WebhookOptions { webhook: Some(address), webhook_cert: Some(certificate), webhook_key: Some(key) } =
+        options
+    else {
+        return std::future::pending().await;
+    };
+    let acceptor = TlsAcceptor::from(Arc::new(tls(certificate, key)?));
+    let tcp = TcpListener::bind(address).await.with_context(|| format!("--webhook {address}"))?;
+    let (ready, accepted) = channel(16);
+    let local = tcp.local_addr()?;
+    tokio::spawn(accept(tcp, acceptor, ready));
+    let routes = Router::new().route("/validate", post(validate)).route("/healthz", get(async || "ok\n"));
+    tracing::info!(address = %local, "the webhook listens");
+    axum::serve(Accepted { accepted, local }, routes).await.context("the webhook")
+}
+
+fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect)
+        .with_context(|| certificate.display().to_string())?;
+    if chain.is_empty() {
+        bail!("{}: no certificate in PEM", certificate.display());
+    }
+    let private = PrivateKeyDer::from_pem_file(key).with_context(|| key.display().to_string())?;
+    ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private).context("--webhook-cert")
+}
+
+/// Shakes hands with each client in a task of its own, so that none keeps the others waiting.
+async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, ready: Sender<(TlsStream<TcpStream>, SocketAddr)>) {
+    loop {
+        let (socket, address) = match tcp.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a connection can't be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (acceptor, ready) = (acceptor.clone(), ready.clone());
+        tokio::spawn(async move {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(socket)).await {
+                // The receiver ends with the operator.
+                let _ = ready.send((stream, address)).await;
+            }
+        });
+    }
+}
+
+/// Clients after their handshake.
+struct Accepted {
+    accepted: Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    local: SocketAddr,
+}
+
+impl Listener for Accepted {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.accepted.recv().await {
+            Some(accepted) => accepted,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
+    }
+}
+
+/// Answers an AdmissionReview.
+async fn validate(Json(review): Json<Value>) -> Json<Value> {
+    let request = &review["request"];
+    let refusal = judge(&request["object"]).err();
+    let mut response = json!({ "uid": request["uid"], "allowed": refusal.is_none() });
+    if let Some(message) = refusal {
+        response["status"] = json!({ "code": 422, "reason": "Invalid", "message": message });
+    }
+    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
+}
+
+/// Checks an object. The error names each field.
+fn judge(object: &Value) -> Result<(), String> {
+    // An object that is being deleted has nothing to check.
+    if object.is_null() || !object["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(());
+    }
+    let probe: MonitoringProbe = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+    let name = probe.metadata.name.clone().unwrap_or_default();
+    plan(&name, &probe).map(drop).map_err(|rejection| mistakes(&rejection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named_with_their_fields() {
+        let probe = |spec: Value| {
+            let kind = ("twinprobe.dev/v1alpha1", "MonitoringProbe");
+            judge(&json!({ "apiVersion": kind.0, "kind": kind.1, "metadata": { "name": "p" }, "spec": spec }))
+        };
+        assert_eq!(probe(json!({ "library": "top-talkers", "attach": { "interfaces": ["eth*"] } })), Ok(()));
+        let refused = probe(json!({ "library": "no-such", "rollout": { "windows": 2000 } })).unwrap_err();
+        assert!(refused.contains("spec.rollout.windows: 2000 windows"), "{refused}");
+        assert!(refused.contains("spec.library: "), "{refused}");
+        let config = json!({ "interface": "eth0", "ingress": { "source": "int x;", "metrics": [{ "name": "a b", "map": "m" }] } });
+        let refused = probe(json!({ "config": config })).unwrap_err();
+        assert!(refused.contains("spec.config.ingress.metrics[0].name: "), "{refused}");
+        assert_eq!(judge(&Value::Null), Ok(()));
+    }
+}

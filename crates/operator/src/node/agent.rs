@@ -1,0 +1,189 @@
+//! The agent beside a daemon: it is told of probes by assignments, puts them into the daemon, and reports.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::Resource as _;
+use kube::core::PartialObjectMeta;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, channel};
+use twinprobe_client::{Client, Credentials};
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::node::due::Pending;
+use crate::node::folder::{HeldProbe, NodeFolder};
+use crate::node::follow::{Followed, Seen, follow};
+use crate::node::options::NodeOptions;
+use crate::node::server::ApiServer;
+use crate::objects::nodes::ProbeAssignment;
+
+/// The time between two looks at a probe that has not shown yet what it costs.
+pub const SOON: Duration = Duration::from_millis(500);
+/// The time between two looks at a probe at rest.
+pub const REST: Duration = Duration::from_secs(10);
+/// Changes that wait for the agent; the watch waits with the others.
+const CHANGES: usize = 64;
+
+/// The agent of one node.
+pub struct NodeAgent {
+    pub options: NodeOptions,
+    /// The release of the node's kernel.
+    pub kernel: Option<String>,
+    pub server: Arc<ApiServer>,
+    pub daemon: Client,
+    pub folder: NodeFolder,
+    /// The node's labels; without them it is not known yet which probes are for the node.
+    pub labels: Option<BTreeMap<String, String>>,
+    pub held: BTreeMap<String, HeldProbe>,
+    pub pending: BTreeMap<String, Pending>,
+    /// The time of the next look at each probe.
+    due: BTreeMap<String, Instant>,
+}
+
+/// Runs the agent until it is told to end. Probes stay.
+pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
+    let server = Arc::new(ApiServer::new(&options.server)?);
+    let folder = NodeFolder::open(&options.state_dir)?;
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    let mut agent = NodeAgent {
+        kernel: kernel.map(|release| release.trim().to_owned()),
+        daemon: Client::new(options.daemon.clone(), &Credentials::default())?,
+        labels: folder.labels()?,
+        held: folder.probes()?,
+        pending: BTreeMap::new(),
+        due: BTreeMap::new(),
+        server: Arc::clone(&server),
+        folder,
+        options,
+    };
+    agent.due = agent.held.keys().map(|name| (name.clone(), Instant::now())).collect();
+    let (assignments, mut assigned) = channel(CHANGES);
+    let (nodes, mut described) = channel(CHANGES);
+    let this = Followed {
+        path: Node::url_path(&(), None),
+        fields: Some(format!("metadata.name={}", agent.options.node_name)),
+        is_metadata: true,
+    };
+    let all = Followed { path: ProbeAssignment::url_path(&(), None), fields: None, is_metadata: false };
+    let follows_node = Arc::clone(&server);
+    tokio::spawn(async move { follow(&follows_node, &this, &nodes).await });
+    tokio::spawn(async move { follow(&server, &all, &assignments).await });
+    let mut ended = signal(SignalKind::terminate()).context("signals")?;
+    tracing::info!(node = agent.options.node_name, "the agent runs");
+    loop {
+        tokio::select! {
+            () = agent.next_change(&mut assigned, &mut described) => {}
+            _ = ended.recv() => return Ok(()),
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+        agent.settle_all().await;
+    }
+}
+
+impl NodeAgent {
+    /// Waits for a change or the next look at a probe, and takes the changes that have come meanwhile.
+    async fn next_change(
+        &mut self,
+        assigned: &mut Receiver<Seen<ProbeAssignment>>,
+        described: &mut Receiver<Seen<PartialObjectMeta<Node>>>,
+    ) {
+        let next = self.due.values().min().copied();
+        let wait = next.map_or(REST, |next| next.saturating_duration_since(Instant::now()));
+        tokio::select! {
+            Some(change) = assigned.recv() => self.take(change),
+            Some(change) = described.recv() => self.describe(change),
+            () = tokio::time::sleep(wait) => {}
+        }
+        while let Ok(change) = assigned.try_recv() {
+            self.take(change);
+        }
+        while let Ok(change) = described.try_recv() {
+            self.describe(change);
+        }
+    }
+
+    fn take(&mut self, change: Seen<ProbeAssignment>) {
+        match change {
+            Seen::All(all) => {
+                let names: Vec<_> = all.iter().filter_map(|it| it.metadata.name.clone()).collect();
+                let gone: Vec<_> = self.held.keys().filter(|name| !names.contains(name)).cloned().collect();
+                gone.iter().for_each(|name| self.assign(name, None));
+                all.into_iter().for_each(|one| self.take(Seen::One(one)));
+            }
+            Seen::One(one) => {
+                let name = one.metadata.name.clone().unwrap_or_default();
+                self.assign(&name, Some(one));
+            }
+            Seen::Gone(one) => self.assign(&one.metadata.name.unwrap_or_default(), None),
+        }
+    }
+
+    /// Takes an assignment, or that there is none any more.
+    fn assign(&mut self, name: &str, assignment: Option<ProbeAssignment>) {
+        let held = self.held.entry(name.to_owned()).or_default();
+        let uid = assignment.as_ref().and_then(|it| it.metadata.uid.clone());
+        let assignment = assignment.map(|assignment| assignment.spec.0);
+        if uid.is_some() && held.uid != uid {
+            // Somebody has deleted the object and made it again: reports went with it.
+            held.reported = None;
+            held.uid = uid;
+        }
+        if held.assignment != assignment {
+            held.assignment = assignment;
+            self.due.insert(name.to_owned(), Instant::now());
+        }
+        self.keep(name);
+    }
+
+    fn describe(&mut self, change: Seen<PartialObjectMeta<Node>>) {
+        let node = match change {
+            Seen::All(all) => all.into_iter().next(),
+            Seen::One(one) => Some(one),
+            Seen::Gone(_) => None,
+        };
+        // A node that is not there has no labels to select it by; its probes stay until it is there again.
+        let Some(node) = node else { return };
+        let labels = node.metadata.labels.unwrap_or_default();
+        if self.labels.as_ref() != Some(&labels) {
+            if let Err(error) = self.folder.keep_labels(&labels) {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the node's labels can't be kept");
+            }
+            self.labels = Some(labels);
+            self.due = self.held.keys().map(|name| (name.clone(), Instant::now())).collect();
+        }
+    }
+
+    /// Looks at each probe whose time has come.
+    async fn settle_all(&mut self) {
+        let now = Instant::now();
+        let names: Vec<String> = self.held.keys().cloned().collect();
+        for name in names {
+            if self.due.get(&name).is_none_or(|due| *due > now) {
+                continue;
+            }
+            let wait = match self.settle(&name).await {
+                Ok(wait) => wait,
+                Err(error) => {
+                    tracing::warn!(probe = name, error = with_causes(&*error), "it is tried again");
+                    Some(SOON * 4)
+                }
+            };
+            match wait {
+                Some(wait) => drop(self.due.insert(name, Instant::now() + wait)),
+                None => drop(self.due.remove(&name)),
+            }
+        }
+    }
+
+    /// Writes what is held of a probe. What can't be written is in memory, and is written with the next change.
+    pub fn keep(&self, name: &str) {
+        let Some(held) = self.held.get(name) else { return };
+        if let Err(error) = self.folder.keep(name, held) {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(probe = name, error, "what the node is told can't be kept on its disk");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! When a report is due. At rest a node writes nothing.
+
+use std::time::{Duration, Instant};
+
+use twinprobe_api::{NodeReport, NodeState};
+
+use crate::node::follow::{pause, random};
+
+/// The time after which a node says that the probe runs, even if it has not closed its windows.
+const EARLY: Duration = Duration::from_secs(10);
+/// The shortest time between two reports that say nothing but another cost.
+const COST: Duration = Duration::from_secs(60);
+
+/// What an agent remembers between two looks at a probe. Nothing of it has to outlive the agent.
+#[derive(Debug)]
+pub struct Pending {
+    /// The time since which the present revision runs here, as far as the agent knows.
+    pub since: Instant,
+    /// The revision whose configuration was put last, and the renewal of the assignment at that time.
+    pub put: Option<(String, Option<String>)>,
+    /// The refusal of a revision, and the time of the next attempt.
+    pub refused: Option<(NodeReport, Instant)>,
+    /// The time at which the next report may be written.
+    pub report_at: Option<Instant>,
+    pub written: Option<Instant>,
+    failures: u32,
+    refusals: u32,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            put: None,
+            refused: None,
+            report_at: None,
+            written: None,
+            failures: 0,
+            refusals: 0,
+        }
+    }
+}
+
+impl Pending {
+    /// Puts the report off until a random moment, if it is not yet put off. Returns whether it may be written now.
+    pub fn may_report(&mut self, jitter: Duration) -> bool {
+        let at = *self.report_at.get_or_insert_with(|| Instant::now() + random(jitter));
+        Instant::now() >= at
+    }
+
+    pub fn reported(&mut self) {
+        (self.report_at, self.written, self.failures) = (None, Some(Instant::now()), 0);
+    }
+
+    pub fn failed_to_report(&mut self) {
+        self.failures += 1;
+        self.report_at = Some(Instant::now() + random(pause(self.failures)));
+    }
+
+    /// Keeps a refusal. What is wrong with the probe itself is tried again after minutes only; a full disk may have room soon.
+    pub fn refuse(&mut self, report: NodeReport) {
+        self.refusals += 1;
+        let again = match report.state {
+            NodeState::Refused => Duration::from_mins(5),
+            _ => pause(self.refusals),
+        };
+        self.refused = Some((report, Instant::now() + again));
+    }
+
+    /// Begins anew for another revision.
+    pub fn begin(&mut self) {
+        let Self { put, written, .. } = std::mem::take(self);
+        (self.put, self.written) = (put, written);
+    }
+}
+
+/// Tells whether a report is worth a write after the last one.
+pub fn is_due(new: &NodeReport, last: Option<&NodeReport>, windows: u32, pending: &Pending) -> bool {
+    let is_settled = new.state != NodeState::Running || new.windows >= windows;
+    let Some(last) = last.filter(|last| last.revision == new.revision) else {
+        return is_settled || pending.since.elapsed() >= EARLY;
+    };
+    let has_changed = (last.state, &last.stage) != (new.state, &new.stage)
+        || (new.state != NodeState::Running && last.reason != new.reason);
+    let begins_to_lose = |last: u64, new: u64| last == 0 && new > 0;
+    let loses = begins_to_lose(last.lost_windows, new.lost_windows)
+        || begins_to_lose(last.lost_events, new.lost_events);
+    let has_judged = last.windows < windows && new.windows >= windows;
+    let costs_otherwise = match (last.ns_per_packet, new.ns_per_packet) {
+        (Some(last), Some(new)) => new > last * 2.0 || new < last / 2.0,
+        (last, new) => last.is_some() != new.is_some(),
+    };
+    let is_quiet = pending.written.is_none_or(|written| written.elapsed() >= COST);
+    has_changed || has_judged || loses || (costs_otherwise && is_quiet && is_settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(windows: u32, cost: f64) -> NodeReport {
+        let revision = "r".to_owned();
+        NodeReport {
+            revision,
+            state: NodeState::Running,
+            windows,
+            ns_per_packet: Some(cost),
+            ..NodeReport::default()
+        }
+    }
+
+    #[test]
+    fn one_report_says_all_of_a_change() {
+        let pending = Pending::default();
+        let due = |new: &NodeReport, last: Option<&NodeReport>| is_due(new, last, 2, &pending);
+        assert!(!due(&running(0, 5.0), None) && !due(&running(1, 5.0), None));
+        assert!(due(&running(2, 5.0), None), "it has closed its windows");
+        let last = running(2, 5.0);
+        assert!(!due(&running(2, 9.9), Some(&last)) && due(&running(2, 10.1), Some(&last)));
+        let other = NodeReport { revision: "other".to_owned(), ..last.clone() };
+        assert!(due(&last, Some(&other)) && !due(&running(1, 5.0), Some(&other)));
+        let refused = NodeReport { state: NodeState::Refused, ..running(0, 5.0) };
+        assert!(due(&refused, None) && due(&refused, Some(&last)) && !due(&refused, Some(&refused)));
+        assert!(due(&NodeReport { lost_events: 1, ..last.clone() }, Some(&last)));
+        assert!(due(&last, Some(&running(0, 5.0))));
+    }
+
+    #[test]
+    fn another_cost_waits_for_a_minute() {
+        let mut pending = Pending::default();
+        pending.reported();
+        assert!(!is_due(&running(2, 50.0), Some(&running(2, 5.0)), 2, &pending));
+        let failed = NodeReport { state: NodeState::Failed, ..running(2, 5.0) };
+        assert!(is_due(&failed, Some(&running(2, 5.0)), 2, &pending), "a failure does not wait");
+    }
+}

@@ -1,0 +1,156 @@
+//! Objects as they come and go: a list, then a watch that goes on where the last one ended.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::{ObjectList, ObjectMeta, Request};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::Sender;
+use tokio::time::sleep;
+
+use crate::node::server::{ApiServer, ServerError};
+
+/// The longest time between two attempts.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The objects to follow.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    /// The path of their kind.
+    pub path: String,
+    /// The field that they have, such as `metadata.name=n1`.
+    pub fields: Option<String>,
+    /// True if nothing but their metadata is asked for.
+    pub is_metadata: bool,
+}
+
+/// A change.
+#[derive(Debug)]
+pub enum Seen<K> {
+    /// All that there are.
+    All(Vec<K>),
+    One(K),
+    Gone(K),
+}
+
+/// An object with metadata, whatever its kind.
+pub trait Described: DeserializeOwned + Clone {
+    fn described(&self) -> &ObjectMeta;
+}
+
+impl<K: kube::Resource + DeserializeOwned + Clone> Described for K {
+    fn described(&self) -> &ObjectMeta {
+        self.meta()
+    }
+}
+
+/// Follows objects until whoever receives the changes has ended. After a failure the attempts are spread, so that not all nodes
+/// come back at the same moment.
+pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: &Sender<Seen<K>>) {
+    let mut version: Option<String> = None;
+    let mut failures = 0;
+    while !changes.is_closed() {
+        let done = match &version {
+            None => listed(server, what, changes).await.map(Some),
+            Some(from) => watched(server, what, from, changes).await,
+        };
+        match done {
+            Ok(next) => {
+                version = next;
+                failures = 0;
+            }
+            Err(error) => {
+                if error.is_expired() {
+                    version = None;
+                } else {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a watch failed; it is tried again"
+                    );
+                }
+                failures += 1;
+                sleep(random(pause(failures))).await;
+            }
+        }
+    }
+}
+
+/// Returns the longest pause after so many failures in turn.
+pub fn pause(failures: u32) -> Duration {
+    Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(LONGEST)
+}
+
+/// Returns a random part of a time.
+pub fn random(most: Duration) -> Duration {
+    let hash = RandomState::new().build_hasher().finish();
+    most.mul_f64((hash % 1000) as f64 / 1000.0)
+}
+
+async fn listed<K: Described>(
+    server: &ApiServer,
+    what: &Followed,
+    changes: &Sender<Seen<K>>,
+) -> Result<String, ServerError> {
+    let list = ListParams { field_selector: what.fields.clone(), ..ListParams::default() };
+    let request = Request::new(&*what.path);
+    let request = if what.is_metadata { request.list_metadata(&list)? } else { request.list(&list)? };
+    let all: ObjectList<K> = server.call(request).await?;
+    let version = all.metadata.resource_version.unwrap_or_default();
+    // Nobody receives at the end of the program.
+    let _ = changes.send(Seen::All(all.items)).await;
+    Ok(version)
+}
+
+/// Watches from a version. Returns the version from which the next watch goes on.
+async fn watched<K: Described>(
+    server: &ApiServer,
+    what: &Followed,
+    from: &str,
+    changes: &Sender<Seen<K>>,
+) -> Result<Option<String>, ServerError> {
+    // The server ends a watch in time, each node's at another moment.
+    let minutes = Duration::from_secs(300);
+    let timeout = u32::try_from((minutes + random(minutes)).as_secs()).ok();
+    let watch = WatchParams {
+        timeout,
+        field_selector: what.fields.clone(),
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    let request = Request::new(&*what.path);
+    let request =
+        if what.is_metadata { request.watch_metadata(&watch, from)? } else { request.watch(&watch, from)? };
+    let mut events = server.watch::<K>(request).await?;
+    let mut version = from.to_owned();
+    while let Some(event) = events.next().await {
+        // A watch that is cut goes on where it was.
+        let event = match event {
+            Ok(event) => event,
+            Err(ServerError::Watch(_)) if version != from => break,
+            Err(error) => return Err(error),
+        };
+        let (change, newer) = match event {
+            WatchEvent::Added(one) | WatchEvent::Modified(one) => {
+                let newer = one.described().resource_version.clone();
+                (Some(Seen::One(one)), newer)
+            }
+            WatchEvent::Deleted(one) => {
+                let newer = one.described().resource_version.clone();
+                (Some(Seen::Gone(one)), newer)
+            }
+            WatchEvent::Bookmark(bookmark) => (None, Some(bookmark.metadata.resource_version)),
+            WatchEvent::Error(_) => (None, None),
+        };
+        if let Some(newer) = newer {
+            version = newer;
+        }
+        if let Some(change) = change
+            && changes.send(change).await.is_err()
+        {
+            break;
+        }
+    }
+    Ok(Some(version))
+}

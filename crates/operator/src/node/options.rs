@@ -1,0 +1,56 @@
+//! The options of `twinprobe-operator node`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use twinprobe_client::Server;
+
+/// Where the API server is. The defaults are those of a pod.
+#[derive(Debug, Args)]
+pub struct ServerOptions {
+    /// URL of the API server; in a pod it is known
+    #[arg(long, value_name = "URL", default_value_t = of_the_pod())]
+    pub api_server: String,
+    /// File with the authorities of the API server's certificate (PEM)
+    #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")]
+    pub api_ca: PathBuf,
+    /// File with the token of the service account; it is read again for each request
+    #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token")]
+    pub api_token: PathBuf,
+}
+
+/// Options of the agent beside a daemon.
+#[derive(Debug, Args)]
+pub struct NodeOptions {
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// Name of the node, as Kubernetes knows it
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node_name: String,
+    /// Address of the node's daemon
+    #[arg(long, value_name = "ADDRESS", default_value = Server::DEFAULT)]
+    pub daemon: Server,
+    /// Folder for what the node is told; the node goes on with it while the API server is away
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe-node")]
+    pub state_dir: PathBuf,
+    /// Longest time by which a report is put off, so that not all nodes report at the same moment
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
+    jitter: u64,
+}
+
+impl NodeOptions {
+    pub const fn jitter(&self) -> Duration {
+        Duration::from_millis(self.jitter)
+    }
+}
+
+fn of_the_pod() -> String {
+    let of = |name: &str| std::env::var(name).ok();
+    let host = of("KUBERNETES_SERVICE_HOST").unwrap_or_else(|| "kubernetes.default.svc".to_owned());
+    let port = of("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
+    match host.contains(':') {
+        true => format!("https://[{host}]:{port}"),
+        false => format!("https://{host}:{port}"),
+    }
+}

@@ -1,0 +1,134 @@
+//! The API server, as a node calls it: one connection of HTTP/2 for the watches and all requests. The requests are those of kube,
+//! whose own client has a connection for each watch.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures_util::{Stream, TryStreamExt as _, stream};
+use http::header::AUTHORIZATION;
+use kube::api::WatchEvent;
+use kube::core::{Status, request};
+use reqwest::{Certificate, Response};
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio_util::io::StreamReader;
+
+use crate::node::options::ServerOptions;
+
+/// An API server, with the credentials of a service account.
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    http: reqwest::Client,
+    root: String,
+    token: PathBuf,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("the API server refuses it ({code}): {message}")]
+    Refused { code: u16, message: String },
+    #[error("the API server gives no answer")]
+    Exchange(#[from] reqwest::Error),
+    #[error("the request can't be made")]
+    Request(#[from] request::Error),
+    #[error("the answer can't be read")]
+    Answer(#[from] serde_json::Error),
+    #[error("the watch ends")]
+    Watch(#[from] std::io::Error),
+    #[error("{}", path.display())]
+    Token { path: PathBuf, source: std::io::Error },
+}
+
+impl ServerError {
+    /// Tells whether the server has forgotten the version from which a watch should go on.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+}
+
+impl ApiServer {
+    /// Prepares the client. Sends nothing yet.
+    pub fn new(options: &ServerOptions) -> anyhow::Result<Self> {
+        let read = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
+        let authorities = Certificate::from_pem_bundle(&read(&options.api_ca)?)
+            .with_context(|| options.api_ca.display().to_string())?;
+        // An error means that the process has a provider already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only(authorities)
+            // A connection that is dead without a word ends within the two.
+            .http2_keep_alive_interval(Duration::from_secs(15))
+            .http2_keep_alive_timeout(Duration::from_secs(15))
+            .http2_keep_alive_while_idle(true)
+            .connect_timeout(Duration::from_secs(10))
+            .user_agent(concat!("twinprobe-node/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        let root = options.api_server.trim_end_matches('/').to_owned();
+        Ok(Self { http, root, token: options.api_token.clone() })
+    }
+
+    /// Sends a request, and reads its answer.
+    pub async fn call<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, ServerError> {
+        let response = self.send(request, Some(Duration::from_secs(30))).await?;
+        Ok(serde_json::from_slice(&response.bytes().await?)?)
+    }
+
+    /// Sends the request of a watch, and returns the events.
+    pub async fn watch<K: DeserializeOwned>(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<K>, ServerError>> + Send + use<K>, ServerError> {
+        let response = self.send(request, None).await?;
+        let bytes = response.bytes_stream().map_err(std::io::Error::other);
+        let lines = BufReader::new(StreamReader::new(bytes)).lines();
+        Ok(Box::pin(stream::try_unfold(lines, async |mut lines| {
+            let Some(line) = lines.next_line().await? else { return Ok(None) };
+            match serde_json::from_str(&line)? {
+                WatchEvent::Error(status) => Err(refused(&status)),
+                event => Ok(Some((event, lines))),
+            }
+        })))
+    }
+
+    async fn send(
+        &self,
+        request: http::Request<Vec<u8>>,
+        timeout: Option<Duration>,
+    ) -> Result<Response, ServerError> {
+        let (mut parts, body) = request.into_parts();
+        let url = format!("{}{}", self.root, parts.uri);
+        parts.uri = url
+            .parse()
+            .map_err(|error| ServerError::Request(request::Error::BuildRequest(http::Error::from(error))))?;
+        // Tokens are exchanged every hour.
+        let token = tokio::fs::read_to_string(&self.token).await;
+        let token = token.map_err(|source| ServerError::Token { path: self.token.clone(), source })?;
+        let mut request = reqwest::Request::try_from(http::Request::from_parts(parts, body))?;
+        *request.timeout_mut() = timeout;
+        if let Ok(mut header) = http::HeaderValue::try_from(format!("Bearer {}", token.trim())) {
+            header.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        let response = self.http.execute(request).await?;
+        let code = response.status();
+        if code.is_success() {
+            return Ok(response);
+        }
+        let body = response.bytes().await?;
+        let status: Result<Status, _> = serde_json::from_slice(&body);
+        let message =
+            status.map_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned(), |it| it.message);
+        Err(ServerError::Refused { code: code.as_u16(), message })
+    }
+}
+
+fn refused(status: &Status) -> ServerError {
+    ServerError::Refused { code: status.code, message: status.message.clone() }
+}

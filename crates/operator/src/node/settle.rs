@@ -1,0 +1,300 @@
+//! One look at one probe: what the assignment asks for, what the daemon has, and what follows.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Resource as _;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams};
+use kube::core::Request;
+use serde_json::{Value, json};
+use twinprobe_api::{AssignmentSpec, ConfigDocument, NodeReport, NodeState, ProbeStatus, RevisionSpec};
+use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_fleet::{Wanted, digest, is_over, refused, wanted};
+
+use crate::node::agent::{NodeAgent, REST, SOON};
+use crate::node::due::is_due;
+use crate::node::server::ServerError;
+use crate::objects::nodes::{ProbeReport, ProbeRevision};
+
+/// The manager of the fields that nodes apply.
+const MANAGER: &str = "twinprobe-node";
+/// The time for which a daemon that gives no answer may be starting.
+const STARTING: Duration = Duration::from_secs(20);
+
+impl NodeAgent {
+    /// Looks at a probe. Returns the time until the next look, `None` if only a change can lead to something new.
+    pub async fn settle(&mut self, name: &str) -> anyhow::Result<Option<Duration>> {
+        let Some(held) = self.held.get(name) else { return Ok(None) };
+        let Some(assignment) = held.assignment.clone() else {
+            return self.end(name).await;
+        };
+        let Some(labels) = &self.labels else { return Ok(None) };
+        let revision = match wanted(&assignment, &self.options.node_name, labels) {
+            // The daemon ends the probe itself; until somebody renews the lease, nothing is put again.
+            Wanted::Revision(_) if is_over(&assignment, Timestamp::now()) => return Ok(Some(REST)),
+            Wanted::Revision(revision) => Some(revision.to_owned()),
+            Wanted::Nothing | Wanted::NotSelected => None,
+        };
+        let Some(revision) = revision else {
+            self.remove(name).await?;
+            self.take_report_back(name).await?;
+            return Ok(None);
+        };
+        let report = self.have(name, &assignment, &revision).await?;
+        self.report(name, report, assignment.windows).await
+    }
+
+    /// Leaves nothing of a probe whose assignment is no more.
+    async fn end(&mut self, name: &str) -> anyhow::Result<Option<Duration>> {
+        self.remove(name).await?;
+        self.take_report_back(name).await?;
+        self.folder.forget(name)?;
+        self.held.remove(name);
+        self.pending.remove(name);
+        Ok(None)
+    }
+
+    /// Sees to it that the daemon has a revision. Returns what there is to report.
+    async fn have(
+        &mut self,
+        name: &str,
+        assignment: &AssignmentSpec,
+        revision: &str,
+    ) -> anyhow::Result<NodeReport> {
+        let spec = match self.fetch(name, revision).await {
+            Ok(spec) => spec,
+            Err(ServerError::Exchange(error)) => return Err(ServerError::Exchange(error).into()),
+            Err(error) => return Ok(self.failed(name, revision, "fetch", with_causes(&error))),
+        };
+        let config: ConfigDocument = match serde_json::from_value(spec.config) {
+            Ok(config) => config,
+            Err(error) => {
+                let reason = format!("a configuration that this node can't read: {error}");
+                return Ok(self.failed(name, revision, "fetch", reason));
+            }
+        };
+        let pending = self.pending.entry(name.to_owned()).or_default();
+        if pending.put.as_ref().is_some_and(|(put, _)| put != revision) {
+            pending.begin();
+        }
+        match &pending.refused {
+            Some((report, again)) if report.revision == revision && Instant::now() < *again => {
+                Ok(report.clone())
+            }
+            _ => self.compare(name, assignment, revision, &config).await,
+        }
+    }
+
+    /// Asks the daemon what it has, and puts the revision if that is something else.
+    async fn compare(
+        &mut self,
+        name: &str,
+        assignment: &AssignmentSpec,
+        revision: &str,
+        config: &ConfigDocument,
+    ) -> anyhow::Result<NodeReport> {
+        let windows = assignment.windows;
+        let mut probe = WantedProbe { name, revision, config, windows, reads_inserts: false };
+        let node = self.options.node_name.clone();
+        let pending = self.pending.entry(name.to_owned()).or_default();
+        let is_renewed = assignment.renewed.is_none()
+            || pending.put.as_ref().is_some_and(|(_, renewed)| *renewed == assignment.renewed);
+        match deployed(&self.daemon, &node, probe).await {
+            Err(error) if pending.since.elapsed() < STARTING => return Err(error.into()),
+            Err(error) => return Ok(self.failed(name, revision, "daemon", with_causes(&error))),
+            Ok(NodeAnswer::Wanted(report)) if is_renewed => {
+                let last = self.held.get(name).and_then(|held| held.reported.as_ref());
+                let is_new = last.is_none_or(|last| last.revision != revision || last.windows < windows);
+                // The documents of the windows are read once, when all are there.
+                probe.reads_inserts = is_new && report.windows >= windows;
+                if !probe.reads_inserts {
+                    return Ok(*report);
+                }
+            }
+            Ok(NodeAnswer::Other(status)) if !self.is_own(name, &status) => {
+                let by = status.pushed_by.as_deref().unwrap_or("somebody else");
+                let what = "delete it, or give the object another name";
+                let reason = format!("a probe of this name is there already, from {by}; {what}");
+                return Ok(self.failed(name, revision, "conflict", reason));
+            }
+            Ok(_) => {
+                if let Some(refusal) = self.put(name, assignment, revision, config).await? {
+                    return Ok(refusal);
+                }
+            }
+        }
+        match deployed(&self.daemon, &node, probe).await? {
+            NodeAnswer::Wanted(report) => Ok(*report),
+            NodeAnswer::Absent | NodeAnswer::Other(_) => {
+                let reason = "somebody else has replaced or deleted it just now";
+                Ok(self.failed(name, revision, "replaced", reason.to_owned()))
+            }
+        }
+    }
+
+    fn failed(&self, name: &str, revision: &str, stage: &str, reason: String) -> NodeReport {
+        NodeReport {
+            probe: name.to_owned(),
+            node: self.options.node_name.clone(),
+            revision: revision.to_owned(),
+            state: NodeState::Failed,
+            stage: Some(stage.to_owned()),
+            reason: Some(reason),
+            ..NodeReport::default()
+        }
+    }
+
+    /// Puts a revision into the daemon. Returns the report of a refusal.
+    async fn put(
+        &mut self,
+        name: &str,
+        assignment: &AssignmentSpec,
+        revision: &str,
+        config: &ConfigDocument,
+    ) -> Result<Option<NodeReport>, ClientError> {
+        let why = format!("fleet: revision {revision}");
+        let done = self.daemon.put(name, config, Some(&why)).await;
+        let pending = self.pending.entry(name.to_owned()).or_default();
+        match done {
+            Ok(_) => {
+                pending.begin();
+                pending.put = Some((revision.to_owned(), assignment.renewed.clone()));
+                tracing::info!(probe = name, revision, "the daemon has the revision");
+                Ok(None)
+            }
+            // A daemon that starts, or has too much to do, has not decided yet.
+            Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
+                let report = refused(name, &self.options.node_name, revision, &problem);
+                tracing::warn!(
+                    probe = name,
+                    revision,
+                    reason = report.reason,
+                    "the daemon refuses the revision"
+                );
+                pending.refuse(report.clone());
+                Ok(Some(report))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns a revision, which the node fetches once.
+    async fn fetch(&mut self, name: &str, revision: &str) -> Result<RevisionSpec, ServerError> {
+        let known = self.held.get(name).and_then(|held| held.revisions.get(revision).cloned());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let request =
+            Request::new(ProbeRevision::url_path(&(), None)).get(revision, &GetParams::default())?;
+        let object: ProbeRevision = self.server.call(request).await?;
+        if let Some(held) = self.held.get_mut(name) {
+            held.revisions.insert(revision.to_owned(), object.spec.0.clone());
+        }
+        // Before the daemon gets it, so that the node knows it as its own.
+        self.keep(name);
+        Ok(object.spec.0)
+    }
+
+    /// Tells whether the daemon has a probe from this agent.
+    fn is_own(&self, name: &str, status: &ProbeStatus) -> bool {
+        let found = status.config.as_ref().map(digest);
+        let mut revisions = self.held.get(name).into_iter().flat_map(|held| held.revisions.values());
+        revisions.any(|revision| Some(&revision.digest) == found.as_ref())
+    }
+
+    /// Removes the probe from the daemon, if it is the agent's own.
+    async fn remove(&mut self, name: &str) -> Result<(), ClientError> {
+        let status = match self.daemon.status(name).await.and_then(|answer| answer.read()) {
+            Ok(status) => status,
+            Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !self.is_own(name, &status) {
+            return Ok(());
+        }
+        self.daemon.delete(name, Some("fleet: the probe is not for this node any more")).await?;
+        if let Some(pending) = self.pending.get_mut(name) {
+            pending.put = None;
+        }
+        tracing::info!(probe = name, "removed");
+        Ok(())
+    }
+
+    /// Reports, if that is due. Returns the time until the next look.
+    async fn report(
+        &mut self,
+        name: &str,
+        mut report: NodeReport,
+        windows: u32,
+    ) -> anyhow::Result<Option<Duration>> {
+        report.kernel.clone_from(&self.kernel);
+        let is_settled = report.state != NodeState::Running || report.windows >= windows;
+        let rest = if is_settled { REST } else { SOON };
+        let last = self.held.get(name).and_then(|held| held.reported.clone());
+        if let Some(last) = last.as_ref().filter(|last| last.revision == report.revision) {
+            // They are counted in the judged windows alone.
+            report.failed_inserts = report.failed_inserts.max(last.failed_inserts);
+        }
+        let jitter = self.options.jitter();
+        let pending = self.pending.entry(name.to_owned()).or_default();
+        if !is_due(&report, last.as_ref(), windows, pending) {
+            return Ok(Some(rest));
+        }
+        if !pending.may_report(jitter) {
+            return Ok(Some(SOON));
+        }
+        let object = json!({
+            "apiVersion": ProbeReport::api_version(&()), "kind": ProbeReport::kind(&()),
+            "metadata": { "name": self.report_name(name) }, "spec": report,
+        });
+        let apply = PatchParams::apply(MANAGER).force();
+        let request = Request::new(ProbeReport::url_path(&(), None));
+        let request = request.patch(&self.report_name(name), &apply, &Patch::Apply(&object))?;
+        if let Some(held) = self.held.get_mut(name).filter(|held| !held.has_report) {
+            // Before the report is there, so that it is always taken back.
+            held.has_report = true;
+            self.keep(name);
+        }
+        let written: Result<Value, ServerError> = self.server.call(request).await;
+        let pending = self.pending.entry(name.to_owned()).or_default();
+        match written {
+            Ok(_) => pending.reported(),
+            Err(error) => {
+                pending.failed_to_report();
+                return Err(error.into());
+            }
+        }
+        if let Some(held) = self.held.get_mut(name) {
+            // What the daemon has, and what a way back leads to. The rest is of no use.
+            let previous = held.assignment.as_ref().and_then(|assignment| assignment.previous.clone());
+            held.revisions.retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
+            held.reported = Some(report);
+        }
+        self.keep(name);
+        Ok(Some(rest))
+    }
+
+    /// Deletes the node's report.
+    async fn take_report_back(&mut self, name: &str) -> Result<(), ServerError> {
+        let has_report = self.held.get(name).is_some_and(|held| held.has_report);
+        if !has_report {
+            return Ok(());
+        }
+        let request = Request::new(ProbeReport::url_path(&(), None));
+        let request = request.delete(&self.report_name(name), &DeleteParams::default())?;
+        match self.server.call::<Value>(request).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+        if let Some(held) = self.held.get_mut(name) {
+            (held.reported, held.has_report) = (None, false);
+        }
+        self.keep(name);
+        Ok(())
+    }
+
+    fn report_name(&self, probe: &str) -> String {
+        format!("{probe}.{}", self.options.node_name)
+    }
+}
