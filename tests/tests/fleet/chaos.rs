@@ -37,7 +37,7 @@ fn strike(fleet: &mut Fleet, at: u64) -> Result<&'static str> {
 }
 
 #[test]
-fn each_rollout_ends_whatever_is_killed_meanwhile() -> Result<()> {
+fn each_rollout_ends_whatever_is_killed_and_no_packet_is_lost() -> Result<()> {
     let mut fleet = Fleet::new(3)?;
     fleet.apply("revision 0", &json!({}))?;
     fleet.reaches("complete")?;
@@ -50,6 +50,7 @@ fn each_rollout_ends_whatever_is_killed_meanwhile() -> Result<()> {
         fleet.apply(&help, &json!({ "rollout": { "budget": budget, "timeout": "120s" } }))?;
         let mut struck = Vec::new();
         for _ in 0..2 {
+            fleet.nodes.iter_mut().try_for_each(|node| node.send(500))?;
             struck.push(strike(&mut fleet, random.below(5))?);
         }
         let step = if is_bad { "rolled back" } else { "complete" };
@@ -62,6 +63,10 @@ fn each_rollout_ends_whatever_is_killed_meanwhile() -> Result<()> {
             ensure!(found == vec![last.clone(); 3], "round {round}, killed {struck:?}: {found:?}");
             Ok(())
         })?;
+    }
+    for node in &fleet.nodes {
+        let (counted, sent) = node.counted()?;
+        ensure!(counted == sent, "{}: {counted} packets of {sent}", node.name);
     }
     Ok(())
 }

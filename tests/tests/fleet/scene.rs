@@ -11,7 +11,10 @@ use tempfile::TempDir;
 use twinprobe_tests::cluster::{Cluster, Ended, ports, started};
 use twinprobe_tests::helper;
 use twinprobe_tests::http::Address;
+use twinprobe_tests::sample::total;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const NAMESPACE: &str = "twinprobe";
@@ -42,12 +45,28 @@ pub struct FleetNode {
     pub name: String,
     daemon: Option<Daemon>,
     pub agent: Option<Ended>,
+    generator: Generator,
     _topology: Topology,
 }
 
 impl FleetNode {
     pub fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().expect("a daemon")
+    }
+
+    /// Sends packets to the node.
+    pub fn send(&mut self, packets: u64) -> Result<()> {
+        self.generator.send(packets)
+    }
+
+    /// Counts the packets in all windows of the probe, the open one among them, and those that were sent.
+    pub fn counted(&self) -> Result<(u64, u64)> {
+        let windows = Windows::of(self.daemon(), "seen");
+        windows.try_close()?;
+        let list = windows.try_list("")?;
+        ensure!(list.lost == 0, "{list:?}");
+        let packets = list.seqs().into_iter().map(|seq| total(&windows.get(seq), "ingress", "seen"));
+        Ok((packets.sum(), self.generator.sent()?))
     }
 
     /// Kills the daemon, and starts another one on its state.
@@ -100,7 +119,14 @@ impl Fleet {
         std::fs::write(self.folder.path().join(format!("{name}.token")), token)?;
         let topology = Topology::new()?;
         let daemon = Some(Daemon::start(topology.monitor())?);
-        self.nodes.push(FleetNode { name: name.to_owned(), daemon, agent: None, _topology: topology });
+        let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+        self.nodes.push(FleetNode {
+            name: name.to_owned(),
+            daemon,
+            agent: None,
+            generator,
+            _topology: topology,
+        });
         self.start_agent(self.nodes.len() - 1)
     }
 
@@ -214,7 +240,7 @@ pub fn probe(help: &str, spec: &Value) -> Value {
         "spec": {
             "config": {
                 "ingress": { "source": SOURCE, "metrics": [metric] },
-                "window": { "interval": "200ms" } },
+                "window": { "interval": "200ms", "retain": 5000 } },
             "nodeSelector": { "role": "edge" },
             "attach": { "interfaces": ["mon0"] },
             "rollout": { "canary": { "canary": "yes" }, "steps": ["100%"], "timeout": "60s" } },
