@@ -38,7 +38,7 @@ pub struct FleetView<'a> {
 
 /// What follows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decision {
+pub struct FleetDecision {
     /// The status to write, before the assignment.
     pub status: FleetStatus,
     /// The assignment; without it, no node has the probe.
@@ -58,7 +58,7 @@ pub struct FleetNews {
 }
 
 /// Decides for an object whose spec obeys every rule.
-pub fn decide(view: &FleetView<'_>) -> Decision {
+pub fn decide(view: &FleetView<'_>) -> FleetDecision {
     let mut selected: Vec<NodeView<'_>> = view.nodes.to_vec();
     selected.retain(|node| matches(&view.plan.node_selector, node.labels));
     let mut walk = Walk { view, selected, status: view.status.clone(), news: Vec::new(), failures: None };
@@ -179,7 +179,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Counts the nodes, and says where the rollout stands.
-    fn end(mut self) -> Decision {
+    fn end(mut self) -> FleetDecision {
         let plan = self.view.plan;
         let current = self.current();
         let members = match current {
@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
         let waits = current.filter(|_| !is_over && !self.view.is_paused).is_some();
         let renewal = assignment.as_ref().and_then(lease).map(|lease| lease / 3);
         let again = [waits.then_some(self.rest()), renewal].into_iter().flatten().min();
-        Decision { status: self.status, assignment, news: self.news, again }
+        FleetDecision { status: self.status, assignment, news: self.news, again }
     }
 
     fn standing(&self, current: Option<&RolloutStep>) -> Stand {

@@ -20,7 +20,7 @@ pub use self::assign::{Wanted, is_canary, matches, wanted};
 pub use self::budget::over;
 pub use self::conditions::{Standing, conditions};
 pub use self::decide::{
-    COMPLETE, Decision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
+    COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
 };
 pub use self::losses::failed_inserts;
 pub use self::plan::FleetPlan;

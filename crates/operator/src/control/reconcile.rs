@@ -36,14 +36,14 @@ const REMOVAL: Duration = Duration::from_mins(5);
 const SHORTLY: Duration = Duration::from_millis(300);
 
 /// What every look needs.
-pub struct Context {
+pub struct ReconcileContext {
     pub client: Client,
     pub world: Arc<World>,
     pub recorder: Recorder,
 }
 
 /// Looks at an object. It reads the object itself: a copy from a cache may be older than the last decision.
-pub async fn reconcile(object: Arc<MonitoringProbe>, context: Arc<Context>) -> kube::Result<Action> {
+pub async fn reconcile(object: Arc<MonitoringProbe>, context: Arc<ReconcileContext>) -> kube::Result<Action> {
     let name = object.name_any();
     let probes: Api<MonitoringProbe> = context.all();
     let Some(mut object) = probes.get_opt(&name).await? else { return Ok(Action::await_change()) };
@@ -59,7 +59,7 @@ pub async fn reconcile(object: Arc<MonitoringProbe>, context: Arc<Context>) -> k
     context.roll_out(&object).await
 }
 
-impl Context {
+impl ReconcileContext {
     fn all<K: kube::Resource<Scope = kube::core::ClusterResourceScope, DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
@@ -238,7 +238,7 @@ fn cut(text: &str) -> String {
 
 /// What follows a look that failed.
 #[expect(clippy::needless_pass_by_value, reason = "the controller gives them")]
-pub fn again(object: Arc<MonitoringProbe>, error: &kube::Error, _: Arc<Context>) -> Action {
+pub fn again(object: Arc<MonitoringProbe>, error: &kube::Error, _: Arc<ReconcileContext>) -> Action {
     let is_conflict = matches!(error, kube::Error::Api(status) if status.code == 409);
     if is_conflict {
         return Action::requeue(SHORTLY);

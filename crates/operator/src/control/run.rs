@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::control::leader::Leadership;
-use crate::control::reconcile::{Context, MANAGER, again, reconcile};
+use crate::control::reconcile::{MANAGER, ReconcileContext, again, reconcile};
 use crate::control::webhook::{WebhookOptions, answer};
 use crate::control::world::World;
 use crate::objects::nodes::{ProbeAssignment, ProbeReport};
@@ -70,7 +70,7 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
 async fn control(client: Client, identity: String) {
     let world = Arc::new(World::default());
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
-    let context = Context {
+    let context = ReconcileContext {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
         world: Arc::clone(&world),

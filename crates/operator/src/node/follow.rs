@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use crate::node::server::{ApiServer, ServerError};
+use crate::node::server::{ApiServer, ApiServerError};
 
 /// The longest time between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ async fn listed<K: Described>(
     server: &ApiServer,
     what: &Followed,
     changes: &Sender<Seen<K>>,
-) -> Result<String, ServerError> {
+) -> Result<String, ApiServerError> {
     let list = ListParams { field_selector: what.fields.clone(), ..ListParams::default() };
     let request = Request::new(&*what.path);
     let request = if what.is_metadata { request.list_metadata(&list)? } else { request.list(&list)? };
@@ -109,7 +109,7 @@ async fn watched<K: Described>(
     what: &Followed,
     from: &str,
     changes: &Sender<Seen<K>>,
-) -> Result<Option<String>, ServerError> {
+) -> Result<Option<String>, ApiServerError> {
     // The server ends a watch in time, each node's at another moment.
     let minutes = Duration::from_secs(300);
     let timeout = u32::try_from((minutes + random(minutes)).as_secs()).ok();
@@ -128,7 +128,7 @@ async fn watched<K: Described>(
         // A watch that is cut goes on where it was.
         let event = match event {
             Ok(event) => event,
-            Err(ServerError::Watch(_)) if version != from => break,
+            Err(ApiServerError::Watch(_)) if version != from => break,
             Err(error) => return Err(error),
         };
         let (change, newer) = match event {

@@ -8,7 +8,7 @@ use twinprobe_client::Server;
 
 /// Where the API server is. The defaults are those of a pod.
 #[derive(Debug, Args)]
-pub struct ServerOptions {
+pub struct ApiServerOptions {
     /// URL of the API server; in a pod it is known
     #[arg(long, value_name = "URL", default_value_t = of_the_pod())]
     pub api_server: String,
@@ -24,7 +24,7 @@ pub struct ServerOptions {
 #[derive(Debug, Args)]
 pub struct NodeOptions {
     #[command(flatten)]
-    pub server: ServerOptions,
+    pub server: ApiServerOptions,
     /// Name of the node, as Kubernetes knows it
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     pub node_name: String,

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::io::StreamReader;
 
-use crate::node::options::ServerOptions;
+use crate::node::options::ApiServerOptions;
 
 /// An API server, with the credentials of a service account.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct ApiServer {
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ServerError {
+pub enum ApiServerError {
     #[error("the API server refuses it ({code}): {message}")]
     Refused { code: u16, message: String },
     #[error("the API server gives no answer")]
@@ -41,7 +41,7 @@ pub enum ServerError {
     Token { path: PathBuf, source: std::io::Error },
 }
 
-impl ServerError {
+impl ApiServerError {
     /// Tells whether the server has forgotten the version from which a watch should go on.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
@@ -54,7 +54,7 @@ impl ServerError {
 
 impl ApiServer {
     /// Prepares the client. Sends nothing yet.
-    pub fn new(options: &ServerOptions) -> anyhow::Result<Self> {
+    pub fn new(options: &ApiServerOptions) -> anyhow::Result<Self> {
         let read = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
         let authorities = Certificate::from_pem_bundle(&read(&options.api_ca)?)
             .with_context(|| options.api_ca.display().to_string())?;
@@ -75,7 +75,10 @@ impl ApiServer {
     }
 
     /// Sends a request, and reads its answer.
-    pub async fn call<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, ServerError> {
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<T, ApiServerError> {
         let response = self.send(request, Some(Duration::from_secs(30))).await?;
         Ok(serde_json::from_slice(&response.bytes().await?)?)
     }
@@ -84,7 +87,8 @@ impl ApiServer {
     pub async fn watch<K: DeserializeOwned>(
         &self,
         request: http::Request<Vec<u8>>,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<K>, ServerError>> + Send + use<K>, ServerError> {
+    ) -> Result<impl Stream<Item = Result<WatchEvent<K>, ApiServerError>> + Send + use<K>, ApiServerError>
+    {
         let response = self.send(request, None).await?;
         let bytes = response.bytes_stream().map_err(std::io::Error::other);
         let lines = BufReader::new(StreamReader::new(bytes)).lines();
@@ -101,15 +105,15 @@ impl ApiServer {
         &self,
         request: http::Request<Vec<u8>>,
         timeout: Option<Duration>,
-    ) -> Result<Response, ServerError> {
+    ) -> Result<Response, ApiServerError> {
         let (mut parts, body) = request.into_parts();
         let url = format!("{}{}", self.root, parts.uri);
-        parts.uri = url
-            .parse()
-            .map_err(|error| ServerError::Request(request::Error::BuildRequest(http::Error::from(error))))?;
+        parts.uri = url.parse().map_err(|error| {
+            ApiServerError::Request(request::Error::BuildRequest(http::Error::from(error)))
+        })?;
         // Tokens are exchanged every hour.
         let token = tokio::fs::read_to_string(&self.token).await;
-        let token = token.map_err(|source| ServerError::Token { path: self.token.clone(), source })?;
+        let token = token.map_err(|source| ApiServerError::Token { path: self.token.clone(), source })?;
         let mut request = reqwest::Request::try_from(http::Request::from_parts(parts, body))?;
         *request.timeout_mut() = timeout;
         if let Ok(mut header) = http::HeaderValue::try_from(format!("Bearer {}", token.trim())) {
@@ -125,10 +129,10 @@ impl ApiServer {
         let status: Result<Status, _> = serde_json::from_slice(&body);
         let message =
             status.map_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned(), |it| it.message);
-        Err(ServerError::Refused { code: code.as_u16(), message })
+        Err(ApiServerError::Refused { code: code.as_u16(), message })
     }
 }
 
-fn refused(status: &Status) -> ServerError {
-    ServerError::Refused { code: status.code, message: status.message.clone() }
+fn refused(status: &Status) -> ApiServerError {
+    ApiServerError::Refused { code: status.code, message: status.message.clone() }
 }

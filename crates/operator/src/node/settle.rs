@@ -14,7 +14,7 @@ use twinprobe_fleet::{Wanted, digest, is_over, refused, wanted};
 
 use crate::node::agent::{NodeAgent, REST, SOON};
 use crate::node::due::is_due;
-use crate::node::server::ServerError;
+use crate::node::server::ApiServerError;
 use crate::objects::nodes::{ProbeReport, ProbeRevision};
 
 /// The manager of the fields that nodes apply.
@@ -64,7 +64,7 @@ impl NodeAgent {
     ) -> anyhow::Result<NodeReport> {
         let spec = match self.fetch(name, revision).await {
             Ok(spec) => spec,
-            Err(ServerError::Exchange(error)) => return Err(ServerError::Exchange(error).into()),
+            Err(ApiServerError::Exchange(error)) => return Err(ApiServerError::Exchange(error).into()),
             Err(error) => return Ok(self.failed(name, revision, "fetch", with_causes(&error))),
         };
         let config: ConfigDocument = match serde_json::from_value(spec.config) {
@@ -180,7 +180,7 @@ impl NodeAgent {
     }
 
     /// Returns a revision, which the node fetches once.
-    async fn fetch(&mut self, name: &str, revision: &str) -> Result<RevisionSpec, ServerError> {
+    async fn fetch(&mut self, name: &str, revision: &str) -> Result<RevisionSpec, ApiServerError> {
         let known = self.held.get(name).and_then(|held| held.revisions.get(revision).cloned());
         if let Some(known) = known {
             return Ok(known);
@@ -256,7 +256,7 @@ impl NodeAgent {
             held.has_report = true;
             self.keep(name);
         }
-        let written: Result<Value, ServerError> = self.server.call(request).await;
+        let written: Result<Value, ApiServerError> = self.server.call(request).await;
         let pending = self.pending.entry(name.to_owned()).or_default();
         match written {
             Ok(_) => pending.reported(),
@@ -276,7 +276,7 @@ impl NodeAgent {
     }
 
     /// Deletes the node's report.
-    async fn take_report_back(&mut self, name: &str) -> Result<(), ServerError> {
+    async fn take_report_back(&mut self, name: &str) -> Result<(), ApiServerError> {
         let has_report = self.held.get(name).is_some_and(|held| held.has_report);
         if !has_report {
             return Ok(());
