@@ -33,6 +33,8 @@ pub struct RuleScene {
 pub struct ScenePackets {
     pub ingress: Vec<u8>,
     pub egress: Vec<u8>,
+    /// The packets of the ingress, each with the number of its second, from 0.
+    pub received: Vec<(u64, Vec<u8>)>,
 }
 
 /// Packets with their times and the lengths that they had before they were cut.
@@ -84,7 +86,14 @@ impl Timeline {
 
     /// Captures with these packets, all of them received.
     fn received(&mut self) -> ScenePackets {
-        ScenePackets { ingress: self.pcap(), egress: head(ETHERNET) }
+        self.with(&mut Self::default())
+    }
+
+    /// Captures with these packets, and those that were sent.
+    fn with(&mut self, sent: &mut Self) -> ScenePackets {
+        let (ingress, egress) = (self.pcap(), sent.pcap());
+        let second = |(time, _, bytes): &(u64, usize, Vec<u8>)| ((time - START) / SECOND, bytes.clone());
+        ScenePackets { ingress, egress, received: self.0.iter().map(second).collect() }
     }
 }
 
@@ -156,9 +165,9 @@ fn dns_amplification() -> RuleScene {
     let (mut questions, mut answers) = asked(20);
     let flood = |_, number| dns(1000 + number, 53, 40_000, number as u16, &ANSWER);
     answers.each_second(ATTACK, 300, flood);
-    let attack = ScenePackets { ingress: answers.pcap(), egress: questions.pcap() };
+    let attack = answers.with(&mut questions);
     let (mut questions, mut answers) = asked(400);
-    let harmless = ScenePackets { ingress: answers.pcap(), egress: questions.pcap() };
+    let harmless = answers.with(&mut questions);
     RuleScene { rule: "dns-amplification", fires: [4, 7], attack, harmless }
 }
 

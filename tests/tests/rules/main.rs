@@ -2,6 +2,7 @@
 
 mod budgets;
 mod crashes;
+mod equal;
 mod library;
 mod refusals;
 mod running;
