@@ -3,6 +3,7 @@
 //!
 //! Everything here is RAII: a test that panics leaves no namespace, process, pin or program behind.
 pub mod attachments;
+pub mod attacks;
 pub mod bpf;
 mod bystanders;
 pub mod cluster;

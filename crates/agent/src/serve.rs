@@ -23,6 +23,7 @@ use crate::folder::deploy::{self, FolderOptions};
 use crate::limits::options::RequestLimits;
 use crate::privileges::Needs;
 use crate::rules::book::RuleBook;
+use crate::rules::options::RuleOptions;
 use crate::store::Store;
 use twinprobe_access::Access;
 use twinprobe_access::AccessOptions;
@@ -73,6 +74,8 @@ pub struct Serve {
     /// Expedited grace periods of the kernel while probes are attached and removed
     #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
     expedite: Expedite,
+    #[command(flatten)]
+    rules: RuleOptions,
     #[command(flatten)]
     folder: FolderOptions,
     /// Read certificates, tokens and roles again when their files change, as on SIGHUP
@@ -153,6 +156,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let audit = access.audit();
     let tls = Tls::load(&options.listen)?;
     options.folder.check().context("--probes can't be used")?;
+    options.rules.keys().map_err(|error| anyhow!(error))?;
     tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
     let store = Store::open(&options.state_dir, options.limits.keep_history)
         .context("the state directory can't be used")?;
@@ -198,7 +202,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());
     let answered = Arc::new(Notify::new());
-    let rules = Arc::new(RuleBook::new(Arc::clone(&engine), audit.clone()));
+    let rules = Arc::new(RuleBook::new(Arc::clone(&engine), audit.clone(), options.rules));
     let api = state::Api {
         engine: Arc::clone(&engine),
         rules: Arc::clone(&rules),

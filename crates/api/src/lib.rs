@@ -27,7 +27,9 @@ pub use self::fleet::status::{FleetCondition, FleetCounts, FleetFailure, FleetSt
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
-pub use self::rule::{RuleAction, RuleDocument, RuleFiring, RuleList, RuleProbe, RuleStatus};
+pub use self::rule::{
+    RuleAction, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleProbe, RuleStatus, RuleTrial,
+};
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
     AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,

@@ -167,3 +167,33 @@ pub struct RuleFiring {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
+
+/// What a rule would have done over windows, by `POST /v1/replay/rule`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RuleTrial {
+    /// The probe whose windows were judged.
+    pub probe: String,
+    /// The number of windows that were judged.
+    pub windows: u64,
+    pub decisions: Vec<RuleDecision>,
+    /// Why the rule would have stopped itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+}
+
+/// What a rule would have done at the end of a window.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RuleDecision {
+    /// The number of the window.
+    pub window: u64,
+    /// The end of the window, RFC 3339.
+    pub time: String,
+    /// `fire`, or `end`: what the rule has begun would have ended.
+    pub decision: Word,
+    /// The actions with the values of the window in them.
+    #[serde(rename = "do", default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<RuleAction>,
+    /// Why the actions could not be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

@@ -9,7 +9,12 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::commands::deploy::adjust::AdjustmentError;
 use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
-use twinprobe_library::LibraryError;
+use twinprobe_library::{LibraryError, NoSuchRule};
+
+/// The exit statuses of what fails, of wrong usage, and of `rules test` if the rule would not have fired.
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_FIRED: u8 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
@@ -69,6 +74,11 @@ pub enum CommandError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     #[error(transparent)]
+    LibraryRule(#[from] NoSuchRule),
+    /// Not a failure: scripts tell it by the exit status.
+    #[error("the rule would not have fired (exit status 3)")]
+    NotFired,
+    #[error(transparent)]
     Adjustment(#[from] AdjustmentError),
     #[error("could not read {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
@@ -98,8 +108,17 @@ pub enum CommandError {
 }
 
 impl CommandError {
+    /// Returns the exit status.
+    pub const fn status(&self) -> u8 {
+        match self {
+            Self::NotFired => NOT_FIRED,
+            error if error.is_usage() => USAGE,
+            _ => FAILURE,
+        }
+    }
+
     /// Tells whether the arguments are wrong, whatever the daemons and files are like.
-    pub const fn is_usage(&self) -> bool {
+    const fn is_usage(&self) -> bool {
         matches!(
             self,
             Self::Servers(_)

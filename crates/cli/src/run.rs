@@ -13,9 +13,6 @@ use crate::options::Options;
 use crate::output::print;
 use crate::report::reporter::Reporter;
 
-/// The exit status of wrong usage.
-const USAGE: u8 = 2;
-
 /// Runs one command of the program `whole`. Results go to stdout, messages to stderr.
 pub async fn run(command: Command, options: Options, whole: clap::Command) -> ExitCode {
     let reporter = Reporter::new(options.client.verbose);
@@ -37,7 +34,7 @@ pub async fn run(command: Command, options: Options, whole: clap::Command) -> Ex
 pub fn exit(done: Result<(), CommandError>, reporter: &Reporter) -> ExitCode {
     let Err(error) = done else { return ExitCode::SUCCESS };
     print::complain(&format!("twinprobe: {}", reporter.error(&error)));
-    if error.is_usage() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+    ExitCode::from(error.status())
 }
 
 /// Returns the daemons that the options name.

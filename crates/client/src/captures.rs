@@ -11,7 +11,6 @@ use tokio::fs::File;
 use tokio_util::io::ReaderStream;
 
 use crate::error::ClientError;
-use twinprobe_api::ConfigDocument;
 
 /// The bytes of a file that are read at once.
 const PIECE: usize = 256 << 10;
@@ -37,10 +36,12 @@ impl Captures {
         files.filter_map(|path| Some(path.metadata().ok()?.len())).sum()
     }
 
-    /// Makes the body of a request. Fails if a file can't be opened.
-    pub(crate) async fn form(&self, config: &ConfigDocument) -> Result<Form, ClientError> {
-        let config = Part::text(serde_json::to_string(config).expect("a configuration is JSON"));
-        let mut form = Form::new().part("config", config);
+    /// Makes the body of a request with these documents. Fails if a file can't be opened.
+    pub(crate) async fn form(&self, documents: &[(&'static str, String)]) -> Result<Form, ClientError> {
+        let mut form = Form::new();
+        for (name, document) in documents {
+            form = form.part(*name, Part::text(document.clone()));
+        }
         for address in &self.local {
             form = form.text("local", address.clone());
         }

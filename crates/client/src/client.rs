@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
+use serde::Serialize;
 use serde_json::{Value, json};
 use twinprobe_ebpf_common::request::MapEntry;
 use twinprobe_ebpf_common::window::Listing;
@@ -18,7 +19,7 @@ use twinprobe_api::Chart;
 use twinprobe_api::ConfigDocument;
 use twinprobe_api::{
     HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, RuleDocument, RuleList,
-    RuleStatus, ValidationReport,
+    RuleStatus, RuleTrial, ValidationReport,
 };
 
 const JSON: &str = "application/json";
@@ -159,8 +160,23 @@ impl Client {
         captures: &Captures,
         accept: &str,
     ) -> Result<Answer<Document>, ClientError> {
-        let form = captures.form(config).await?;
+        let form = captures.form(&[("config", text(config))]).await?;
         self.whole(self.transport.request(Method::POST, ["v1", "replay"], accept).multipart(form)).await
+    }
+
+    /// `POST /v1/replay/rule`: says what a rule would have done over captured packets. They go to the probe `config`, else to the
+    /// one that `query` names, else to the one that the rule watches. `query` has the parameters of the call.
+    pub async fn try_rule(
+        &self,
+        rule: &RuleDocument,
+        config: Option<&ConfigDocument>,
+        captures: &Captures,
+        query: &[(&str, String)],
+    ) -> Result<Answer<RuleTrial>, ClientError> {
+        let config = config.map(|config| ("config", text(config)));
+        let documents: Vec<_> = config.into_iter().chain([("rule", text(rule))]).collect();
+        let request = self.transport.request(Method::POST, ["v1", "replay", "rule"], JSON).query(query);
+        self.whole(request.multipart(captures.form(&documents).await?)).await
     }
 
     /// `GET /v1/probes/{name}/metrics`: reads the probe, which may close a window.
@@ -342,6 +358,10 @@ impl Client {
         let (call, response) = self.transport.send(request).await?;
         Answer::receive(call, response).await
     }
+}
+
+fn text(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect("a document is JSON")
 }
 
 fn explained(request: RequestBuilder, message: Option<&str>) -> RequestBuilder {

@@ -21,6 +21,6 @@ pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
 pub use deployed::{NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
-pub use notifier::notify;
+pub use notifier::{Notification, SigningKeys, notify};
 pub use reqwest::StatusCode;
 pub use server::{Server, ServerError};

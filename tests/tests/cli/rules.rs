@@ -1,7 +1,10 @@
 //! Rules are tried on the windows that the daemon retains.
 
+use std::fs;
+
 use anyhow::Result;
 use serde_json::{Value, json};
+use twinprobe_tests::attacks::scenes;
 
 use crate::scene::Scene;
 
@@ -77,11 +80,70 @@ fn a_rule_with_a_mistake_is_refused_with_its_place() -> Result<()> {
         );
     }
     scene.write("rule.yaml", RULE)?;
-    let source = std::fs::read_to_string(scene.folder.path().join("count.bpf.c"))?;
+    let source = fs::read_to_string(scene.folder.path().join("count.bpf.c"))?;
     scene.write("count.bpf.c", &source.replace("packets", "frames"))?;
     scene.succeed("apply -f count.yaml");
     windows(&mut scene, &[5])?;
     let refused = scene.run("rules test -f rule.yaml")?;
     assert!(refused.code == 1 && refused.err.contains("seen"), "{}", refused.err);
+    Ok(())
+}
+
+/// A rule of the library is shown, changed, tried on captures and applied. Scripts go by the exit status.
+#[test]
+fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
+    let scene = Scene::new()?;
+    let list = scene.succeed("rules library");
+    assert!(list.contains("syn-flood") && list.contains("tcp-flags"), "{list}");
+    let text = scene.succeed("rules library syn-flood");
+    scene.write("flood.yaml", &text)?;
+    let flood = scenes().into_iter().find(|scene| scene.rule == "syn-flood").expect("a scene");
+    let write = |name: &str, bytes: &[u8]| fs::write(scene.folder.path().join(name), bytes);
+    write("flood.pcap", &flood.attack.ingress)?;
+    write("clients.pcap", &flood.harmless.ingress)?;
+    for rule in ["--library syn-flood", "-f flood.yaml"] {
+        let report = scene.succeed(&format!("rules test {rule} flood.pcap -o json"));
+        let report: Value = serde_json::from_str(&report)?;
+        let found = report["decisions"].as_array().cloned().unwrap_or_default();
+        let found: Vec<_> = found.iter().map(|of| json!([of["window"], of["decision"]])).collect();
+        assert_eq!(json!(found), json!([[5, "fire"], [7, "end"]]), "{report}");
+    }
+    let table = scene.succeed("rules test --library syn-flood --set for=1 flood.pcap --interval 500ms");
+    assert!(table.contains("apply syn-flood-senders for 5m; mark SYN flood; "), "{table}");
+    assert!(table.ends_with("the rule would have fired 1 times in 18 windows of tcp-flags\n"), "{table}");
+    let quiet = scene.run("rules test --library syn-flood clients.pcap")?;
+    assert!(
+        quiet.code == 3 && quiet.out.contains("fired 0 times in 9 windows"),
+        "{}{}",
+        quiet.out,
+        quiet.err
+    );
+    for (command, code, said) in [
+        ("rules test --library syn-flod flood.pcap", 1, "no rule \"syn-flod\"; it has "),
+        ("rules test --library syn-flood none.pcap", 1, "none.pcap"),
+        ("rules test --library syn-flood --set fore=1 flood.pcap", 1, "--set fore=1: unknown field `fore`"),
+        ("rules test --library syn-flood flood.pcap --interval often", 1, "often"),
+        ("rules test --library syn-flood --set when=1 flood.pcap", 1, "when"),
+        ("rules test flood.pcap", 2, "--file"),
+        ("rules apply", 2, "--file"),
+        ("rules apply --library syn-flood", 1, "there is no probe named tcp-flags; deploy it first"),
+    ] {
+        let refused = scene.run(command)?;
+        assert!(
+            refused.code == code && refused.err.contains(said),
+            "{command}: {} {}",
+            refused.code,
+            refused.err
+        );
+    }
+    // A probe that neither runs nor is in the library sees packets by its file.
+    scene.write("rule.yaml", &RULE.replace("> 20", "> 200"))?;
+    let report = scene.succeed("rules test -f rule.yaml --config count.yaml flood.pcap -o json");
+    let report: Value = serde_json::from_str(&report)?;
+    assert_eq!(report["decisions"][0]["window"], 4, "{report}");
+    scene.succeed("apply --probe tcp-flags --interface mon0");
+    let applied = scene.succeed("rules apply --library syn-flood --set for=3");
+    assert_eq!(applied, "rule syn-flood watches tcp-flags (revision 1)\n");
+    assert_eq!(scene.daemon.json("/v1/rules/syn-flood")["rule"]["for"], 3);
     Ok(())
 }

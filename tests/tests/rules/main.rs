@@ -1,6 +1,11 @@
 //! Rules that run in the daemon: they judge each window once, and take their actions once, whatever is killed.
 
+mod budgets;
 mod crashes;
+mod equal;
+mod library;
 mod refusals;
 mod running;
 mod scene;
+mod signatures;
+mod trials;

@@ -1,6 +1,6 @@
 //! A probe that counts packets, windows that tests close, and a receiver of notifications.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -54,11 +54,25 @@ pub fn wait_for_rule(daemon: &Daemon, name: &str, is: impl Fn(&Value) -> bool) -
     Ok(status)
 }
 
-/// A receiver of notifications, which remembers their identities.
+/// A notification that came, with its headers in lower case.
+#[derive(Clone, Debug)]
+pub struct ReceivedMessage {
+    headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl ReceivedMessage {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A receiver of notifications, which remembers them and their identities.
 #[derive(Clone)]
 pub struct Receiver {
     pub address: SocketAddr,
     pub identities: Arc<Mutex<Vec<String>>>,
+    pub messages: Arc<Mutex<Vec<ReceivedMessage>>>,
 }
 
 impl Receiver {
@@ -66,12 +80,13 @@ impl Receiver {
     pub fn new(topology: &Topology) -> Result<Self> {
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
         let listener = topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"))??;
-        let receiver = Self { address: listener.local_addr()?, identities: Arc::default() };
-        let identities = Arc::clone(&receiver.identities);
+        let address = listener.local_addr()?;
+        let receiver = Self { address, identities: Arc::default(), messages: Arc::default() };
+        let remembers = receiver.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A daemon that is killed hangs up in the middle.
-                let _ = answer(stream, &identities);
+                let _ = remembers.answer(stream);
             }
         });
         Ok(receiver)
@@ -80,20 +95,27 @@ impl Receiver {
     pub fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
-}
 
-fn answer(mut stream: std::net::TcpStream, identities: &Mutex<Vec<String>>) -> Result<()> {
-    let mut received = Vec::new();
-    let mut buffer = [0; 4096];
-    while !received.windows(4).any(|end| end == b"\r\n\r\n") {
-        let count = stream.read(&mut buffer)?;
-        ensure!(count > 0, "the head ends early");
-        received.extend_from_slice(&buffer[..count]);
+    fn answer(&self, stream: std::net::TcpStream) -> Result<()> {
+        let mut stream = BufReader::new(stream);
+        let mut headers = Vec::new();
+        loop {
+            let mut line = String::new();
+            ensure!(stream.read_line(&mut line)? > 0, "the head ends early");
+            match line.trim_end() {
+                "" => break,
+                line => headers.extend(
+                    line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())),
+                ),
+            }
+        }
+        let mut message = ReceivedMessage { headers, body: Vec::new() };
+        message.body = vec![0; message.header("content-length").context("a length")?.parse()?];
+        stream.read_exact(&mut message.body)?;
+        let identity = message.header("idempotency-key").context("an identity")?.to_owned();
+        self.identities.lock().expect("no panic").push(identity);
+        self.messages.lock().expect("no panic").push(message);
+        stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
+        Ok(())
     }
-    let head = String::from_utf8_lossy(&received).to_ascii_lowercase();
-    let identity = head.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
-    let identity = identity.context("an identity")?.to_owned();
-    identities.lock().expect("no panic").push(identity);
-    stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
-    Ok(())
 }

@@ -20,7 +20,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 31] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 32] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -38,6 +38,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 31] = [
     ("POST", "/v1/validate", "/v1/validate", "{}", 422),
     // The body is none of several parts.
     ("POST", "/v1/replay", "/v1/replay", "", 415),
+    ("POST", "/v1/replay/rule", "/v1/replay/rule", "", 415),
     ("GET", "/v1/probes/{name}/metrics", "/v1/probes/kept/metrics", "", 200),
     ("GET", "/v1/probes/{name}/windows", "/v1/probes/kept/windows", "", 200),
     ("POST", "/v1/probes/{name}/windows", "/v1/probes/kept/windows", "", 201),

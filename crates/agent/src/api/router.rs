@@ -10,9 +10,10 @@ use axum::response::{IntoResponse as _, Response};
 
 use crate::api::error::ProblemAnswer;
 use crate::api::extract::Syntax;
-use crate::api::routes::{REPLAY, ROUTES};
+use crate::api::replay::parts as replay_parts;
+use crate::api::routes::{REPLAYS, ROUTES};
 use crate::api::state::Api;
-use crate::api::{daemon, replay, routes};
+use crate::api::{daemon, routes};
 use twinprobe_access::Peer;
 use twinprobe_access::Principal;
 use twinprobe_access::Record;
@@ -127,9 +128,10 @@ fn admit(
     record.set_principal(&principal);
     if let Some(role) = needed {
         principal.need(role)?;
-        let is_replay = parts.extensions.get::<MatchedPath>().is_some_and(|path| path.as_str() == REPLAY);
-        if is_replay {
-            replay::boundary(&parts.headers)?;
+        let has_parts =
+            parts.extensions.get::<MatchedPath>().is_some_and(|path| REPLAYS.contains(&path.as_str()));
+        if has_parts {
+            replay_parts::boundary(&parts.headers)?;
         } else if !body.is_end_stream() {
             Syntax::of(&parts.headers)?;
         }

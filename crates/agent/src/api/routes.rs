@@ -42,8 +42,10 @@ const SERIES: &str = "/v1/probes/{name}/series";
 const EVENTS: &str = "/v1/probes/{name}/events";
 const HISTORY: &str = "/v1/probes/{name}/history";
 const REVISIONS: &str = "/v1/probes/{name}/revisions";
-/// The route whose body has parts.
-pub const REPLAY: &str = "/v1/replay";
+const REPLAY: &str = "/v1/replay";
+const RULE_REPLAY: &str = "/v1/replay/rule";
+/// The routes whose bodies have parts.
+pub const REPLAYS: [&str; 2] = [REPLAY, RULE_REPLAY];
 const ENTRIES: &str = "/v1/probes/{name}/maps/{map}/entries";
 const RULE: &str = "/v1/rules/{name}";
 const VALIDATE: &str = "/v1/validate";
@@ -69,7 +71,8 @@ pub const ROUTES: &[Route] = &[
     route("PUT", RULE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(rules::put)),
     route("DELETE", RULE, Operator, &[204, 400, 404, 412, 507], || delete(rules::delete)),
     route("POST", VALIDATE, Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
-    route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay)),
+    route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay::replay)),
+    route("POST", RULE_REPLAY, Operator, &[200, 400, 408, 413, 422, 429, 503, 507], || post(replay::rule::replay)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
     route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
@@ -129,7 +132,8 @@ pub fn needed(method: &Method, path: &str) -> Option<Role> {
 
 /// Tells whether a request is to change probes or windows.
 pub fn changes(method: &Method, path: &str) -> bool {
-    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && ![VALIDATE, REPLAY].contains(&path)
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && ![VALIDATE, REPLAY, RULE_REPLAY].contains(&path)
 }
 
 pub async fn method_not_allowed() -> ProblemAnswer {

@@ -21,6 +21,15 @@ type Answer<T> = Result<T, ProblemAnswer>;
 /// The limit of a rule in bytes: an inline configuration may have a source.
 const LIMIT: usize = 1 << 20;
 
+/// Refuses a rule of more bytes than are allowed.
+pub fn check_size(bytes: usize) -> Answer<()> {
+    if bytes > LIMIT {
+        let detail = format!("the rule has more than {LIMIT} bytes");
+        return Err(ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
+    Ok(())
+}
+
 /// Answers `GET /v1/rules`.
 pub async fn list(State(api): State<Api>) -> Json<RuleList> {
     Json(RuleList { rules: api.rules.list() })
@@ -42,10 +51,7 @@ pub async fn put(
     request: Body,
 ) -> Answer<Response> {
     let (bytes, _held) = read_body(request).await?;
-    if bytes.len() > LIMIT {
-        let detail = format!("the rule has more than {LIMIT} bytes");
-        return Err(ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
-    }
+    check_size(bytes.len())?;
     let document: RuleDocument = match Syntax::of(&headers) {
         Ok(Syntax::Yaml) => parse_any_yaml(&bytes)?,
         _ => parse_any_json(&bytes)?,

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinError;
 use twinprobe_api::{ConfigDocument, ProbeStatus, ValidationReport};
+use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_faults::crash;
@@ -15,6 +16,7 @@ use twinprobe_kernel::Kernel;
 use twinprobe_windows::WindowStore;
 
 use crate::engine::conditions::Conditions;
+use crate::engine::deploy::admission::check_rules_budget;
 use crate::engine::deploy::cause::{ChangeAuthor, DeployCause, Deployed};
 use crate::engine::deploy::lineage::{Lineage, removal};
 use crate::engine::deployer::Deployer;
@@ -31,7 +33,7 @@ use crate::engine::window::delivery::Delivery;
 use crate::limits::options::RequestLimits;
 use crate::store::Store;
 use crate::telemetry::registry::Telemetry;
-use twinprobe_access::{Principal, Role};
+use twinprobe_access::{Principal, Role, Who};
 use twinprobe_compiler::Toolchain;
 use twinprobe_config::{ProbeConfig, check_netns};
 
@@ -110,6 +112,7 @@ impl Engine {
             if engine.registry.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
             }
+            engine.check_budget(&name, &cause, &loaded.cost)?;
             engine.settle_again();
             let old = engine.registry.get(&name).ok();
             let lease = || config.expires.map(Lease::begin);
@@ -149,6 +152,18 @@ impl Engine {
             Ok((deployed, status))
         })
         .await?
+    }
+
+    /// Refuses a probe that is too much for the budget of rules, if a rule deploys it. Changes take turns, so that two rules can't
+    /// both take what is left.
+    fn check_budget(&self, name: &str, cause: &DeployCause, cost: &ProbeCost) -> Result<(), EngineError> {
+        if let DeployCause::Request { author, .. } = cause
+            && let Who::Rule(_) = &author.principal.who
+        {
+            let limit = self.deployer.ledger.limits.max_rule_ns_per_packet;
+            check_rules_budget(name, cost, &self.registry.list(), limit)?;
+        }
+        Ok(())
     }
 
     /// Does `work` on a thread for blocking work while nothing else changes. The task outlives its request: a client

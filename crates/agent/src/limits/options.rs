@@ -54,6 +54,10 @@ pub struct RequestLimits {
     /// The longest time for the kernel to verify and load the programs of a probe
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000)]
     pub max_verification_ms: u64,
+    /// The longest time that the probes of all rules may take for a packet, by their trials: an action that would exceed it is
+    /// refused
+    #[arg(long, value_name = "NANOSECONDS", default_value_t = 2000)]
+    pub max_rule_ns_per_packet: u64,
     /// The room that windows leave free on the disk of the state directory, at most a twentieth of it; configurations leave
     /// twice as much
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]

@@ -13,7 +13,9 @@ use crate::engine::conditions::Conditions;
 use crate::engine::deploy::cause::ChangeAuthor;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
+use crate::rules::options::RuleOptions;
 use crate::rules::probes::configuration;
+use twinprobe_client::Notification;
 
 /// The number of probes of rules that there may be at once.
 const MOST_PROBES: usize = 16;
@@ -24,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct RuleActions {
     pub engine: Arc<Engine>,
     pub audit: Option<Arc<AuditLog>>,
+    pub options: Arc<RuleOptions>,
     pub rule: String,
     pub watched: String,
     pub role: Option<Role>,
@@ -130,8 +133,13 @@ impl RuleActions {
             "rule": self.rule, "node": self.engine.node, "probe": self.watched, "instance": instance,
             "window": window, "time": time, "identity": identity,
         });
-        let sent = twinprobe_client::notify(url, &identity, &body, PATIENCE).await;
-        sent.map_err(|reason| ActionError { reason, again: true })
+        let again = |reason| ActionError { reason, again: true };
+        let options = Arc::clone(&self.options);
+        let keys = tokio::task::spawn_blocking(move || options.keys()).await;
+        let keys = keys.map_err(|error| again(error.to_string()))?.map_err(again)?;
+        let (identity, body, keys) = (&identity, &body, keys.as_ref());
+        let message = Notification { url, identity, body, keys, patience: PATIENCE };
+        twinprobe_client::notify(&message).await.map_err(again)
     }
 
     fn who(&self) -> Who {

@@ -20,6 +20,7 @@ use crate::engine::probe::probe::Probe;
 use crate::rules::actions::{FiringContext, RuleActions};
 use crate::rules::cycles::{cycle, made};
 use crate::rules::judge::ShapedRule;
+use crate::rules::options::RuleOptions;
 use crate::rules::probes::{below, configuration};
 use crate::rules::runner::RuleRunner;
 use crate::store::rules::StoredRule;
@@ -31,6 +32,7 @@ const MOST_RULES: usize = 64;
 pub struct RuleBook {
     engine: Arc<Engine>,
     audit: Option<Arc<AuditLog>>,
+    options: Arc<RuleOptions>,
     rules: Mutex<BTreeMap<String, LiveRule>>,
     /// Held while rules are put and deleted.
     changes: tokio::sync::Mutex<()>,
@@ -58,8 +60,9 @@ impl std::fmt::Debug for RuleBook {
 }
 
 impl RuleBook {
-    pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>) -> Self {
-        Self { engine, audit, rules: Mutex::default(), changes: tokio::sync::Mutex::default() }
+    pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: RuleOptions) -> Self {
+        let (rules, changes) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { engine, audit, options: Arc::new(options), rules, changes }
     }
 
     /// Starts the rules that the store has. Each goes on where it was.
@@ -105,6 +108,7 @@ impl RuleBook {
         RuleActions {
             engine: Arc::clone(&self.engine),
             audit: self.audit.clone(),
+            options: Arc::clone(&self.options),
             rule: name.to_owned(),
             watched: stored.document.watch.clone(),
             role: Role::from_name(&stored.role),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use twinprobe_api::{RuleAction, RuleDocument};
 use twinprobe_ebpf_common::Format;
@@ -11,6 +12,7 @@ use twinprobe_rules::{Judgement, Rule, WindowView};
 use crate::api::documents::document;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::window::delivery::Delivery;
 
 /// The largest document that a rule reads, in bytes.
 const LARGEST: usize = 16 << 20;
@@ -31,6 +33,11 @@ pub struct ShapedRule(Option<(String, Arc<Rule>)>);
 /// Reads a retained window. Other readers still get it.
 pub async fn read(engine: &Arc<Engine>, probe: &str, seq: u64) -> Result<ReadWindow, EngineError> {
     let delivery = engine.window(probe, seq).await?;
+    rendered(engine, delivery, seq).await
+}
+
+/// Renders a window and parses its document.
+pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Result<ReadWindow, EngineError> {
     let shape = delivery.shape();
     let rendering = document::begin(delivery, Format::Json, engine.deployer.spools()).await?;
     let document = match rendering.whole(LARGEST).await? {
@@ -64,6 +71,12 @@ impl ShapedRule {
         self.0 = Some((shape.digest.clone(), Arc::clone(&rule)));
         Ok(rule)
     }
+}
+
+/// Returns a time of a document in nanoseconds since the Unix epoch.
+pub fn nanoseconds(time: &str) -> i64 {
+    let time = time.parse::<Timestamp>().map_or(0, Timestamp::as_nanosecond);
+    i64::try_from(time).unwrap_or(i64::MAX)
 }
 
 /// The judgement of a window, and the actions that would follow.

@@ -5,5 +5,7 @@ pub mod actions;
 pub mod book;
 pub mod cycles;
 pub mod judge;
+pub mod options;
 pub mod probes;
 pub mod runner;
+pub mod trial;

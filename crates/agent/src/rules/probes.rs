@@ -4,6 +4,9 @@ use serde_json::Value;
 use twinprobe_api::{ConfigDocument, ParseError, RuleProbe, parse_document};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
+use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+
 /// Returns the configuration of a probe: one of the library, or that of the rule, with the rule's values and lease. A probe
 /// without interfaces of its own is attached where the watched one is.
 pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, Rejection> {
@@ -22,6 +25,19 @@ pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<Conf
         config.go_where(watched);
     }
     Ok(config)
+}
+
+/// Returns the configuration of a probe that runs here, else of the library's probe of this name.
+pub fn known(engine: &Engine, name: &str) -> Result<ConfigDocument, EngineError> {
+    if let Ok(probe) = engine.registry.get(name) {
+        return Ok(probe.stored.config.clone());
+    }
+    twinprobe_library::library_probe(name).map_err(|_| {
+        let message = format!(
+            "no probe {name} runs here, nor does the library have one; deploy it, or send its configuration as part config"
+        );
+        EngineError::Rejected(refused("watch", &message))
+    })
 }
 
 fn parse(config: &serde_json::Map<String, Value>) -> Result<ConfigDocument, Rejection> {

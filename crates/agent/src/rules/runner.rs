@@ -141,8 +141,7 @@ impl RuleRunner {
         let Judged { judgement, actions } =
             judge::judge(Arc::clone(&rule), read.document.clone(), before).await?;
         self.previous = read.document.ok().map(|document| (read.seq, document));
-        let end = entry.end.parse::<Timestamp>().map_or(0, Timestamp::as_nanosecond);
-        let end = i64::try_from(end).unwrap_or(i64::MAX);
+        let end = judge::nanoseconds(&entry.end);
         crash::point("rule_judged");
         self.decide(&rule, entry, end, Judged { judgement, actions }).await?;
         crash::point("rule_decided");

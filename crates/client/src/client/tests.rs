@@ -82,6 +82,7 @@ async fn there_is_a_call_for_each_route() {
     client.rule("{name}").await.unwrap();
     client.put_rule("{name}", &rule, None).await.unwrap();
     client.delete_rule("{name}", None).await.unwrap();
+    client.try_rule(&rule, None, &captures, &[]).await.unwrap();
     client.capabilities().await.unwrap();
     client.scrape().await.unwrap();
     client.health().await.unwrap();

@@ -94,6 +94,17 @@ REPLAY = {
     "config": json.dumps({"ingress": {"source": "", "metrics": [{"name": "m", "map": "m"}]}}),
 }
 
+# A capture in pcapng with one packet, and a rule over a metric with windows.
+PACKET = 60 * "\0"
+RULE_REPLAY = {
+    "capture": REPLAY["capture"]
+    + "\1\0\0\0\x14\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\0"
+    + "\6\0\0\0\x5c\0\0\0" + 12 * "\0" + 2 * "\x3c\0\0\0" + PACKET + "\x5c\0\0\0",
+    "config": json.dumps({"ingress": {"source": "", "metrics": [
+        {"name": "m", "map": "m", "snapshot": True, "init": True, "agg": "sum"}]}}),
+    "rule": json.dumps({"watch": "kept", "when": "sum(ingress.m) > 1e18", "do": [{"mark": "many"}]}),
+}
+
 asked = set()
 
 
@@ -146,10 +157,13 @@ def before_call(context, case, kwargs):
             case.body = {"watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{"mark": "many"}]}
     if case.path == "/v1/changes" and case.query and (must or chosen(case, 2)):
         case.query["probe"] = "kept"
-    if case.path == "/v1/replay":
-        config = json.loads(REPLAY["config"])
+    parts = {"/v1/replay": REPLAY, "/v1/replay/rule": RULE_REPLAY}.get(case.path)
+    if parts:
+        config = json.loads(parts["config"])
         deployable(config)
-        case.body = {**REPLAY, "config": json.dumps(config)}
+        case.body = {**parts, "config": json.dumps(config)}
+        if case.path == "/v1/replay/rule" and must:
+            case.query = {}
     elif isinstance(case.body, dict) and (must or chosen(case, 2)):
         deployable(case.body)
 

@@ -2,6 +2,7 @@
 //! allows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_ebpf_common::{DirectionCost, ProbeCost};
@@ -9,6 +10,7 @@ use twinprobe_kernel::{Kernel, LoadedDirection, ProbeObject};
 
 use crate::engine::deploy::cause::Occasion;
 use crate::engine::deploy::trials::{TrialKey, Trials};
+use crate::engine::probe::probe::Probe;
 use twinprobe_config::ProbeConfig;
 
 /// The number of trials before a program is refused for its cost: other work on the machine only adds to what a trial
@@ -59,6 +61,40 @@ pub fn admit(
         cost.directions.insert(direction, of);
     }
     if refused.is_empty() { Ok(cost) } else { Err(refused) }
+}
+
+/// Refuses a probe that a rule deploys if the probes of all rules would cost more than `limit` nanoseconds per packet. A packet
+/// passes one direction of a probe: the dearer one counts.
+pub fn check_rules_budget(
+    name: &str,
+    cost: &ProbeCost,
+    probes: &[Arc<Probe>],
+    limit: u64,
+) -> Result<(), Rejection> {
+    let refused = |message| Finding { field: None, ..Finding::new(Stage::Admission, "", message) }.into();
+    let of_rules = |probe: &&Arc<Probe>| {
+        probe.name != name && probe.stored.pushed_by.as_ref().is_some_and(|by| by.starts_with("rule:"))
+    };
+    let others = probes.iter().filter(of_rules).filter_map(|probe| dearer(probe.cost()?)).sum::<u64>();
+    let Some(own) = dearer(cost) else {
+        return Err(refused(format!(
+            "what {name} costs can't be tried, since it sends packets while it runs or its loops may take long: rules deploy no \
+             such probe"
+        )));
+    };
+    if own.saturating_add(others) > limit {
+        return Err(refused(format!(
+            "{name} takes {own} ns for a packet and the other probes of rules {others} ns by their trials; \
+             --max-rule-ns-per-packet allows {limit} ns in all"
+        )));
+    }
+    Ok(())
+}
+
+/// The cost of the direction that takes more time for a packet; `None` if one was not tried.
+fn dearer(cost: &ProbeCost) -> Option<u64> {
+    let costs = cost.directions.values().map(|of| Some(of.run.as_ref()?.ns_per_packet));
+    costs.collect::<Option<Vec<u64>>>()?.into_iter().max()
 }
 
 /// Returns the message about a program that costs more than `limit` nanoseconds per packet.

@@ -16,7 +16,9 @@ use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{Context, Direction, DocumentOrigin, MapFamily, RawTable, Replayed, Window};
 use twinprobe_kernel::clock::rfc3339;
-use twinprobe_kernel::{KernelError, ReplayLane, TwinMap, stay_on_one_cpu};
+use twinprobe_kernel::{
+    KernelError, LoadedDirection, MetricMap, ReplayClock, ReplayLane, TwinMap, stay_on_one_cpu,
+};
 
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
@@ -40,8 +42,15 @@ pub struct UploadedCaptures {
     pub local: Vec<LocalAddress>,
 }
 
+/// A probe whose programs are loaded to see the packets of captures.
+pub struct ReplayedProbe {
+    pub config: ProbeConfig,
+    pub origin: Arc<DocumentOrigin>,
+    pub loaded: LoadedProbe,
+}
+
 /// A capture, the direction of its packets, if all have one, and that of packets of which nothing tells it.
-struct Source {
+pub struct Source {
     field: &'static str,
     capture: Capture,
     direction: Option<Direction>,
@@ -49,7 +58,7 @@ struct Source {
 }
 
 /// The lanes of a probe, and what they have come to.
-struct Run {
+pub struct Run {
     lanes: Vec<(Direction, ReplayLane)>,
     replayed: Replayed,
     /// The times of the first and the last packet, in nanoseconds since the Unix epoch.
@@ -71,61 +80,79 @@ impl Engine {
     pub async fn replay(
         self: &Arc<Self>,
         name: &str,
-        mut document: ConfigDocument,
+        document: ConfigDocument,
         by: &Principal,
         captures: UploadedCaptures,
         place: Arc<OwnedSemaphorePermit>,
     ) -> Result<Delivery, EngineError> {
+        let probe = self.load_to_replay(name, document, by, &place).await?;
+        let stop = Stop(Arc::default());
+        let (told, result) = oneshot::channel();
+        let stopped = Arc::clone(&stop.0);
+        let limit = self.deployer.ledger.limits.max_capture_bytes;
+        let replay = move || {
+            let replayed = stay_on_one_cpu()
+                .map_err(EngineError::from)
+                .and_then(|()| sources(&probe.config, captures, limit))
+                .and_then(|sources| replay(probe, sources, &stopped));
+            drop(place);
+            let _ = told.send(replayed);
+        };
+        on_a_thread(replay)?;
+        // The sender is dropped if the thread panics.
+        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
+        result.await.map_err(|_| died())?
+    }
+
+    /// Loads the programs of a probe that is to see the packets of captures.
+    pub async fn load_to_replay(
+        self: &Arc<Self>,
+        name: &str,
+        mut document: ConfigDocument,
+        by: &Principal,
+        place: &Arc<OwnedSemaphorePermit>,
+    ) -> Result<ReplayedProbe, EngineError> {
         self.deployer.ledger.check_sources(&document)?;
         if document.interface.is_none() && document.interfaces.is_none() {
             // A valid configuration has an interface, and a replay looks for none.
             document.interface = Some("lo".into());
         }
         let config = permitted(name, &document, by)?;
-        let loaded = self.deployer.load_for_replay(&config, Arc::clone(&place)).await?;
-        let stop = Stop(Arc::default());
-        let (told, result) = oneshot::channel();
-        let stopped = Arc::clone(&stop.0);
-        let limit = self.deployer.ledger.limits.max_capture_bytes;
+        let loaded = self.deployer.load_for_replay(&config, Arc::clone(place)).await?;
         // Nothing was created, so that no instance has an id.
         let (node, instance) = (self.node.clone(), "replay".to_owned());
         let origin = Arc::new(DocumentOrigin { node, instance, labels: config.labels.clone() });
-        // A thread of its own: it stays on one CPU, and a replay may take minutes.
-        let replay = move || {
-            let replayed = stay_on_one_cpu()
-                .map_err(EngineError::from)
-                .and_then(|()| sources(&config, captures, limit))
-                .and_then(|sources| replay(&config, origin, loaded, sources, &stopped));
-            drop(place);
-            let _ = told.send(replayed);
-        };
-        let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
-        thread.map_err(EngineError::Replay)?;
-        // The sender is dropped if the thread panics.
-        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
-        result.await.map_err(|_| died())?
+        Ok(ReplayedProbe { config, origin, loaded })
     }
 }
 
+/// Runs a replay on a thread of its own: it stays on one CPU, and may take minutes.
+pub fn on_a_thread(replay: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
+    let thread = std::thread::Builder::new().name("replay".into()).spawn(replay);
+    thread.map(drop).map_err(EngineError::Replay)
+}
+
 fn replay(
-    config: &ProbeConfig,
-    origin: Arc<DocumentOrigin>,
-    loaded: LoadedProbe,
+    probe: ReplayedProbe,
     mut sources: Vec<Source>,
     stopped: &AtomicBool,
 ) -> Result<Delivery, EngineError> {
-    let LoadedProbe { directions, clocks, metrics, share, .. } = loaded;
-    let lanes = config.directions().zip(directions.into_iter().zip(clocks));
-    let lanes =
-        lanes.map(|((direction, _), (loaded, clock))| Ok((direction, ReplayLane::new(loaded, clock)?)));
-    let mut run =
-        Run { lanes: lanes.collect::<Result<_, KernelError>>()?, replayed: Replayed::default(), span: None };
-    run.all(&mut sources, stopped)?;
-    run.deliver(config, origin, &metrics, share)
+    let ReplayedProbe { config, origin, loaded: LoadedProbe { directions, clocks, metrics, share, .. } } =
+        probe;
+    let mut run = Run::new(&config, directions, clocks)?;
+    // A packet may take long.
+    let goes_on =
+        |_: &mut Run, _| if stopped.load(Ordering::Relaxed) { Err(EngineError::Gone) } else { Ok(()) };
+    run.all(&mut sources, goes_on)?;
+    run.deliver(&config, origin, &metrics, share)
 }
 
 /// Opens the captures, at their first packets.
-fn sources(config: &ProbeConfig, captures: UploadedCaptures, limit: u64) -> Result<Vec<Source>, EngineError> {
+pub fn sources(
+    config: &ProbeConfig,
+    captures: UploadedCaptures,
+    limit: u64,
+) -> Result<Vec<Source>, EngineError> {
     let of_capture = captures.egress.as_ref().map(|_| Direction::Ingress);
     let otherwise = if config.ingress.is_some() { Direction::Ingress } else { Direction::Egress };
     let files = [
@@ -151,8 +178,25 @@ fn refused(field: &str, error: &CaptureError) -> EngineError {
 }
 
 impl Run {
-    /// Hands over the packets of all captures in the order of their times.
-    fn all(&mut self, sources: &mut Vec<Source>, stopped: &AtomicBool) -> Result<(), EngineError> {
+    pub fn new(
+        config: &ProbeConfig,
+        directions: Vec<LoadedDirection>,
+        clocks: Vec<ReplayClock>,
+    ) -> Result<Self, EngineError> {
+        let lanes = config.directions().zip(directions.into_iter().zip(clocks));
+        let lanes =
+            lanes.map(|((direction, _), (loaded, clock))| Ok((direction, ReplayLane::new(loaded, clock)?)));
+        let lanes = lanes.collect::<Result<_, KernelError>>()?;
+        Ok(Self { lanes, replayed: Replayed::default(), span: None })
+    }
+
+    /// Hands over the packets of all captures in the order of their times. `before` is called before each, with its time in
+    /// nanoseconds since the Unix epoch; an error of it ends the replay.
+    pub fn all(
+        &mut self,
+        sources: &mut Vec<Source>,
+        mut before: impl FnMut(&mut Self, u64) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         let advance =
             |source: &mut Source| source.capture.advance().map_err(|error| refused(source.field, &error));
         let mut open = Vec::new();
@@ -165,19 +209,27 @@ impl Run {
         }
         let time = |source: &Source| source.capture.packet().map(|packet| packet.time_ns);
         while let Some(next) = (0..open.len()).min_by_key(|index| time(&open[*index])) {
-            // A packet may take long.
-            if stopped.load(Ordering::Relaxed) {
-                return Err(EngineError::Gone);
-            }
+            let last = self.span.map_or(0, |(_, last)| last);
+            before(self, time(&open[next]).unwrap_or_default().max(last))?;
             self.packet(&open[next])?;
             if !advance(&mut open[next])? {
                 self.end(&open.remove(next).capture);
             }
         }
-        for (_, lane) in &mut self.lanes {
-            lane.flush().map_err(EngineError::Replay)?;
+        self.flush()
+    }
+
+    /// Lets the programs see all packets so far.
+    pub fn flush(&mut self) -> Result<(), EngineError> {
+        self.lanes.iter_mut().try_for_each(|(_, lane)| lane.flush()).map_err(EngineError::Replay)
+    }
+
+    /// Returns the map of a metric by its direction and its index; `None` if no reading reads it.
+    pub fn map(&self, (direction, index): (usize, usize)) -> Option<&Arc<MetricMap>> {
+        match &self.lanes[direction].1.loaded().maps[index] {
+            TwinMap::Shared(map) => Some(map),
+            TwinMap::Private(_) | TwinMap::Events(_) | TwinMap::Unread => None,
         }
-        Ok(())
     }
 
     /// Adds the counts of a capture that was read to its end.
@@ -241,10 +293,7 @@ impl Run {
     ) -> Result<Delivery, EngineError> {
         self.add_counts();
         let present = watch::Sender::default();
-        let map = |(direction, index): (usize, usize)| match &self.lanes[direction].1.loaded().maps[index] {
-            TwinMap::Shared(map) => Some(map),
-            TwinMap::Private(_) | TwinMap::Events(_) | TwinMap::Unread => None,
-        };
+        let map = |at| self.map(at);
         // Reading a queue takes its values out: metrics that read the same one show one reading.
         let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();
         let mut parts = Vec::new();
@@ -272,7 +321,7 @@ impl Run {
         }
         let lanes = self.lanes.into_iter().map(|(_, lane)| lane).collect();
         let replay = RunningReplay::new(self.replayed, lanes, share, present);
-        let span = self.span.map(|(first, last)| window(first, last));
+        let span = self.span.map(|(first, last)| window(1, first, last));
         Ok(Delivery {
             probe: config.name.clone(),
             origin: Some(origin),
@@ -289,14 +338,14 @@ impl Run {
     }
 }
 
-/// The window from the first packet to the last one.
-fn window(first: u64, last: u64) -> Window {
+/// Describes a window by its number, and its start and end in nanoseconds since the Unix epoch.
+pub fn window(seq: u64, start: u64, end: u64) -> Window {
     let at = |time: u64| rfc3339(Timestamp::from_nanosecond(time.into()).unwrap_or(Timestamp::MAX));
     Window {
-        seq: 1,
-        start: at(first),
-        end: at(last),
-        duration_ns: Some(last - first),
+        seq,
+        start: at(start),
+        end: at(end),
+        duration_ns: Some(end - start),
         clock_step_ns: None,
         quiesce_us: 0,
         lost_windows: 0,

@@ -168,7 +168,7 @@ impl Delivery {
     }
 
     /// The window that the document shows.
-    fn window(&self) -> Option<&Window> {
+    pub fn window(&self) -> Option<&Window> {
         match &self.subject {
             ReadingSubject::Window { window, .. } => Some(window),
             ReadingSubject::Live { last: window } | ReadingSubject::Replay { span: window, .. } => {

@@ -1,8 +1,9 @@
 //! Changes of a configuration that the command line asks for, so that a probe needs no file of its own.
 
 use clap::Args;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use twinprobe_api::ConfigDocument;
 use twinprobe_library::{ChoiceError, define, give};
 
 use crate::files::files::ProbeFile;
@@ -43,7 +44,8 @@ pub enum AdjustmentError {
     Variable(#[source] ChoiceError),
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// Reads `NAME=VALUE`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(format!("{text} has no value; write NAME=VALUE")),
@@ -89,8 +91,12 @@ impl Adjustments {
     }
 }
 
-/// Returns the configuration with another value of a field. A value is JSON; where the field takes none such, a text.
-fn set(config: &ConfigDocument, field: &str, value: &str) -> Result<ConfigDocument, AdjustmentError> {
+/// Returns a document with another value of a field. A value is JSON; where the field takes none such, a text.
+pub fn set<T: Serialize + DeserializeOwned>(
+    config: &T,
+    field: &str,
+    value: &str,
+) -> Result<T, AdjustmentError> {
     let failed = |problem| AdjustmentError::Set { field: field.to_owned(), value: value.to_owned(), problem };
     let document = serde_json::to_value(config).map_err(|error| failed(error.to_string()))?;
     let with = |value: Value| {

@@ -4,10 +4,49 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use twinprobe_api::{ParseError, RuleDocument, parse_any_yaml, place_of};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
+use crate::commands::deploy::adjust::{pair, set};
 use crate::error::CommandError;
+use twinprobe_library::{LibraryRule, library_rule};
+
+/// The rule that a command is about.
+#[derive(Debug, Args)]
+pub struct RuleChoice {
+    /// Rule in YAML or JSON; - reads standard input
+    #[arg(short, long, value_name = "FILE", required_unless_present = "library")]
+    file: Option<PathBuf>,
+    /// Take this rule of the library; `twinprobe rules library` lists them
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    library: Option<String>,
+    /// Give a field of the rule a value, as `for=3` or `do.0.apply.expires=1h`. Repeatable
+    #[arg(long, value_name = "FIELD=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+}
+
+impl RuleChoice {
+    /// The name of the rule of the library, if it is one.
+    pub fn library(&self) -> Option<&str> {
+        self.library.as_deref()
+    }
+
+    /// Returns the rule with the values that the command line gives.
+    pub fn read(&self) -> Result<RuleFile, CommandError> {
+        let mut file = match (&self.file, &self.library) {
+            (_, Some(name)) => {
+                let LibraryRule { rule: document, text, .. } = library_rule(name)?;
+                RuleFile { path: format!("{name} of the library").into(), text: text.to_owned(), document }
+            }
+            (file, None) => RuleFile::read(file.as_deref().unwrap_or(Path::new("-")))?,
+        };
+        for (field, value) in &self.set {
+            file.document = set(&file.document, field, value)?;
+        }
+        Ok(file)
+    }
+}
 
 /// A rule in a file.
 pub struct RuleFile {
@@ -18,7 +57,7 @@ pub struct RuleFile {
 
 impl RuleFile {
     /// Reads a rule in YAML or JSON; `-` is the standard input.
-    pub fn read(path: &Path) -> Result<Self, CommandError> {
+    fn read(path: &Path) -> Result<Self, CommandError> {
         let mut text = String::new();
         let read = if path == Path::new("-") {
             io::stdin().read_to_string(&mut text).map(drop)

@@ -1,11 +1,9 @@
 //! `twinprobe rules apply`, `list`, `get` and `delete`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use twinprobe_api::RuleStatus;
 
-use crate::commands::rules::document::RuleFile;
+use crate::commands::rules::document::RuleChoice;
 use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::output::print;
@@ -17,11 +15,11 @@ use crate::output::view::ViewOption;
 /// Puts a rule into a daemon, which runs it from now on
 #[derive(Debug, Args)]
 pub struct RuleApply {
-    /// Name of the rule
-    name: String,
-    /// Rule in YAML or JSON; - reads standard input
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
+    /// Name of the rule; by default the one that it has in the library
+    #[arg(required_unless_present = "library")]
+    name: Option<String>,
+    #[command(flatten)]
+    choice: RuleChoice,
     /// Reason for the change, which the audit log shows
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
@@ -58,9 +56,9 @@ pub struct RuleDelete {
 
 impl RuleApply {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let file = RuleFile::read(&self.file)?;
-        let answer =
-            session.fleet.one()?.put_rule(&self.name, &file.document, self.message.as_deref()).await?;
+        let document = self.choice.read()?.document;
+        let name = self.name.as_deref().or(self.choice.library()).unwrap_or_default();
+        let answer = session.fleet.one()?.put_rule(name, &document, self.message.as_deref()).await?;
         let status = answer.read()?;
         let (name, watch, revision) = (&status.name, &status.rule.watch, status.revision);
         let line = format!("rule {name} watches {watch} (revision {revision})\n");

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use crate::commands::rules::library::RuleLibrary;
 use crate::commands::rules::manage::{RuleApply, RuleDelete, RuleGet, RuleListing};
 use crate::commands::rules::test::RuleTest;
 use crate::error::CommandError;
@@ -24,8 +25,10 @@ enum RulesAction {
     Get(RuleGet),
     /// Remove rules, and the probes that they have made
     Delete(RuleDelete),
-    /// Say when a rule would have fired over the windows that a daemon retains
+    /// Say when a rule would have fired over the windows that a daemon retains, or over captured packets
     Test(RuleTest),
+    /// List the rules of the library, or show one
+    Library(RuleLibrary),
 }
 
 impl RulesCommand {
@@ -36,6 +39,7 @@ impl RulesCommand {
             RulesAction::Get(command) => command.run(session).await,
             RulesAction::Delete(command) => command.run(session).await,
             RulesAction::Test(command) => command.run(session).await,
+            RulesAction::Library(command) => command.run(),
         }
     }
 }

@@ -5,58 +5,50 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::Value;
-use twinprobe_api::RuleAction;
-use twinprobe_client::{Client, WindowQuery};
+use twinprobe_api::{RuleAction, RuleDecision, RuleTrial};
+use twinprobe_client::{Captures, Client, WindowQuery};
 use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_rules::{Decision, Rule, RuleState, WindowView};
 
-use crate::commands::rules::document::RuleFile;
+use crate::commands::rules::document::{RuleChoice, RuleFile};
 use crate::error::CommandError;
+use crate::files::files;
+use crate::files::sources::Sources;
 use crate::fleet::session::Session;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
 use crate::output::times;
 use crate::output::view::ViewOption;
 
-/// Says at which of the windows that a daemon retains a rule would have fired, and what it would have done. Nothing is done.
+/// Says at which windows a rule would have fired, and what it would have done. Nothing is done.
+///
+/// The windows are those that a daemon retains, or, with CAPTURE, those that the probe would have had over the packets. The exit
+/// status is 0 if the rule would have fired, 3 if it would not, and 1 if that can't be told.
 #[derive(Debug, Args)]
 pub struct RuleTest {
-    /// Rule in YAML or JSON; - reads standard input
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    choice: RuleChoice,
     /// Judge the windows of this probe, not of the one that the rule watches
     #[arg(long, value_name = "NAME")]
     probe: Option<String>,
+    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. The probe that sees them runs, or is one of the library
+    #[arg(value_name = "CAPTURE")]
+    capture: Option<PathBuf>,
+    /// Packets of the egress
+    #[arg(long, value_name = "FILE")]
+    egress_capture: Option<PathBuf>,
+    /// Address (IPv4, IPv6, Ethernet) of the host that the packets were captured on
+    #[arg(long, value_name = "ADDRESS")]
+    local: Vec<String>,
+    /// Length of the windows over the packets, as 500ms or 10s; by default that of the probe's configuration, else 1s
+    #[arg(long, value_name = "TIME")]
+    interval: Option<String>,
+    /// Let the probe of this configuration see the packets
+    #[arg(long, value_name = "FILE", conflicts_with = "probe")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     view: ViewOption,
-}
-
-/// What a rule would have done.
-#[derive(Debug, Default, Serialize)]
-struct RuleReport {
-    probe: String,
-    /// The number of windows that were judged.
-    windows: u64,
-    decisions: Vec<DecisionReport>,
-    /// Why the rule would have stopped itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct DecisionReport {
-    window: u64,
-    /// The end of the window.
-    time: String,
-    /// `fire` or `end`.
-    decision: &'static str,
-    #[serde(rename = "do", skip_serializing_if = "Vec::is_empty")]
-    actions: Vec<RuleAction>,
-    /// Why the actions could not be made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
 }
 
 /// A window that was judged.
@@ -67,12 +59,44 @@ struct Judged {
 
 impl RuleTest {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let file = RuleFile::read(&self.file)?;
+        let file = self.choice.read()?;
         let client = session.fleet.one()?;
+        let report = match self.capture.is_some() || self.egress_capture.is_some() {
+            true => self.over_packets(client, &file).await?,
+            false => self.over_windows(client, &file).await?,
+        };
+        self.view.output.show(&report, |screen| render(&report, screen))?;
+        if firings(&report) == 0 { Err(CommandError::NotFired) } else { Ok(()) }
+    }
+
+    async fn over_packets(&self, client: &Client, file: &RuleFile) -> Result<RuleTrial, CommandError> {
+        let mut config = None;
+        let mut sources = Sources::default();
+        if let Some(path) = &self.config {
+            let mut probes = files::read(path)?;
+            let total = probes.len();
+            let probe = probes.pop().filter(|_| total == 1);
+            let probe = probe.ok_or_else(|| CommandError::OneProbe { path: path.clone(), total })?;
+            (config, sources) = (Some(probe.config), probe.sources);
+        }
+        let captures = Captures {
+            capture: self.capture.clone(),
+            egress_capture: self.egress_capture.clone(),
+            local: self.local.clone(),
+            ..Captures::default()
+        };
+        let query = [("interval", &self.interval), ("probe", &self.probe)];
+        let query: Vec<_> =
+            query.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        let answer = client.try_rule(&file.document, config.as_ref(), &captures, &query).await;
+        Ok(answer.map_err(|error| CommandError::Probe { error, sources: Box::new(sources) })?.read()?)
+    }
+
+    async fn over_windows(&self, client: &Client, file: &RuleFile) -> Result<RuleTrial, CommandError> {
         let name = self.probe.as_ref().unwrap_or(&file.document.watch);
         let query = WindowQuery { after: None, wait: None, collector: None };
         let windows = client.windows(name, query).await?.read()?.windows;
-        let mut report = RuleReport { probe: name.clone(), ..RuleReport::default() };
+        let mut report = RuleTrial { probe: name.clone(), ..RuleTrial::default() };
         let (mut rules, mut state, mut previous) = (HashMap::new(), RuleState::default(), None::<Judged>);
         for entry in &windows {
             let (digest, document) = window(client, name, entry.seq).await?;
@@ -89,7 +113,7 @@ impl RuleTest {
             previous = Some(Judged { seq: entry.seq, document });
         }
         report.stopped = state.stopped;
-        self.view.output.show(&report, |screen| render(&report, screen))
+        Ok(report)
     }
 }
 
@@ -105,7 +129,7 @@ fn judge(
     entry: &WindowEntry,
     document: &Value,
     before: Option<&Value>,
-) -> Option<DecisionReport> {
+) -> Option<RuleDecision> {
     let views =
         WindowView::new(document).and_then(|window| Ok((window, before.map(WindowView::new).transpose()?)));
     let judgement = views.as_ref().map_err(Clone::clone);
@@ -123,23 +147,33 @@ fn judge(
         Ok(actions) => (actions, None),
         Err(error) => (Vec::new(), Some(error)),
     };
-    Some(DecisionReport { window: entry.seq, time: entry.end.clone(), decision, actions, error })
+    Some(RuleDecision {
+        window: entry.seq,
+        time: entry.end.clone(),
+        decision: decision.into(),
+        actions,
+        error,
+    })
 }
 
-fn render(report: &RuleReport, screen: Screen) -> String {
+/// Returns how often the rule would have fired.
+fn firings(report: &RuleTrial) -> usize {
+    report.decisions.iter().filter(|decision| decision.decision == "fire").count()
+}
+
+fn render(report: &RuleTrial, screen: Screen) -> String {
     let mut table = TextTable::default();
     for decision in &report.decisions {
         let mut row = table.row();
         row.number("WINDOW", &decision.window.to_string());
         row.text("TIME", &times::precise(&decision.time));
-        row.text("DECISION", decision.decision);
+        row.text("DECISION", &decision.decision);
         let actions = decision.actions.iter().map(action).chain(decision.error.clone());
         let actions: Vec<_> = actions.collect();
         row.text("ACTIONS", &actions.join("; "));
     }
     let mut text = if table.is_empty() { String::new() } else { table.render(screen) };
-    let fired = report.decisions.iter().filter(|decision| decision.decision == "fire").count();
-    let (probe, windows) = (&report.probe, report.windows);
+    let (fired, probe, windows) = (firings(report), &report.probe, report.windows);
     text.push_str(&format!("the rule would have fired {fired} times in {windows} windows of {probe}\n"));
     if let Some(reason) = &report.stopped {
         text.push_str(&format!("it would have stopped: {reason}\n"));

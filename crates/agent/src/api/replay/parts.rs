@@ -1,32 +1,27 @@
-//! `POST /v1/replay`: a configuration and captures in, the document of a window over their packets out.
+//! The parts of a request with captures.
 
-use std::sync::Arc;
-
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
 use hyper::body::Bytes;
 use multer::{Field, Multipart};
 use tokio::task::spawn_blocking;
-use twinprobe_access::{Principal, RecordNotes, Refusal};
-use twinprobe_api::ConfigDocument;
+use twinprobe_access::{RecordNotes, Refusal};
+use twinprobe_api::{ConfigDocument, RuleDocument, parse_any_json, parse_any_yaml};
 use twinprobe_capture::{LocalAddress, NoAddress};
 
-use crate::api::documents::negotiate;
-use crate::api::documents::top::TopQuery;
 use crate::api::error::ProblemAnswer;
-use crate::api::extract::{BodyShare, MAX_BODY, Query, Syntax, parse_config, too_large, unreadable};
+use crate::api::extract::{BodyShare, MAX_BODY, Syntax, parse_config, too_large, unreadable};
+use crate::api::rules;
 use crate::api::state::Api;
-use crate::api::windows::{FormatQuery, document};
 use crate::engine::error::EngineError;
 use crate::engine::replay::replay::UploadedCaptures;
 
-const CONFIG: &str = "config";
+pub const CONFIG: &str = "config";
+pub const RULE: &str = "rule";
 const CAPTURE: &str = "capture";
 const EGRESS_CAPTURE: &str = "egress-capture";
 const LOCAL: &str = "local";
+/// The parts that all such requests may have.
 const PARTS: [&str; 4] = [CONFIG, CAPTURE, EGRESS_CAPTURE, LOCAL];
 
 /// The most addresses of a host, and the bytes of the longest one.
@@ -36,34 +31,41 @@ const ADDRESS: usize = 64;
 /// The bytes that are written to disk at once.
 const PIECE: usize = 1 << 20;
 
-/// Answers `POST /v1/replay`.
-pub async fn replay(
-    State(api): State<Api>,
-    Extension(principal): Extension<Principal>,
-    Extension(notes): Extension<RecordNotes>,
-    Query(query): Query<FormatQuery>,
-    headers: HeaderMap,
+/// The parts of a request, among them at least one capture.
+pub struct ReplayParts {
+    pub config: Option<(ConfigDocument, BodyShare)>,
+    pub rule: Option<RuleDocument>,
+    pub captures: UploadedCaptures,
+}
+
+/// Reads the parts of a request, which needs the part `needed` and a capture. Only a request that needs a rule may have one.
+/// Captures go to the disk.
+pub async fn read(
+    api: &Api,
+    notes: &RecordNotes,
+    headers: &HeaderMap,
     request: Body,
-) -> Result<Response, ProblemAnswer> {
-    let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    // The place is that of the work, which may go on for a moment when the client has hung up.
-    let place = Arc::new(api.engine.readings.replays.take().await.map_err(EngineError::from)?);
-    let mut parts = Multipart::new(request.into_data_stream(), boundary(&headers)?);
-    let (mut config, mut captures) =
-        (None, UploadedCaptures { capture: None, egress: None, local: Vec::new() });
+    needed: &str,
+) -> Result<ReplayParts, ProblemAnswer> {
+    let mut parts = Multipart::new(request.into_data_stream(), boundary(headers)?);
+    let captures = UploadedCaptures { capture: None, egress: None, local: Vec::new() };
+    let mut found = ReplayParts { config: None, rule: None, captures };
+    let captures = &mut found.captures;
     let mut room = api.engine.deployer.ledger.limits.max_capture_bytes;
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
         let name = part.name().unwrap_or_default().to_owned();
         let is_second = match &*name {
-            CONFIG => config.replace(read_config(&notes, part).await?).is_some(),
-            CAPTURE => captures.capture.replace(spool(&api, part, &mut room).await?).is_some(),
-            EGRESS_CAPTURE => captures.egress.replace(spool(&api, part, &mut room).await?).is_some(),
+            CONFIG => found.config.replace(read_config(notes, part).await?).is_some(),
+            RULE if needed == RULE => found.rule.replace(read_rule(part).await?).is_some(),
+            CAPTURE => captures.capture.replace(spool(api, part, &mut room).await?).is_some(),
+            EGRESS_CAPTURE => captures.egress.replace(spool(api, part, &mut room).await?).is_some(),
             LOCAL => {
                 captures.local.push(address(part, captures.local.len()).await?);
                 false
             }
             _ => {
-                let detail = format!("the part {name:?} is not known; {} are", PARTS.join(", "));
+                let with_rule = if needed == RULE { ", rule" } else { "" };
+                let detail = format!("the part {name:?} is not known; {}{with_rule} are", PARTS.join(", "));
                 return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
             }
         };
@@ -71,18 +73,12 @@ pub async fn replay(
             return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("there are two parts {name:?}")));
         }
     }
-    let missing =
-        |what: &str| ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {what} is missing"));
-    let (config, _held) = config.ok_or_else(|| missing(CONFIG))?;
-    if captures.capture.is_none() && captures.egress.is_none() {
-        return Err(missing(CAPTURE));
+    let has_needed = if needed == RULE { found.rule.is_some() } else { found.config.is_some() };
+    match found.captures.capture.is_some() || found.captures.egress.is_some() {
+        _ if !has_needed => Err(missing(needed)),
+        true => Ok(found),
+        false => Err(missing(CAPTURE)),
     }
-    let name = probe_name(&config);
-    let delivery = api.engine.replay(&name, config, &principal, captures, place).await?;
-    let ran = delivery.replay().map(|replay| replay.ran).unwrap_or_default();
-    let timing = format!("run;dur={:.6}", 1e3 * ran.as_secs_f64());
-    Ok(([("server-timing", timing)], document(api, delivery, &allowed, &TopQuery::default()).await?)
-        .into_response())
 }
 
 /// Returns the boundary between the parts of a body.
@@ -93,16 +89,35 @@ pub fn boundary(headers: &HeaderMap) -> Result<String, Refusal> {
     boundary.ok_or(Refusal::NotMultipart)
 }
 
-fn probe_name(config: &ConfigDocument) -> String {
+pub fn probe_name(config: &ConfigDocument) -> String {
     config.name.clone().unwrap_or_else(|| "unnamed".to_owned())
+}
+
+/// Returns the problem of a request without this part.
+pub fn missing(part: &str) -> ProblemAnswer {
+    ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {part} is missing"))
+}
+
+/// Tells whether a part is in YAML. Clients give a file's part all kinds of types.
+fn is_yaml(part: &Field<'_>) -> bool {
+    part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"))
+}
+
+async fn read_rule(mut part: Field<'_>) -> Result<RuleDocument, ProblemAnswer> {
+    let is_yaml = is_yaml(&part);
+    let mut bytes = Vec::new();
+    while let Some(piece) = chunk(&mut part).await? {
+        bytes.extend_from_slice(&piece);
+        rules::check_size(bytes.len())?;
+    }
+    Ok(if is_yaml { parse_any_yaml(&bytes) } else { parse_any_json(&bytes) }?)
 }
 
 async fn read_config(
     notes: &RecordNotes,
     mut part: Field<'_>,
 ) -> Result<(ConfigDocument, BodyShare), ProblemAnswer> {
-    // Clients give a file's part all kinds of types.
-    let is_yaml = part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"));
+    let is_yaml = is_yaml(&part);
     let (mut bytes, mut held) = (Vec::new(), BodyShare::default());
     while let Some(piece) = chunk(&mut part).await? {
         if bytes.len() + piece.len() > MAX_BODY {

@@ -1,0 +1,5 @@
+//! Requests with captures.
+
+pub mod parts;
+pub mod replay;
+pub mod rule;

@@ -1,0 +1,90 @@
+//! What a rule would have done over the packets of captures. Nothing is done.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use twinprobe_access::Principal;
+use twinprobe_api::{ConfigDocument, RuleDecision, RuleDocument, RuleTrial};
+use twinprobe_rules::{Decision, Rule, RuleState};
+
+use crate::engine::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::replay::replay::UploadedCaptures;
+use crate::engine::window::delivery::Delivery;
+use crate::rules::judge::{self, Judged, ReadWindow};
+
+/// A rule, and the probe whose windows it is tried on.
+pub struct TriedRule {
+    pub rule: RuleDocument,
+    pub probe: String,
+    /// The configuration of the probe, with the length of windows.
+    pub config: ConfigDocument,
+}
+
+/// The position of a trial.
+#[derive(Default)]
+struct Progress {
+    /// The rule for windows of one shape, and the digest of that shape.
+    checked: Option<(String, Arc<Rule>)>,
+    state: RuleState,
+    previous: Option<Result<Arc<serde_json::Value>, String>>,
+}
+
+impl TriedRule {
+    /// Replays the captures, and judges the windows one after the other. The work keeps `place` until it has ended.
+    pub async fn run(
+        self,
+        engine: &Arc<Engine>,
+        by: &Principal,
+        captures: UploadedCaptures,
+        place: Arc<OwnedSemaphorePermit>,
+    ) -> Result<RuleTrial, EngineError> {
+        let Self { rule, probe, config } = self;
+        let mut windows = engine.replay_windows(&probe, config, by, captures, place).await?;
+        let mut trial = RuleTrial { probe, windows: 0, decisions: Vec::new(), stopped: None };
+        let mut progress = Progress::default();
+        // The sender is dropped if the thread of the replay panics.
+        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
+        while let Some(delivery) = windows.recv().await.ok_or_else(died)?? {
+            trial.windows += 1;
+            trial.decisions.extend(progress.step(engine, &rule, delivery).await?);
+        }
+        trial.stopped = progress.state.stopped;
+        Ok(trial)
+    }
+}
+
+impl Progress {
+    /// Judges the next window.
+    async fn step(
+        &mut self,
+        engine: &Arc<Engine>,
+        document: &RuleDocument,
+        delivery: Delivery,
+    ) -> Result<Option<RuleDecision>, EngineError> {
+        let Some(window) = delivery.window().cloned() else { return Ok(None) };
+        let ReadWindow { seq, shape, document: read } = judge::rendered(engine, delivery, window.seq).await?;
+        let known = self.checked.take().filter(|(digest, _)| *digest == shape.digest);
+        let (digest, rule) = match known {
+            Some(known) => known,
+            None => (shape.digest.clone(), Arc::new(Rule::new(document.clone(), shape)?)),
+        };
+        self.checked = Some((digest, Arc::clone(&rule)));
+        let before = self.previous.take().and_then(Result::ok);
+        let Judged { judgement, actions } = judge::judge(Arc::clone(&rule), read.clone(), before).await?;
+        self.previous = Some(read);
+        let end = judge::nanoseconds(&window.end);
+        Ok(self.state.step(&rule, seq, end, judgement).map(|decision| {
+            let (decision, actions) = match decision {
+                Decision::Fire { .. } => ("fire", actions),
+                Decision::End { .. } => ("end", Ok(Vec::new())),
+            };
+            let (actions, error) = match actions {
+                Ok(actions) => (actions, None),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            RuleDecision { window: seq, time: window.end, decision: decision.into(), actions, error }
+        }))
+    }
+}

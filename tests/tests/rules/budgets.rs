@@ -1,0 +1,45 @@
+//! The probes of all rules together cost no more than the daemon allows.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+
+use crate::scene::{close, counter, deploys, generator, rule, wait_for_rule};
+
+#[test]
+fn an_action_beyond_the_budget_of_all_rules_is_refused() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    let cost = daemon.json("/v1/probes/p")["cost"]["directions"]["ingress"]["ns_per_packet"]
+        .as_u64()
+        .context("a cost")?;
+    drop(daemon.terminate()?);
+    // Trials of one program differ: there is room for twenty of these probes, and none for one with a long loop.
+    let budget = format!("--max-rule-ns-per-packet={}", 20 * cost.max(1));
+    let daemon = Daemon::start_with(topology.monitor(), &DaemonOptions::default().argument(&budget))?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    let mut slow = deploys("slow");
+    let source = &mut slow["apply"]["config"]["ingress"]["source"];
+    let loops = "for (int i = 0; i < 20000; i++) asm volatile(\"\" ::: \"memory\");\n\treturn";
+    *source = json!(source.as_str().context("a source")?.replacen("return", loops, 1));
+    daemon.put("/v1/rules/small", &rule(&json!([deploys("fine")]))).expect(201);
+    daemon.put("/v1/rules/large", &rule(&json!([deploys("first"), slow]))).expect(201);
+    generator(&topology)?.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "small", |status| status["firings"][0]["done"].is_string())?;
+    let status = wait_for_rule(&daemon, "large", |status| status["firings"][0]["ended"].is_string())?;
+    let reason = status["reason"].as_str().unwrap_or_default();
+    ensure!(
+        reason.starts_with("do[1] of window 1: ") && reason.contains("--max-rule-ns-per-packet"),
+        "{status}"
+    );
+    daemon.get("/v1/probes/slow").expect(404);
+    daemon.get("/v1/probes/first").expect(404);
+    daemon.get("/v1/probes/fine").expect(200);
+    // Whoever is no rule is not bound by it.
+    let mut config = slow["apply"]["config"].clone();
+    config["interface"] = json!("mon0");
+    daemon.put("/v1/probes/slow", &config).expect(201);
+    Ok(())
+}

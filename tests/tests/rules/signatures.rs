@@ -1,0 +1,102 @@
+//! Notifications are signed, with keys that can be exchanged while the daemon runs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, Mac as _};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+
+use crate::scene::{ReceivedMessage, Receiver, close, counter, generator, rule, wait_for_rule};
+
+const FIRST: &str = "a first key of 32 bytes, in ASCII";
+const SECOND: &str = "a second key, which is a bit longer";
+
+fn line(key: &str) -> String {
+    format!("whsec_{}\n", STANDARD.encode(key))
+}
+
+/// Checks the signatures as a receiver does that knows this key.
+fn is_signed(message: &ReceivedMessage, key: &str) -> Result<bool> {
+    let header = |name: &str| message.header(name).with_context(|| format!("{name} in {message:?}"));
+    let (id, timestamp) = (header("webhook-id")?, header("webhook-timestamp")?);
+    ensure!(!id.contains('.') && id.starts_with("msg_"), "{id}");
+    let sent: i64 = timestamp.parse()?;
+    ensure!((jiff::Timestamp::now().as_second() - sent).abs() < 300, "{timestamp}");
+    let signed = [format!("{id}.{timestamp}.").as_bytes(), &message.body].concat();
+    Ok(header("webhook-signature")?.split(' ').any(|signature| {
+        let signature = signature.strip_prefix("v1,").and_then(|encoded| STANDARD.decode(encoded).ok());
+        let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("a key");
+        mac.update(&signed);
+        signature.is_some_and(|signature| mac.verify_slice(&signature).is_ok())
+    }))
+}
+
+#[test]
+fn a_receiver_can_check_who_has_sent_a_notification() -> Result<()> {
+    let topology = Topology::new()?;
+    let folder = tempfile::tempdir()?;
+    let keys = folder.path().join("keys");
+    fs::write(&keys, line(FIRST))?;
+    fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
+    let options = DaemonOptions::default().argument("--notification-keys").argument(keys.as_os_str());
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let receiver = Receiver::new(&topology)?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    daemon.put("/v1/rules/many", &rule(&json!([{ "notify": receiver.url() }]))).expect(201);
+    let mut generator = generator(&topology)?;
+    let mut fire = |index: usize| -> Result<ReceivedMessage> {
+        generator.send(10)?;
+        close(&daemon);
+        wait_for_rule(&daemon, "many", |status| status["firings"][index]["done"].is_string())?;
+        close(&daemon);
+        wait_for_rule(&daemon, "many", |status| status["firings"][index]["ended"].is_string())?;
+        receiver.messages.lock().expect("no panic").pop().context("a message")
+    };
+    let message = fire(0)?;
+    ensure!(is_signed(&message, FIRST)? && !is_signed(&message, SECOND)?, "{message:?}");
+    let body: Value = serde_json::from_slice(&message.body)?;
+    ensure!(body["identity"].as_str() == message.header("idempotency-key"), "{message:?}");
+    let mut changed = message;
+    changed.body.push(b' ');
+    ensure!(!is_signed(&changed, FIRST)?, "another body has another signature");
+    // While the receiver changes its key there are two.
+    fs::write(&keys, line(SECOND) + &line(FIRST))?;
+    let message = fire(1)?;
+    ensure!(is_signed(&message, FIRST)? && is_signed(&message, SECOND)?, "{message:?}");
+    // Without a key that can be read nothing is sent.
+    fs::write(&keys, "whsec_none")?;
+    generator.send(10)?;
+    close(&daemon);
+    let status = wait_for_rule(&daemon, "many", |status| status["state"] == "stopped")?;
+    let reason = status["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("--notification-keys") && reason.contains("line 1"), "{status}");
+    ensure!(receiver.messages.lock().expect("no panic").is_empty(), "a message without a signature");
+    for key in [FIRST, SECOND] {
+        ensure!(!daemon.log().contains(STANDARD.encode(key).as_str()), "a key is in the log");
+    }
+    Ok(())
+}
+
+/// A daemon without keys sends what it sent before, with the headers that tell messages apart.
+#[test]
+fn without_keys_there_is_no_signature() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let receiver = Receiver::new(&topology)?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    daemon.put("/v1/rules/many", &rule(&json!([{ "notify": receiver.url() }]))).expect(201);
+    generator(&topology)?.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
+    let message = receiver.messages.lock().expect("no panic").pop().context("a message")?;
+    ensure!(
+        message.header("webhook-id").is_some() && message.header("webhook-signature").is_none(),
+        "{message:?}"
+    );
+    Ok(())
+}
