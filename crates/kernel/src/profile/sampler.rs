@@ -113,7 +113,9 @@ mod tests {
             while begun.elapsed().as_millis() < 200 {
                 let _ = rustix::fs::stat("/proc/self/status");
             }
-            sampler.finish(|stack| kernel += usize::from(stack.next().is_some_and(|address| address >> 63 == 1)));
+            sampler.finish(|stack| {
+                kernel += usize::from(stack.next().is_some_and(|address| address >> 63 == 1))
+            });
         }
     }
 }
