@@ -114,7 +114,7 @@ mod tests {
                 let _ = rustix::fs::stat("/proc/self/status");
             }
             sampler.finish(|stack| {
-                kernel += usize::from(stack.next().is_some_and(|address| address >> 63 == 1))
+                kernel += usize::from(stack.next().is_some_and(|address| address >> 63 == 1));
             });
         }
     }
