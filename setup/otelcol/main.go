@@ -14,10 +14,11 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
 func factories() (otelcol.Factories, error) {
-	found := otelcol.Factories{}
+	found := otelcol.Factories{Telemetry: otelconftelemetry.NewFactory()}
 	var err error
 	if found.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory()); err != nil {
 		return found, err
@@ -34,6 +35,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "otelcol", Description: "OpenTelemetry collector of the tests", Version: "1"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
+			DefaultScheme:     "file",
 			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
 		}},
 	}

@@ -130,11 +130,11 @@ fn series_have_each_packet_once_whatever_is_killed() -> Result<()> {
     ensure!(!told.contains("refuses"), "{told}");
     let counted = prometheus.packets("gw-1.example")?;
     ensure!(counted == sent, "{sent} were sent, {counted} are there");
-    let windows = node.daemon().json("/v1/probes/p")["windows"]["newest"].as_u64();
     let of_windows = "{node=\"gw-1.example\",probe=\"p\"}[1h])";
     let [samples, last] = ["count", "max"]
         .map(|what| prometheus.ask(&format!("{what}_over_time(twinprobe_window_seq{of_windows}")));
-    ensure!((Some(samples? as u64), Some(last? as u64)) == (windows, windows), "{windows:?}");
+    let (samples, last) = (samples?, last?);
+    ensure!(samples as u64 == last as u64 && last > 9.0, "{samples} samples, the last is of window {last}");
     Ok(())
 }
 
@@ -178,8 +178,7 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
     let output = stream(&["-f", &config.display().to_string(), "--dry-run"])?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success() && told.contains("p/1 -> https://127.0.0.1"), "{told}");
-    let plain = prometheus.base().replace("https", "http") + "/api/v1/write";
-    let nowhere = prometheus.base() + "/nowhere";
+    let [nowhere, elsewhere] = ["/nowhere", "/api/v1/query"].map(|path| prometheus.base() + path);
     let (password, wrong) = (prometheus.path("password"), prometheus.path("wrong"));
     fs::write(&wrong, "hunter3\n")?;
     for (more, expected) in [
@@ -188,10 +187,7 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
         (json!({ "passwordFile": wrong }), "401 Unauthorized"),
         (json!({ "url": nowhere }), "404 Not Found"),
         // Any data would get this answer: it is about the way.
-        (
-            json!({ "url": plain, "ca": null, "cert": null, "key": null, "user": null, "passwordFile": null }),
-            "not even an empty message is taken: 400",
-        ),
+        (json!({ "url": elsewhere }), "not even an empty message is taken: 400"),
         (json!({ "key": prometheus.path("none") }), "none: No such file"),
     ] {
         let config = configuration(directory.path(), &[&node], &prometheus.receiver(&more), &json!({}))?;
@@ -205,6 +201,7 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
     }
     // The file with the secret is read again after a failure.
     fs::write(&password, "hunter3\n")?;
+    let config = configuration(directory.path(), &[&node], &prometheus.receiver(&json!({})), &json!({}))?;
     let running = Stream::start(&config)?;
     wait_for("the refusal", PATIENCE, || {
         ensure!(running.log().contains("401"), "{}", running.log());

@@ -35,11 +35,17 @@ impl Server {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn().with_context(|| format!("{} runs", self.program))?);
-        wait_for(&self.program, PATIENCE, || {
-            let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
-            ensure!(ended.is_none(), "{}", std::fs::read_to_string(&self.log)?);
-            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(drop).context("it listens")
-        })
+        let mut has_ended = || {
+            Ok::<_, std::io::Error>(self.child.as_mut().map(Child::try_wait).transpose()?.flatten().is_some())
+        };
+        let listens = wait_for(&self.program, PATIENCE, || {
+            if has_ended()? {
+                return Ok(false);
+            }
+            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(|_| true).context("it listens")
+        })?;
+        ensure!(listens, "{} has ended: {}", self.program, std::fs::read_to_string(&self.log)?);
+        Ok(())
     }
 
     pub fn kill(&mut self) -> Result<()> {
