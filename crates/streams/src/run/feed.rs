@@ -221,10 +221,8 @@ impl SeriesFeed {
 
     /// Returns the series of a document: a window that an expired probe of this name has left is of another instance.
     fn series_of(&self, document: &[u8]) -> Arc<SeriesName> {
-        let field: &[u8] = match self.inlet.format {
-            Format::OpenMetrics | Format::Prometheus => br#",instance=""#,
-            Format::Json | Format::Xml => br#","instance":""#,
-        };
+        let is_json = self.inlet.format == Format::Json;
+        let field: &[u8] = if is_json { br#","instance":""# } else { br#",instance=""# };
         let head = &document[..document.len().min(4096)];
         let start = head.windows(field.len()).position(|bytes| bytes == field).map(|at| at + field.len());
         let instance = start.and_then(|start| head[start..].split(|byte| *byte == b'"').next());
