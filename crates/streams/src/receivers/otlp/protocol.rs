@@ -161,3 +161,76 @@ impl PushProtocol for OtlpMetrics {
         told.unwrap_or_else(|_| String::from_utf8_lossy(answer).into_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::metrics::v1::{metric, number_data_point};
+
+    use super::*;
+    use crate::receiver::ItemName;
+
+    const DOCUMENT: &str = "# TYPE net_flow_bytes gauge\nnet_flow_bytes{probe=\"p\",direction=\"ingress\",key=\"other\"} 9007199254740993\n\
+        # TYPE net_flow_longest_seconds gauge\nnet_flow_longest_seconds{probe=\"p\",direction=\"ingress\",key=\"a\"} 0.5\n\
+        # TYPE size_bytes gaugehistogram\nsize_bytes_bucket{direction=\"ingress\",le=\"1.0\"} 1\n\
+        size_bytes_bucket{direction=\"ingress\",le=\"3.0\"} 4\nsize_bytes_bucket{direction=\"ingress\",le=\"+Inf\"} 5\n\
+        size_bytes_gcount{direction=\"ingress\"} 5\nsize_bytes_gsum{direction=\"ingress\"} 17\n\
+        # TYPE twinprobe_export_skipped counter\ntwinprobe_export_skipped_total 0\n# EOF\n";
+
+    fn window() -> StreamWindow {
+        let shape = serde_json::json!({ "digest": "d", "metrics": [{
+            "direction": "ingress", "name": "flow", "map": "m", "type": "hash", "reading": "window",
+            "value": { "type": "unsigned", "bits": 64 },
+            "families": [
+                { "name": "net_flow_bytes", "unit": "bytes", "merge": "sum", "counts": true },
+                { "name": "net_flow_longest_seconds", "unit": "seconds", "merge": "max", "counts": true }],
+        }] });
+        let series = SeriesName { node: "n".into(), instance: "4f".into(), probe: "p".into() };
+        let [start, end] = ["1970-01-01T00:00:01Z", "1970-01-01T00:00:03Z"].map(Into::into);
+        StreamWindow {
+            name: ItemName { series: Arc::new(series), seq: 7, start, end },
+            document: DOCUMENT.into(),
+            shape: Arc::new(serde_json::from_value(shape).unwrap()),
+        }
+    }
+
+    #[test]
+    fn what_windows_count_are_deltas() {
+        let (protocol, window) = (OtlpMetrics::new(BTreeMap::new()), window());
+        let document = crate::samples::parse::document(DOCUMENT.as_bytes()).unwrap();
+        let points = protocol.points(&window, &document);
+        let message = protocol.message(&[(&window, &points)]);
+        let sizes: usize = points.iter().map(|point| protocol.size(point)).sum();
+        assert!(message.len() < sizes + 512, "{} {sizes}", message.len());
+        let request = ExportMetricsServiceRequest::decode(&*message).unwrap();
+        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let found = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+        let Some(metric::Data::Sum(sum)) = &found("net_flow_bytes").data else { panic!("{metrics:?}") };
+        let point = &sum.data_points[0];
+        assert_eq!((sum.aggregation_temporality, sum.is_monotonic), (1, true));
+        assert_eq!(point.value, Some(number_data_point::Value::AsInt(9_007_199_254_740_993)));
+        assert_eq!((point.start_time_unix_nano, point.time_unix_nano), (1_000_000_000, 3_000_000_000));
+        assert_eq!(found("net_flow_bytes").unit, "By");
+        assert!(matches!(found("net_flow_longest_seconds").data, Some(metric::Data::Gauge(_))));
+        let Some(metric::Data::Histogram(sizes)) = &found("size_bytes").data else { panic!("{metrics:?}") };
+        let point = &sizes.data_points[0];
+        assert_eq!((&*point.bucket_counts, &*point.explicit_bounds), (&[1, 3, 1][..], &[1.0, 3.0][..]));
+        assert_eq!((point.count, point.sum, sizes.aggregation_temporality), (5, Some(17.0), 1));
+        assert!(metrics.iter().all(|metric| metric.name != "twinprobe_export_skipped"));
+    }
+
+    #[test]
+    fn partial_success_is_read() {
+        let protocol = OtlpMetrics::new(BTreeMap::new());
+        let partial = |rejected_data_points| {
+            let error_message = "late".to_owned();
+            let partial_success =
+                Some(opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess {
+                    rejected_data_points,
+                    error_message,
+                });
+            protocol.rejected(&ExportMetricsServiceResponse { partial_success }.encode_to_vec())
+        };
+        assert_eq!(partial(3), Some((3, "late".to_owned())));
+        assert_eq!((partial(0), protocol.rejected(b""), protocol.rejected(b"{}")), (None, None, None));
+    }
+}
