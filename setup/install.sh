@@ -85,6 +85,10 @@ if [ -z "$demo" ]; then
     need_command java default-jre-headless
     need_command mvn maven
     need_command kcat kcat
+    # Receivers of samples; Go builds the third, a collector of OpenTelemetry.
+    need_command prometheus prometheus
+    need_command victoria-metrics victoria-metrics
+    command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
     need_command podman podman           # runs the container image
     need_command runc runc
     need_command dh debhelper            # the Debian package
@@ -118,7 +122,6 @@ if [ -n "$bench" ]; then
     need_command nfpcapd nfdump
     need_file /usr/include/libelf.h libelf-dev # ebpf_exporter
     need_file /usr/include/zlib.h zlib1g-dev
-    command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
 fi
 
 # rust_is_there: succeeds if the Rust on PATH is new enough and has the components that `make check` calls. The demo needs

@@ -7,23 +7,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/bin"
 cd "$1"
 directory=$PWD
-# The Go that is fetched if the installed one is too old, and its digest as the checksum database has it.
-go=go1.26.0
 
 [ -x bin/kube-apiserver ] && [ -x bin/etcd ] && exit
-PATH="$PATH:/usr/local/go/bin"
-command -v go >/dev/null || { echo "kubernetes.sh: Go is missing; on Debian: apt-get install golang-go" >&2; exit 1; }
-export CGO_ENABLED=0 GOTOOLCHAIN=local
-if ! go version | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])'; then
-    newer=$(go mod download -json "golang.org/toolchain@v0.0.1-$go.linux-$(dpkg --print-architecture)" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
-    [ -n "$newer" ] || { echo "kubernetes.sh: the module proxy has no $go" >&2; exit 1; }
-    # Modules have no executable files, and those of the cache are read-only.
-    rm -rf toolchain
-    cp -r "$newer" toolchain
-    chmod -R u+w toolchain
-    find toolchain/bin toolchain/pkg/tool -type f -exec chmod +x {} +
-    PATH="$directory/toolchain/bin:$PATH"
-fi
+. "$here/go.sh"
 
 # build MODULE PACKAGE NAME LDFLAGS: a file that is there is whole.
 build() {

@@ -229,9 +229,14 @@ impl Client {
         self.whole(largest.of(request)).await
     }
 
-    /// The same in JSON, with the digest of the document's shape in [`Answer::shape`].
-    pub async fn shaped_window(&self, name: &str, seq: u64) -> Result<Answer<Document>, ClientError> {
-        let request = self.probe(Method::GET, name, ["windows", &seq.to_string()], JSON)?;
+    /// The same, with the digest of the document's shape in [`Answer::shape`].
+    pub async fn shaped_window(
+        &self,
+        name: &str,
+        seq: u64,
+        accept: &str,
+    ) -> Result<Answer<Document>, ClientError> {
+        let request = self.probe(Method::GET, name, ["windows", &seq.to_string()], accept)?;
         self.whole(request.query(&[("shape", "true")])).await
     }
 

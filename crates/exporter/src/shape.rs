@@ -1,14 +1,18 @@
 //! The shape of documents in JSON, by the plans that render them.
 
+use std::sync::Arc;
+
 use sha2::{Digest as _, Sha256};
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
 use twinprobe_ebpf_common::window::shape::{
-    FieldContent, FieldShape, MetricShape, NumberMeaning, ValueName, WindowShape,
+    FamilyShape, FieldContent, FieldShape, MetricShape, NumberMeaning, ValueName, WindowShape,
 };
 use twinprobe_ebpf_common::{Layout, MergeRule, TableLayout};
 
 use crate::aggregate::Folded;
+use crate::encode::openmetrics::rows::flat::flat;
+use crate::encode::openmetrics::samples::{FamilySamples, Samples};
 use crate::metric::Metric;
 
 /// The last words of names that are units. A name that begins with one has another unit: `bytes_seen_nanoseconds`.
@@ -30,7 +34,7 @@ const UNITS: [&str; 14] = [
 ];
 
 /// Returns the shape of a document with these metrics.
-pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> WindowShape {
+pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>) -> WindowShape {
     let mut shape = WindowShape { digest: String::new(), metrics: metrics.into_iter().map(metric).collect() };
     // An explanation is no part of what a table or a schema is made from.
     let mut bare = shape.clone();
@@ -41,7 +45,7 @@ pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Window
     shape
 }
 
-fn metric(metric: &Metric) -> MetricShape {
+fn metric(metric: &Arc<Metric>) -> MetricShape {
     let layout = &*metric.layout;
     let folded = Folded::of(metric, layout.inner.as_ref().unwrap_or(&metric.layout));
     let folded = folded.as_ref().map(|folded| &folded.value);
@@ -58,7 +62,31 @@ fn metric(metric: &Metric) -> MetricShape {
         key,
         value,
         per_cpu: layout.kind.is_percpu() && folded.is_none(),
+        families: families(metric),
     }
+}
+
+/// What [`families`] returns, which is made once for a metric.
+struct Families(Vec<FamilyShape>);
+
+/// Returns the families of OpenMetrics that the numbers of a metric are in.
+fn families(metric: &Arc<Metric>) -> Vec<FamilyShape> {
+    let flat = flat(metric);
+    let folded = Folded::of(&flat, &flat.layout);
+    let made = metric.cache().get(|| {
+        let value = folded.as_ref().map_or(&flat.layout.value, |folded| &folded.value);
+        // Labels of the configuration change no name of a family.
+        let samples = Samples::new(&flat, value, std::iter::empty());
+        let family = |value: &FamilySamples| FamilyShape {
+            name: value.family.clone(),
+            field: value.field.clone(),
+            unit: unit(&value.family),
+            merge: value.join.rule,
+            counts: value.counts,
+        };
+        Families(samples.values.iter().map(family).collect())
+    });
+    made.0.clone()
 }
 
 /// Returns the shapes of the key and the value of a map. The value of a map of maps has entries.
@@ -191,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    fn flows(bytes: usize) -> Metric {
+    fn flows(bytes: usize) -> Arc<Metric> {
         let member = |name: &str, offset: usize, layout| Member {
             name: name.into(),
             bit_offset: 8 * offset,
@@ -202,7 +230,7 @@ mod tests {
         let key = vec![member("src", 0, address), member("port", 4, Layout::unsigned(2))];
         let value = vec![member("bytes", 0, Layout::unsigned(bytes))];
         let shaped = |size, members| Layout { size, shape: Shape::Struct(members), render: None };
-        Metric::example(
+        Arc::new(Metric::example(
             "flows",
             TableLayout {
                 kind: MapKind::Hash,
@@ -211,7 +239,7 @@ mod tests {
                 slots: 1,
                 inner: None,
             },
-        )
+        ))
     }
 
     #[test]
@@ -231,14 +259,20 @@ mod tests {
                 { "name": "bytes", "type": "unsigned", "bits": 64, "meaning": "quantity", "unit": "bytes" }
             ])
         );
+        assert_eq!(
+            json["families"],
+            serde_json::json!([
+                { "name": "flows_bytes", "field": "bytes", "unit": "bytes", "merge": "sum", "counts": true }
+            ])
+        );
         let read: WindowShape = serde_json::from_slice(&serde_json::to_vec(&shape).unwrap()).unwrap();
         assert_eq!(read, shape);
     }
 
     #[test]
     fn another_layout_has_another_digest_and_another_help_has_not() {
-        let digest = |metric: &Metric| window_shape([metric]).digest;
-        let explained = flows(8).with(|head| head.help = "Flows".into());
+        let digest = |metric: &Arc<Metric>| window_shape([metric]).digest;
+        let explained = Arc::new(Metric::clone(&flows(8)).with(|head| head.help = "Flows".into()));
         assert_eq!(digest(&flows(8)), digest(&explained));
         assert_ne!(digest(&flows(8)), digest(&flows(4)));
     }

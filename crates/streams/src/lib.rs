@@ -8,10 +8,14 @@ mod args;
 mod config;
 mod names;
 mod program;
+#[cfg(feature = "push")]
+mod push;
 mod receiver;
 mod receivers;
 mod rows;
 mod run;
+#[cfg(feature = "push")]
+mod samples;
 mod sources;
 mod telemetry;
 #[cfg(feature = "tls")]
@@ -19,7 +23,7 @@ mod tls;
 
 pub use program::main;
 pub use receiver::{
-    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
-    StreamWindow,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, RefusedSamples, SendError, SeriesName, StreamGap,
+    StreamItem, StreamWindow,
 };
 pub use receivers::kind::{Destination, ReceiverOptions, ReceiverSetup, ReceiverUrl};

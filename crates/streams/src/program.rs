@@ -134,9 +134,13 @@ fn summary(outcome: &StreamOutcome) -> String {
 }
 
 fn told(totals: &StreamTotals) -> String {
-    let StreamTotals { windows, repeats, bytes, gaps, lost, failures } = totals;
+    let StreamTotals { windows, repeats, bytes, gaps, lost, refused, failures } = totals;
     let mut text = format!("sent {windows} windows ({bytes} bytes)");
-    for (count, what) in [(*repeats, "there already".to_owned()), (*failures, "failed attempts".to_owned())] {
+    for (count, what) in [
+        (*repeats, "there already"),
+        (*refused, "that the receiver refuses in whole or in part"),
+        (*failures, "failed attempts"),
+    ] {
         if count > 0 {
             text.push_str(&format!(", {count} {what}"));
         }

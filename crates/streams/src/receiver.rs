@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
+use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
 /// A connection to a system that keeps windows.
@@ -17,6 +18,11 @@ pub trait Receiver: Send {
     /// The batches that the receiver wants.
     fn limits(&self) -> BatchLimits {
         BatchLimits::default()
+    }
+
+    /// The format of the documents that the receiver wants.
+    fn format(&self) -> Format {
+        Format::Json
     }
 
     /// Sends the items and waits until the system has them to stay. Returns the fate of each. An error is about all of them: the
@@ -55,7 +61,7 @@ pub enum StreamItem {
 #[derive(Clone, Debug)]
 pub struct StreamWindow {
     pub name: ItemName,
-    /// The document in JSON, the same bytes each time.
+    /// The document in the receiver's format, the same bytes each time.
     pub document: Bytes,
     /// What the keys and values of the document are.
     pub shape: Arc<WindowShape>,
@@ -104,6 +110,19 @@ pub enum ItemFate {
     Repeat,
     /// The receiver does not have it, for this reason. The stream sends it again later; items of other series go on.
     Pending(String),
+    /// The receiver refuses samples of the window for good. The stream tells it and goes on.
+    Refused(RefusedSamples),
+}
+
+/// What a receiver will never take, however often it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedSamples {
+    /// The number of samples that are missing at the receiver.
+    pub samples: u64,
+    /// True if the receiver has nothing of the window.
+    pub is_whole: bool,
+    /// The receiver's words.
+    pub reason: String,
 }
 
 /// The reason why a batch was not sent. It is shown in logs: it must not contain secrets.
@@ -111,11 +130,22 @@ pub enum ItemFate {
 #[error("{message}")]
 pub struct SendError {
     message: String,
+    /// The time for which the receiver wants to be left alone.
+    pause: Option<Duration>,
 }
 
 impl SendError {
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), pause: None }
+    }
+
+    /// The same error of a receiver that says when to come again.
+    pub fn after(self, pause: Option<Duration>) -> Self {
+        Self { pause, ..self }
+    }
+
+    pub const fn pause(&self) -> Option<Duration> {
+        self.pause
     }
 
     /// An error of a library, with all of its causes.
@@ -129,7 +159,7 @@ impl SendError {
             }
             cause = error.source();
         }
-        Self { message }
+        Self { message, pause: None }
     }
 }
 

@@ -9,5 +9,6 @@ mod ipfix_reading;
 mod kafka;
 mod nats;
 mod postgres;
+mod push;
 mod s3;
 mod scene;

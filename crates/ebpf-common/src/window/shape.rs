@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hook::Direction;
-use crate::metric::{Aggregation, Temporality};
+use crate::metric::{Aggregation, MergeRule, Temporality};
 use crate::window::is_default;
 
 /// The answer to `GET /v1/probes/{name}/windows/{seq}/shape`.
@@ -43,6 +43,27 @@ pub struct MetricShape {
     /// True if the value of an entry is an array with a value of each CPU.
     #[serde(default, skip_serializing_if = "is_default")]
     pub per_cpu: bool,
+    /// The families of OpenMetrics that the numbers in its values have; a histogram is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub families: Vec<FamilyShape>,
+}
+
+/// A number in the values of a metric, as OpenMetrics has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilyShape {
+    /// The name, with its base unit. A counter may have the ending `_total` behind it.
+    pub name: String,
+    /// The members on the way through the value, with dots between them; empty for a value without members.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+    /// The base unit of a quantity: `bytes`, `seconds`, `packets` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// How the numbers of two windows, or of two entries, become one.
+    pub merge: MergeRule,
+    /// True for a quantity that is never negative.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub counts: bool,
 }
 
 /// A field of a key or a value; the whole key or value has no name.

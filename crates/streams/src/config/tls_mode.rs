@@ -1,5 +1,7 @@
 //! Whether the connections of a receiver are encrypted.
 
+#![allow(dead_code, reason = "receivers with a URL say it by the scheme")]
+
 use std::net::IpAddr;
 
 use serde::Deserialize;

@@ -12,8 +12,12 @@ pub const KINDS: &[ReceiverKind] = &[
     ReceiverKind::of::<super::kafka::options::KafkaOptions>(),
     #[cfg(feature = "nats")]
     ReceiverKind::of::<super::nats::NatsOptions>(),
+    #[cfg(feature = "otlp")]
+    ReceiverKind::of::<super::otlp::options::OtlpOptions>(),
     #[cfg(feature = "postgres")]
     ReceiverKind::of::<super::postgres::options::PostgresOptions>(),
+    #[cfg(feature = "prometheus")]
+    ReceiverKind::of::<super::prometheus::options::PrometheusOptions>(),
     #[cfg(feature = "s3")]
     ReceiverKind::of::<super::s3::S3Options>(),
 ];

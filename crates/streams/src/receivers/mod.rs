@@ -12,7 +12,11 @@ pub mod ipfix;
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 #[cfg(feature = "s3")]
 pub mod s3;

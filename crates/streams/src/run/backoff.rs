@@ -11,6 +11,8 @@ use super::stopping::Stopping;
 pub const TRIES: u32 = 6;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
+/// The longest pause that a receiver gets because it asks for one.
+const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// The pauses after failures in a row.
 #[derive(Debug)]
@@ -41,13 +43,14 @@ impl Backoff {
 
     /// Waits for the next pause. Returns false if the stream is to stop.
     pub async fn wait(&mut self, stopping: &Stopping) -> bool {
-        self.wait_at_most(LONGEST, stopping).await
+        self.wait_between(Duration::ZERO, LONGEST, stopping).await
     }
 
-    /// Waits for the next pause, or a shorter time.
-    pub async fn wait_at_most(&mut self, most: Duration, stopping: &Stopping) -> bool {
+    /// Waits for the next pause, but at least and at most this long. What a receiver asks for has a bound, too.
+    pub async fn wait_between(&mut self, least: Duration, most: Duration, stopping: &Stopping) -> bool {
+        let pause = self.pause().min(most).max(least.min(LONGEST_ASKED));
         tokio::select! {
-            () = sleep(self.pause().min(most)) => true,
+            () = sleep(pause) => true,
             () = stopping.stopped() => false,
         }
     }

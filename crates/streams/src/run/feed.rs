@@ -8,6 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use twinprobe_client::WindowQuery;
+use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_ebpf_common::window::{Listing, LostRange, WindowEntry};
 
@@ -38,6 +39,8 @@ pub struct LaneInlet {
     /// The limit of the budget.
     pub memory: usize,
     pub meter: Arc<LaneMeter>,
+    /// The format of documents that the receiver wants.
+    pub format: Format,
 }
 
 /// The shapes that are known, by digest.
@@ -188,7 +191,11 @@ impl SeriesFeed {
             _ => Trouble::Failed(error),
         };
         let probe = &self.series.probe;
-        let answer = self.daemon.ask(client.shaped_window(probe, entry.seq)).await.map_err(missed)?;
+        let answer = self
+            .daemon
+            .ask(client.shaped_window(probe, entry.seq, self.inlet.format.media_type()))
+            .await
+            .map_err(missed)?;
         let digest = answer.shape.clone().unwrap_or_default();
         let known = self.shapes.0.lock().get(&digest).map(Arc::clone);
         let shape = match known {
@@ -214,9 +221,10 @@ impl SeriesFeed {
 
     /// Returns the series of a document: a window that an expired probe of this name has left is of another instance.
     fn series_of(&self, document: &[u8]) -> Arc<SeriesName> {
-        const FIELD: &[u8] = br#","instance":""#;
+        let is_json = self.inlet.format == Format::Json;
+        let field: &[u8] = if is_json { br#","instance":""# } else { br#",instance=""# };
         let head = &document[..document.len().min(4096)];
-        let start = head.windows(FIELD.len()).position(|bytes| bytes == FIELD).map(|at| at + FIELD.len());
+        let start = head.windows(field.len()).position(|bytes| bytes == field).map(|at| at + field.len());
         let instance = start.and_then(|start| head[start..].split(|byte| *byte == b'"').next());
         match instance.and_then(|instance| std::str::from_utf8(instance).ok()) {
             Some(instance) if instance != self.series.instance => {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::backoff::{Backoff, TRIES};
 use super::gather::{Gatherer, Parcel};
 use super::stopping::Stopping;
-use crate::receiver::{ItemFate, Receiver, StreamItem};
+use crate::receiver::{ItemFate, Receiver, RefusedSamples, StreamItem};
 use crate::telemetry::meter::LaneMeter;
 
 /// The time between two log lines about a receiver that goes on failing.
@@ -30,8 +30,8 @@ pub struct ReceiverLane {
 
 /// Why a receiver does not have everything.
 enum Refusal {
-    /// It may have any part of the batch.
-    Batch(String),
+    /// It may have any part of the batch. It may say how long to wait.
+    Batch(String, Option<Duration>),
     /// It does not have what is left.
     Items(String),
 }
@@ -64,14 +64,18 @@ impl ReceiverLane {
             }
             let before = batch.len();
             let failure = self.attempt(&mut batch).await;
-            again = matches!(failure, Some(Refusal::Batch(_)));
+            again = matches!(failure, Some(Refusal::Batch(..)));
             if batch.len() < before {
                 backoff.reset();
                 tries = 0;
             }
             match failure {
                 None => trouble.over(&self.meter),
-                Some(Refusal::Batch(reason) | Refusal::Items(reason)) => {
+                Some(refusal) => {
+                    let (reason, pause) = match refusal {
+                        Refusal::Batch(reason, pause) => (reason, pause),
+                        Refusal::Items(reason) => (reason, None),
+                    };
                     self.meter.failed();
                     trouble.tell(&self.meter, &reason);
                     tries += 1;
@@ -81,7 +85,7 @@ impl ReceiverLane {
                     }
                     // What other series have is not to wait long for one that can't go on.
                     let most = if again { Duration::MAX } else { ITEMS };
-                    backoff.wait_at_most(most, &self.stopping).await;
+                    backoff.wait_between(pause.unwrap_or_default(), most, &self.stopping).await;
                 }
             }
         }
@@ -95,7 +99,7 @@ impl ReceiverLane {
         let items: Vec<Arc<StreamItem>> = batch.iter().map(|parcel| Arc::clone(&parcel.item)).collect();
         let receipt = match self.receiver.send(&items).await {
             Ok(receipt) => receipt.0,
-            Err(error) => return Some(Refusal::Batch(error.to_string())),
+            Err(error) => return Some(Refusal::Batch(error.to_string(), error.pause())),
         };
         let (mut reason, mut left) = (None, Vec::new());
         let fates = receipt.into_iter().map(Some).chain(std::iter::repeat(None));
@@ -104,6 +108,19 @@ impl ReceiverLane {
                 ItemFate::Pending(why) => {
                     reason.get_or_insert_with(|| format!("{}: {why}", parcel.item.identity()));
                     left.push(parcel);
+                }
+                ItemFate::Refused(refused) => {
+                    let RefusedSamples { samples, is_whole, reason } = &refused;
+                    tracing::warn!(
+                        receiver = self.meter.target(),
+                        window = parcel.item.identity(),
+                        samples,
+                        is_whole,
+                        reason,
+                        "the receiver refuses samples for good; they are left out"
+                    );
+                    self.meter.refused(&parcel.item, &refused);
+                    parcel.outstanding.stored(parcel.ticket);
                 }
                 fate => {
                     self.meter.stored(&parcel.item, fate == ItemFate::Repeat);

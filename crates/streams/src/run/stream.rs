@@ -44,8 +44,8 @@ pub async fn run(
         let lane_meter = meter.lane(&destination.label, &destination.target, &budget, memory);
         let receiver = destination.receiver(&setup);
         let (sender, inbox) = mpsc::unbounded_channel();
-        let limits = receiver.limits();
-        inlets.push(LaneInlet { sender, budget, memory, meter: Arc::clone(&lane_meter) });
+        let (limits, format) = (receiver.limits(), receiver.format());
+        inlets.push(LaneInlet { sender, budget, memory, meter: Arc::clone(&lane_meter), format });
         let lane = ReceiverLane {
             receiver,
             queue: Gatherer::new(inbox, limits),

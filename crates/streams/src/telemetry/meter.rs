@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::receiver::StreamItem;
+use crate::receiver::{RefusedSamples, StreamItem};
 use crate::run::acks::Outstanding;
 use crate::run::budget::MemoryBudget;
 
@@ -36,6 +36,8 @@ pub struct StreamMeter {
     failures: ReceiverCounter,
     gaps: ReceiverCounter,
     lost: ReceiverCounter,
+    refused_windows: ReceiverCounter,
+    refused_samples: ReceiverCounter,
     up: Family<OfReceiver, Gauge>,
     server_failures: Family<OfServer, Counter>,
     unnamed: Family<OfServer, Gauge>,
@@ -52,6 +54,8 @@ pub struct LaneMeter {
     failures: Counter,
     gaps: Counter,
     lost: Counter,
+    refused_windows: Counter,
+    refused_samples: Counter,
     up: Gauge,
     label: String,
     budget: Arc<MemoryBudget>,
@@ -67,6 +71,8 @@ pub struct StreamTotals {
     pub bytes: u64,
     pub gaps: u64,
     pub lost: u64,
+    /// Windows of which a receiver refused samples for good.
+    pub refused: u64,
     pub failures: u64,
 }
 
@@ -91,6 +97,8 @@ impl StreamMeter {
             failures: counter(&self.failures),
             gaps: counter(&self.gaps),
             lost: counter(&self.lost),
+            refused_windows: counter(&self.refused_windows),
+            refused_samples: counter(&self.refused_samples),
             up,
             label: label.to_owned(),
             budget: Arc::clone(budget),
@@ -119,6 +127,7 @@ impl StreamMeter {
             totals.bytes += lane.bytes.get();
             totals.gaps += lane.gaps.get();
             totals.lost += lane.lost.get();
+            totals.refused += lane.refused_windows.get();
             totals.failures += lane.failures.get();
             totals
         })
@@ -135,6 +144,12 @@ impl StreamMeter {
         family("failures", "Attempts after which the receiver did not have everything", &self.failures);
         family("gaps", "Gaps that were told to the receiver", &self.gaps);
         family("lost_windows", "Windows in these gaps: the daemon had them no more", &self.lost);
+        family(
+            "refused_windows",
+            "Windows of which the receiver refused samples for good",
+            &self.refused_windows,
+        );
+        family("refused_samples", "Samples that the receiver refused for good", &self.refused_samples);
         registry.register_with_unit(
             "documents",
             "Documents that the receiver has",
@@ -205,6 +220,15 @@ impl LaneMeter {
                 self.gaps.inc();
                 self.lost.inc_by(gap.windows);
             }
+        }
+    }
+
+    /// The receiver refuses samples of an item for good.
+    pub fn refused(&self, item: &StreamItem, refused: &RefusedSamples) {
+        self.refused_windows.inc();
+        self.refused_samples.inc_by(refused.samples);
+        if !refused.is_whole {
+            self.stored(item, false);
         }
     }
 

@@ -179,7 +179,7 @@ impl Delivery {
 
     /// The shape of the document in JSON.
     pub fn shape(&self) -> WindowShape {
-        window_shape(self.parts.iter().map(|part| &*part.metric))
+        window_shape(self.parts.iter().map(|part| &part.metric))
     }
 
     /// The number of the window that the reading shows.

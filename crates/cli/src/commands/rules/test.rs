@@ -119,7 +119,7 @@ impl RuleTest {
 
 /// Returns the document of a window, and the digest of its shape.
 async fn window(client: &Client, name: &str, seq: u64) -> Result<(String, Value), CommandError> {
-    let answer = client.shaped_window(name, seq).await?;
+    let answer = client.shaped_window(name, seq, "application/json").await?;
     Ok((answer.shape.clone().unwrap_or_default(), answer.json()?))
 }
 

@@ -1,0 +1,97 @@
+//! What the answer to a message means.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+use super::protocol::PushProtocol;
+use crate::receiver::SendError;
+
+/// The characters of an answer that an error shows.
+const SHOWN: usize = 300;
+/// Words by which receivers say that a message has too many bytes, beside status 413.
+const TOO_LARGE: [&str; 2] = ["too large", "too big"];
+
+/// What a receiver said about a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PushAnswer {
+    /// It is there, but for so many samples, which are refused for this reason.
+    Taken(Option<(u64, String)>),
+    /// It has too many bytes.
+    TooLarge(String),
+    /// The same message will never be taken.
+    Refused(String),
+}
+
+/// Reads an answer. An error is one after which the same message can be sent again.
+pub fn read<P: PushProtocol>(
+    protocol: &P,
+    target: &str,
+    (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
+) -> Result<PushAnswer, SendError> {
+    if status.is_success() {
+        return Ok(PushAnswer::Taken(protocol.rejected(body)));
+    }
+    let words: String = protocol.words(body).trim().chars().take(SHOWN).collect();
+    let reason = format!("{status} {words}").trim_end().to_owned();
+    let is_large = status == StatusCode::PAYLOAD_TOO_LARGE
+        || status == StatusCode::BAD_REQUEST && TOO_LARGE.iter().any(|text| words.contains(text));
+    match status {
+        _ if is_large => Ok(PushAnswer::TooLarge(reason)),
+        status if is_about_access(status) => {
+            let hint = match status {
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    "; see `tokenFile`, `user` and `passwordFile`, `cert` and `key`"
+                }
+                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                    "; does `url` have the right path, and does the receiver take what it is sent?"
+                }
+                _ => "",
+            };
+            Err(SendError::new(format!("{target}: {reason}{hint}")))
+        }
+        status if protocol.is_final(status) => Ok(PushAnswer::Refused(reason)),
+        _ => Err(SendError::new(format!("{target}: {reason}")).after(pause(headers, Timestamp::now()))),
+    }
+}
+
+/// Tells whether a status is about the way to the receiver: nothing is wrong with the data, so it must not be lost.
+fn is_about_access(status: StatusCode) -> bool {
+    let passes = [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::NOT_FOUND,
+        StatusCode::METHOD_NOT_ALLOWED,
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+        StatusCode::REQUEST_TIMEOUT,
+    ];
+    status.is_redirection() || passes.contains(&status)
+}
+
+/// Reads the time for which the receiver wants to be left alone: seconds, or a date.
+fn pause(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Duration::try_from(at.duration_since(now)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_say_when_to_come_again() {
+        let now: Timestamp = "2026-11-27T09:00:00Z".parse().unwrap();
+        let of = |text: &str| pause(&[(RETRY_AFTER, text.parse().unwrap())].into_iter().collect(), now);
+        assert_eq!(of("120"), Some(Duration::from_secs(120)));
+        assert_eq!(of("Fri, 27 Nov 2026 09:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!((of("Fri, 27 Nov 2026 08:00:30 GMT"), of("soon")), (None, None));
+        assert_eq!(pause(&HeaderMap::new(), now), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! What differs between the protocols.
+
+use reqwest::StatusCode;
+
+use crate::receiver::StreamWindow;
+use crate::samples::document::SampleDocument;
+
+/// A protocol that sends samples in messages.
+pub trait PushProtocol: Send + Sync + 'static {
+    /// The headers of each message.
+    const HEADERS: &'static [(&'static str, &'static str)];
+
+    /// What a message is made of.
+    type Point: Send + Sync;
+
+    /// Returns the points of a window.
+    fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<Self::Point>;
+
+    /// About how many bytes a point adds to a message before compression.
+    fn size(&self, point: &Self::Point) -> usize;
+
+    /// The number of samples that a point is, as the receiver counts them.
+    fn samples(&self, point: &Self::Point) -> u64;
+
+    /// Returns the body of a message with points of these windows.
+    fn message(&self, parts: &[(&StreamWindow, &[Self::Point])]) -> Vec<u8>;
+
+    /// Returns how many samples of a message that it has taken the receiver refuses, and why.
+    fn rejected(&self, answer: &[u8]) -> Option<(u64, String)>;
+
+    /// True if the protocol says that the same message will never be taken.
+    fn is_final(&self, status: StatusCode) -> bool;
+
+    /// True if these words of a refusal say that the receiver has later samples. As windows come in order, it has these, too.
+    fn is_repeat(&self, refusal: &str) -> bool;
+
+    /// The words of a refusal in the body of an answer.
+    fn words(&self, answer: &[u8]) -> String;
+}

@@ -1,0 +1,79 @@
+//! The receiver: a protocol with its options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use twinprobe_ebpf_common::Format;
+
+use super::access::PushAccess;
+use super::delivery::{PushDelivery, loads};
+use super::options::PushOptions;
+use super::protocol::PushProtocol;
+use crate::config::duration;
+use crate::receiver::{BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem};
+use crate::receivers::kind::ReceiverSetup;
+
+/// How long a message waits for more windows.
+const LINGER: Duration = Duration::from_millis(500);
+/// The most bytes of a message, before compression, if nothing is said.
+const BYTES: usize = 1 << 20;
+
+/// A receiver that takes samples over HTTP.
+pub struct PushReceiver<P> {
+    protocol: P,
+    options: PushOptions,
+    /// Made anew after a failure, with the files as they are then.
+    access: Option<PushAccess>,
+    limit: usize,
+    limits: BatchLimits,
+}
+
+impl<P: PushProtocol> PushReceiver<P> {
+    pub fn new(protocol: P, options: PushOptions, setup: &ReceiverSetup) -> Self {
+        let limit = options.max_bytes.unwrap_or(BYTES);
+        let linger = if setup.once { duration::SOON.min(LINGER) } else { LINGER };
+        let limits = BatchLimits { items: 4096, bytes: setup.memory / 8, linger };
+        Self { protocol, options, access: None, limit, limits }
+    }
+
+    async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
+        let access = match self.access.take() {
+            Some(access) => access,
+            None => PushAccess::new(&self.options, P::HEADERS)?,
+        };
+        let loads = loads(&self.protocol, batch);
+        let mut delivery = PushDelivery::new(&self.protocol, &access, &self.options, &mut self.limit, &loads);
+        match delivery.run().await {
+            Ok(()) => {
+                let fates = delivery.fates(&ItemFate::Stored);
+                self.access = Some(access);
+                Ok(Receipt(fates))
+            }
+            // What the receiver has need not be sent again.
+            Err(error) if delivery.has_decided() && error.pause().is_none() => {
+                Ok(Receipt(delivery.fates(&ItemFate::Pending(error.to_string()))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<P: PushProtocol> Receiver for PushReceiver<P> {
+    fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    fn format(&self) -> Format {
+        Format::OpenMetrics
+    }
+
+    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+        self.store(batch).boxed()
+    }
+
+    fn preview(&self, item: &ItemName) -> String {
+        format!("{item} -> {}", self.options.address())
+    }
+}

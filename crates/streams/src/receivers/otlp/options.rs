@@ -1,0 +1,61 @@
+//! The options of a receiver of OTLP.
+
+use serde::Deserialize;
+
+use super::protocol::OtlpMetrics;
+use crate::push::options::PushOptions;
+use crate::push::receiver::PushReceiver;
+use crate::receiver::Receiver;
+use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+
+/// Where collectors take metrics.
+const PATH: &str = "v1/metrics";
+const PORT: u16 = 4318;
+
+/// Options of a receiver.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub struct OtlpOptions(PushOptions);
+
+impl ReceiverOptions for OtlpOptions {
+    const NAME: &'static str = "otlp";
+    const SCHEMES: &'static [&'static str] = &["otlp+https", "otlp+http", "otlp"];
+
+    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
+        PushOptions::from_url(url, PATH, Some(PORT)).map(Self)
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        self.0.check()
+    }
+
+    fn target(&self) -> String {
+        format!("otlp+{}", self.0.address())
+    }
+
+    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
+        let protocol = OtlpMetrics::new(self.0.labels.clone());
+        Box::new(PushReceiver::new(protocol, self.0, setup))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_collector() {
+        for (url, target) in [
+            ("otlp://localhost", "otlp+http://localhost:4318/v1/metrics"),
+            ("otlp+https://[::1]", "otlp+https://[::1]:4318/v1/metrics"),
+            (
+                "otlp+https://vm.example:443/opentelemetry/v1/metrics",
+                "otlp+https://vm.example/opentelemetry/v1/metrics",
+            ),
+        ] {
+            let options = OtlpOptions::from_url(&url.parse().unwrap()).unwrap();
+            options.check().unwrap();
+            assert_eq!(options.target(), target);
+        }
+    }
+}

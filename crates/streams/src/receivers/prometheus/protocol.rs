@@ -1,0 +1,154 @@
+//! Windows as messages of remote write.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use prost::Message as _;
+use reqwest::StatusCode;
+
+use super::message::{WriteRequest, WrittenLabel, WrittenMetadata, WrittenSample, WrittenSeries};
+use crate::push::protocol::PushProtocol;
+use crate::receiver::StreamWindow;
+use crate::samples::document::{NamedSample, SampleDocument, SampleKind};
+use crate::samples::window::{WINDOW_SECONDS, WINDOW_SEQ, is_of_window, times};
+
+/// The bytes of a sample beside the texts of its labels.
+const OVERHEAD: usize = 24;
+/// The bytes of a label beside its texts.
+const LABEL: usize = 6;
+
+/// The protocol, with labels that each series gets.
+pub struct RemoteWrite {
+    labels: BTreeMap<String, String>,
+}
+
+/// A sample, or what a family is.
+pub enum RemotePoint {
+    Sample { labels: Vec<WrittenLabel>, sample: WrittenSample },
+    Family(Arc<WrittenMetadata>),
+}
+
+impl RemoteWrite {
+    pub const fn new(labels: BTreeMap<String, String>) -> Self {
+        Self { labels }
+    }
+
+    /// Returns the labels of a sample, by name. Labels of the document that have a name of ours get another one.
+    fn labels(&self, node: &str, sample: &NamedSample<'_>) -> Vec<WrittenLabel> {
+        let own = |name: &str| name == "node" || self.labels.contains_key(name);
+        let mut labels: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in &sample.labels {
+            let is_same = *name == "node" && value == node;
+            let name = if own(name) && !is_same { format!("exported_{name}") } else { (*name).to_owned() };
+            labels.insert(name, value.to_string());
+        }
+        labels.insert("node".to_owned(), node.to_owned());
+        labels.extend(self.labels.clone());
+        labels.insert("__name__".to_owned(), sample.name.to_owned());
+        // To Prometheus an empty label is none.
+        labels.retain(|_, value| !value.is_empty());
+        labels.into_iter().map(|(name, value)| WrittenLabel { name, value }).collect()
+    }
+}
+
+/// The number of a type in `MetricType`.
+const fn kind(kind: SampleKind) -> i32 {
+    match kind {
+        SampleKind::Unknown => 0,
+        SampleKind::Counter => 1,
+        SampleKind::Gauge => 2,
+        SampleKind::Histogram => 3,
+        SampleKind::GaugeHistogram => 4,
+        SampleKind::Info => 6,
+    }
+}
+
+impl PushProtocol for RemoteWrite {
+    const HEADERS: &'static [(&'static str, &'static str)] = &[
+        ("content-type", "application/x-protobuf"),
+        ("content-encoding", "snappy"),
+        ("x-prometheus-remote-write-version", "0.1.0"),
+        ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION"))),
+    ];
+
+    type Point = RemotePoint;
+
+    fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<RemotePoint> {
+        let (name, mut points) = (&window.name, Vec::new());
+        let node = &*name.series.node;
+        let [start, end] = times(name);
+        let time = end / 1_000_000;
+        let mut add = |sample: &NamedSample<'_>, value: f64| {
+            let labels = self.labels(node, sample);
+            points.push(RemotePoint::Sample { labels, sample: WrittenSample { value, time } });
+        };
+        let probe = vec![("probe", name.series.probe.as_str().into())];
+        for (family, number) in [(WINDOW_SECONDS, (end - start) as f64 / 1e9), (WINDOW_SEQ, name.seq as f64)]
+        {
+            add(&NamedSample { name: family, labels: probe.clone(), number: "" }, number);
+        }
+        for family in document.families.iter().filter(|family| is_of_window(family)) {
+            for sample in family.points.iter().flat_map(|point| &point.samples) {
+                add(sample, sample.float());
+            }
+        }
+        let families = document.families.iter().filter(|family| is_of_window(family));
+        points.extend(families.map(|family| {
+            let help = family.help.to_string();
+            let (kind, family) = (kind(family.kind), family.name.to_owned());
+            RemotePoint::Family(Arc::new(WrittenMetadata { kind, family, help }))
+        }));
+        points
+    }
+
+    fn size(&self, point: &RemotePoint) -> usize {
+        match point {
+            RemotePoint::Sample { labels, .. } => {
+                OVERHEAD
+                    + labels.iter().map(|label| LABEL + label.name.len() + label.value.len()).sum::<usize>()
+            }
+            RemotePoint::Family(metadata) => metadata.encoded_len() + LABEL,
+        }
+    }
+
+    fn samples(&self, point: &RemotePoint) -> u64 {
+        matches!(point, RemotePoint::Sample { .. }).into()
+    }
+
+    fn message(&self, parts: &[(&StreamWindow, &[RemotePoint])]) -> Vec<u8> {
+        let (mut request, mut places) = (WriteRequest::default(), HashMap::<&[WrittenLabel], usize>::new());
+        for point in parts.iter().flat_map(|(_, points)| *points) {
+            match point {
+                RemotePoint::Sample { labels, sample } => {
+                    let place = *places.entry(labels).or_insert_with(|| {
+                        request.series.push(WrittenSeries { labels: labels.clone(), samples: Vec::new() });
+                        request.series.len() - 1
+                    });
+                    request.series[place].samples.push(*sample);
+                }
+                RemotePoint::Family(metadata) if request.metadata.contains(metadata) => {}
+                RemotePoint::Family(metadata) => request.metadata.push(WrittenMetadata::clone(metadata)),
+            }
+        }
+        let bytes = request.encode_to_vec();
+        // Only what is larger than 4 GiB can't be compressed.
+        snap::raw::Encoder::new().compress_vec(&bytes).unwrap_or_default()
+    }
+
+    fn rejected(&self, _: &[u8]) -> Option<(u64, String)> {
+        None
+    }
+
+    fn is_final(&self, status: StatusCode) -> bool {
+        // Remote write 1.0: anything but 429 and 5xx is not to be sent again.
+        status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS
+    }
+
+    fn is_repeat(&self, refusal: &str) -> bool {
+        refusal.contains("out of order sample")
+    }
+
+    fn words(&self, answer: &[u8]) -> String {
+        String::from_utf8_lossy(answer).into_owned()
+    }
+}

@@ -1,0 +1,160 @@
+//! The reader of OpenMetrics, as far as daemons write it: each family has a type, and no sample has a time or an exemplar.
+
+use std::borrow::Cow;
+
+use super::document::{NamedSample, SampleDocument, SampleFamily, SampleKind, SamplePoint};
+
+/// The line that ends a document.
+const END: &str = "# EOF";
+
+/// Reads a document. An error has the line that can't be read.
+pub fn document(text: &[u8]) -> Result<SampleDocument<'_>, String> {
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    let mut document = SampleDocument::default();
+    for line in text.lines() {
+        if line == END {
+            return Ok(document);
+        }
+        let read = match line.strip_prefix("# ") {
+            Some(comment) => metadata(comment, &mut document),
+            None => sample(line).and_then(|sample| add(sample, &mut document)),
+        };
+        read.ok_or_else(|| format!("{line:?} is no line of OpenMetrics"))?;
+    }
+    Err(format!("the document has no end: {END} is missing"))
+}
+
+/// Reads a line behind its `#`.
+fn metadata<'a>(comment: &'a str, document: &mut SampleDocument<'a>) -> Option<()> {
+    let mut words = comment.splitn(3, ' ');
+    let (word, name, rest) = (words.next()?, words.next()?, words.next().unwrap_or_default());
+    match word {
+        "TYPE" => {
+            let kind = match rest {
+                "counter" => SampleKind::Counter,
+                "gauge" => SampleKind::Gauge,
+                "histogram" => SampleKind::Histogram,
+                "gaugehistogram" => SampleKind::GaugeHistogram,
+                "info" => SampleKind::Info,
+                "unknown" => SampleKind::Unknown,
+                _ => return None,
+            };
+            document.families.push(SampleFamily { name, kind, help: Cow::default(), points: Vec::new() });
+        }
+        "HELP" => {
+            let family = document.families.last_mut().filter(|family| family.name == name)?;
+            family.help = unescaped(rest);
+        }
+        "UNIT" => {}
+        _ => return None,
+    }
+    Some(())
+}
+
+fn add<'a>(sample: NamedSample<'a>, document: &mut SampleDocument<'a>) -> Option<()> {
+    let family = document.families.last_mut().filter(|family| sample.name.starts_with(family.name))?;
+    let last = family.points.last_mut().filter(|_| family.kind.is_histogram());
+    match last.filter(|point| point.samples[0].labels_of_point().eq(sample.labels_of_point())) {
+        Some(point) => point.samples.push(sample),
+        None => family.points.push(SamplePoint { samples: vec![sample] }),
+    }
+    Some(())
+}
+
+/// Reads `NAME{LABEL="VALUE",...} NUMBER`.
+fn sample(line: &str) -> Option<NamedSample<'_>> {
+    let end = line.find(['{', ' '])?;
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = Vec::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, behind) = rest.split_once("=\"")?;
+            let end = end_of_value(behind)?;
+            labels.push((label, unescaped(&behind[..end])));
+            rest = &behind[end + 1..];
+            rest = rest.strip_prefix(',').unwrap_or(rest);
+        }
+        rest = &rest[1..];
+    }
+    let number = rest.strip_prefix(' ')?;
+    number.parse::<f64>().ok()?;
+    (!name.is_empty()).then_some(NamedSample { name, labels, number })
+}
+
+/// Returns the place of the quotation mark that ends a value.
+fn end_of_value(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    text.bytes().position(|byte| {
+        let is_end = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        is_end
+    })
+}
+
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let (mut plain, mut characters) = (String::with_capacity(text.len()), text.chars());
+    while let Some(character) = characters.next() {
+        match (character, character == '\\') {
+            (_, true) => match characters.next() {
+                Some('n') => plain.push('\n'),
+                Some(other @ ('"' | '\\')) => plain.push(other),
+                other => plain.extend(['\\'].into_iter().chain(other)),
+            },
+            (character, false) => plain.push(character),
+        }
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_have_their_points() {
+        let text = "# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where \\\"it\\\" runs.\n\
+                    twinprobe_probe_info{probe=\"p\",node=\"a \\\"b\\\"\\\\\\n{c},d=\\\"\"} 1\n\
+                    # TYPE flow_bytes counter\nflow_bytes_total{probe=\"p\",key=\"\"} 18446744073709551615\n\
+                    flow_bytes_total{probe=\"p\",key=\"x\"} 0.000000001\n\
+                    # TYPE size_bytes gaugehistogram\nsize_bytes_bucket{cpu=\"0\",le=\"1.0\"} 1\n\
+                    size_bytes_bucket{cpu=\"0\",le=\"+Inf\"} 3\nsize_bytes_gsum{cpu=\"0\"} 7\n\
+                    size_bytes_bucket{cpu=\"1\",le=\"+Inf\"} 0\n# EOF\n";
+        let found = document(text.as_bytes()).unwrap();
+        let shown: Vec<(&str, Vec<usize>)> = found
+            .families
+            .iter()
+            .map(|family| (family.name, family.points.iter().map(|point| point.samples.len()).collect()))
+            .collect();
+        assert_eq!(
+            shown,
+            [("twinprobe_probe", vec![1]), ("flow_bytes", vec![1, 1]), ("size_bytes", vec![3, 1])]
+        );
+        let info = &found.families[0];
+        assert_eq!((&*info.help, info.kind), ("Where \"it\" runs.", SampleKind::Info));
+        assert_eq!(info.points[0].samples[0].label("node"), Some("a \"b\"\\\n{c},d=\""));
+        let flow = &found.families[1].points[0].samples[0];
+        assert_eq!(
+            (flow.number, flow.label("key"), flow.label("no")),
+            ("18446744073709551615", Some(""), None)
+        );
+    }
+
+    #[test]
+    fn what_is_no_document_is_refused() {
+        for text in [
+            "",
+            "# TYPE a gauge\na 1\n",
+            "a 1\n# EOF\n",
+            "# TYPE a gauge\na{b=\"c} 1\n# EOF\n",
+            "# TYPE a gauge\na{b=\"c\"} one\n# EOF\n",
+            "# TYPE a smoke\n# EOF\n",
+            "# TYPE a gauge\nb 1\n# EOF\n",
+        ] {
+            document(text.as_bytes()).unwrap_err();
+        }
+    }
+}
