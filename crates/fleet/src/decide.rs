@@ -52,6 +52,8 @@ pub struct FleetDecision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetNews {
     pub is_warning: bool,
+    /// The step that it is about, as `REVISION/STEP`.
+    pub about: String,
     /// One word in camel case.
     pub reason: &'static str,
     pub message: String,
@@ -174,7 +176,8 @@ impl<'a> Walk<'a> {
             self.status.revision = self.status.stable.clone();
             self.status.step = Some(ROLLED_BACK.to_owned());
         }
-        self.news.push(FleetNews { is_warning: true, reason, message: format!("{why}; {then}") });
+        let about = format!("{}/{name}", plan.revision);
+        self.news.push(FleetNews { is_warning: true, about, reason, message: format!("{why}; {then}") });
         self.failures = Some(failures);
     }
 
@@ -289,7 +292,9 @@ impl<'a> Walk<'a> {
     }
 
     fn say(&mut self, reason: &'static str, message: String) {
-        self.news.push(FleetNews { is_warning: false, reason, message });
+        let step = self.status.step.as_deref().unwrap_or_default();
+        let about = format!("{}/{step}", self.view.plan.revision);
+        self.news.push(FleetNews { is_warning: false, about, reason, message });
     }
 }
 

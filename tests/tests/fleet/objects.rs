@@ -74,8 +74,10 @@ fn probes_get_defaults_and_keep_what_their_configuration_says() -> Result<()> {
     );
     let table = cluster.kubectl(&["get", "mp"], "")?;
     let columns: Vec<&str> = table.lines().next().context("a table")?.split_whitespace().collect();
-    let expected =
-        ["NAME", "REVISION", "STEP", "SELECTED", "UPDATED", "RUNNING", "FAILED", "WORST", "NS", "AGE"];
+    let expected = [
+        "NAME", "REVISION", "STEP", "ROLLOUT", "SELECTED", "UPDATED", "RUNNING", "FAILED", "WORST", "NS",
+        "AGE",
+    ];
     ensure!(columns == expected, "{table}");
     Ok(())
 }

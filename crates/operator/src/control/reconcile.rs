@@ -163,7 +163,8 @@ impl ReconcileContext {
                 type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
                 reason: news.reason.to_owned(),
                 note: Some(cut(&news.message)),
-                action: "RollOut".to_owned(),
+                // Events of one action and reason are one Event that counts.
+                action: news.about.clone(),
                 secondary: None,
             };
             tracing::info!(probe = object.name_any(), reason = news.reason, "{}", news.message);

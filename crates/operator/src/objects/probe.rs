@@ -17,6 +17,11 @@ use twinprobe_api::{FleetProbeSpec, FleetStatus};
     doc = "A probe on many nodes, and how it gets there.",
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
+    printcolumn(
+        name = "Rollout",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Progressing\")].reason"
+    ),
     printcolumn(name = "Selected", type_ = "integer", json_path = ".status.counts.selected"),
     printcolumn(name = "Updated", type_ = "integer", json_path = ".status.counts.updated"),
     printcolumn(name = "Running", type_ = "integer", json_path = ".status.counts.running"),
