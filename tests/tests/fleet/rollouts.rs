@@ -73,6 +73,10 @@ fn a_bad_revision_touches_the_canary_only_and_goes_back() -> Result<()> {
     let failure = &status["failures"][0];
     ensure!(failure["node"] == "n0" && failure["stage"] == "load", "{status:#}");
     ensure!(failure["reason"].as_str().is_some_and(|it| it.contains("map_value_or_null")), "{status:#}");
+    // A refusal stands: the source is not compiled again and again.
+    let refusals =
+        fleet.nodes[0].daemon().log().matches("method=PUT path=\"/v1/probes/seen\" status=422").count();
+    ensure!(refusals == 1, "{refusals} refusals");
     ensure!(fleet.found() == expected, "{:?}", fleet.found());
     Ok(())
 }

@@ -14,6 +14,8 @@ const COST: Duration = Duration::from_secs(60);
 /// What an agent remembers between two looks at a probe. Nothing of it has to outlive the agent.
 #[derive(Debug)]
 pub struct Pending {
+    /// The revision that the last look was about.
+    pub revision: String,
     /// The time since which the present revision runs here, as far as the agent knows.
     pub since: Instant,
     /// The revision whose configuration was put last, and the renewal of the assignment at that time.
@@ -30,6 +32,7 @@ pub struct Pending {
 impl Default for Pending {
     fn default() -> Self {
         Self {
+            revision: String::new(),
             since: Instant::now(),
             put: None,
             refused: None,
@@ -67,10 +70,10 @@ impl Pending {
         self.refused = Some((report, Instant::now() + again));
     }
 
-    /// Begins anew for another revision.
-    pub fn begin(&mut self) {
+    /// Begins anew for a revision that is another one, or was put just now.
+    pub fn begin(&mut self, revision: &str) {
         let Self { put, written, .. } = std::mem::take(self);
-        (self.put, self.written) = (put, written);
+        (self.put, self.written, self.revision) = (put, written, revision.to_owned());
     }
 }
 
@@ -123,6 +126,18 @@ mod tests {
         assert!(due(&refused, None) && due(&refused, Some(&last)) && !due(&refused, Some(&refused)));
         assert!(due(&NodeReport { lost_events: 1, ..last.clone() }, Some(&last)));
         assert!(due(&last, Some(&running(0, 5.0))));
+    }
+
+    #[test]
+    fn a_refusal_and_its_report_stand_until_the_revision_changes() {
+        let mut pending = Pending::default();
+        pending.begin("second");
+        pending.put = Some(("first".to_owned(), None));
+        pending.refuse(NodeReport { state: NodeState::Refused, ..running(0, 5.0) });
+        assert!(pending.refused.as_ref().is_some_and(|(_, again)| *again > Instant::now()));
+        assert!(!pending.may_report(Duration::from_hours(1)) && pending.report_at.is_some());
+        pending.begin("third");
+        assert!(pending.refused.is_none() && pending.report_at.is_none() && pending.put.is_some());
     }
 
     #[test]

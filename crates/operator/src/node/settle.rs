@@ -75,8 +75,8 @@ impl NodeAgent {
             }
         };
         let pending = self.pending.entry(name.to_owned()).or_default();
-        if pending.put.as_ref().is_some_and(|(put, _)| put != revision) {
-            pending.begin();
+        if pending.revision != revision {
+            pending.begin(revision);
         }
         match &pending.refused {
             Some((report, again)) if report.revision == revision && Instant::now() < *again => {
@@ -158,7 +158,7 @@ impl NodeAgent {
         let pending = self.pending.entry(name.to_owned()).or_default();
         match done {
             Ok(_) => {
-                pending.begin();
+                pending.begin(revision);
                 pending.put = Some((revision.to_owned(), assignment.renewed.clone()));
                 tracing::info!(probe = name, revision, "the daemon has the revision");
                 Ok(None)
