@@ -1,5 +1,6 @@
 //! The objects of a fleet in a real API server. `make test-fleet` builds the server and runs these tests.
 
+mod attacks;
 mod chaos;
 mod objects;
 mod policies;

@@ -84,7 +84,7 @@ pub struct Fleet {
     pub cluster: Cluster,
     pub folder: TempDir,
     operator_config: PathBuf,
-    webhook: String,
+    pub webhook: String,
 }
 
 impl Fleet {
@@ -219,16 +219,20 @@ impl Fleet {
         Ok(self.cluster.kubectl(&["get", kind, "-o", "name"], "")?.lines().count())
     }
 
-    /// What the programs have said.
+    /// What a program has said: `operator`, or the agent of a node.
+    pub fn said(&self, program: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(format!("{program}.log"))).unwrap_or_default()
+    }
+
+    /// What the programs have said last.
     pub fn logs(&self) -> String {
-        let nodes = self.nodes.iter().map(|node| format!("{}.log", node.name));
-        let files = std::iter::once("operator.log".to_owned()).chain(nodes);
-        let read = |name: String| {
-            let text = std::fs::read_to_string(self.folder.path().join(&name)).unwrap_or_default();
-            let last: Vec<&str> = text.lines().rev().take(15).collect();
-            format!("{name}:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"))
+        let programs = std::iter::once("operator").chain(self.nodes.iter().map(|node| node.name.as_str()));
+        let read = |program: &str| {
+            let said = self.said(program);
+            let last: Vec<&str> = said.lines().rev().take(15).collect();
+            format!("{program}:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"))
         };
-        files.map(read).collect::<Vec<_>>().join("\n")
+        programs.map(read).collect::<Vec<_>>().join("\n")
     }
 }
 
