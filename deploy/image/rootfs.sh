@@ -54,10 +54,11 @@ if [ -z "${WITHOUT_COMPILER:-}" ]; then
     copy /usr/include/linux /usr/include/asm-generic "/usr/include/$(clang -print-multiarch 2>/dev/null || gcc -print-multiarch)/asm" \
         /usr/include/bpf
 fi
-# The operator and the agent beside a daemon in Kubernetes are in the same image, so that a node fetches one.
-operator=$(dirname "$binary")/twinprobe-operator
+# The sender of windows, the operator and the agent of a node are in the same image, so that a node fetches one.
 cp "$binary" "$root/usr/bin/twinprobe"
-cp "$operator" "$root/usr/bin/twinprobe-operator"
-libraries "$binary" "$operator"
-strip --strip-debug "$root/usr/bin/twinprobe" "$root/usr/bin/twinprobe-operator"
+for name in twinprobe-stream twinprobe-operator; do
+    cp "$(dirname "$binary")/$name" "$root/usr/bin/$name"
+done
+libraries "$root"/usr/bin/twinprobe*
+strip --strip-debug "$root"/usr/bin/twinprobe*
 python3 "$(dirname "$0")/sbom.py" "$root" >"$root/usr/share/sbom/twinprobe.cdx.json"

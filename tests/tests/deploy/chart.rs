@@ -239,3 +239,29 @@ fn the_chart_brings_the_kinds_as_the_operator_has_them() -> Result<()> {
     ensure!(fs::read_to_string(&path)? == printed, "UPDATE_GOLDEN=1 writes {}", path.display());
     Ok(())
 }
+
+#[test]
+fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let refused = template(&bin, None, &["stream.enabled=true"]).output()?;
+    ensure!(shown(&refused).contains("stream.enabled needs stream.config.to"), "{}", shown(&refused));
+    let sets = [
+        "stream.enabled=true",
+        "stream.config.to[0].nats.servers={nats://broker:4222}",
+        "stream.config.to[0].nats.stream=W",
+    ];
+    let objects = objects(&run(&mut template(&bin, None, &sets))?)?;
+    let config = objects.iter().find(|object| object["metadata"]["name"] == "twinprobe-stream");
+    let config =
+        config.and_then(|config| config["data"]["stream.yaml"].as_str()).context("a configuration")?;
+    // The stream takes it: what is missing is the daemon.
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("stream.yaml");
+    let config =
+        config.replace("/run/twinprobe/twinprobe.sock", &format!("{}/none", directory.path().display()));
+    fs::write(&path, config)?;
+    let mut stream = Command::new(twinprobe_tests::helper("twinprobe-stream")?);
+    let said = shown(&stream.arg("--file").arg(&path).arg("--dry-run").output()?);
+    ensure!(said.contains("could not reach the daemon"), "{said}");
+    Ok(())
+}

@@ -40,6 +40,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ concat $hosts .Values.api.hosts | uniq | toJson }}
 {{- end }}
 
+{{/* The configuration of the stream: its windows are those of the daemon beside it. */}}
+{{- define "twinprobe.stream" -}}
+{{- $from := dict "servers" (list "unix:/run/twinprobe/twinprobe.sock") "probes" (list "*") -}}
+{{ mergeOverwrite (dict "name" "stream" "from" $from) (deepCopy .Values.stream.config) | toYaml }}
+{{- end }}
+
 {{/* Values that do not fit together. */}}
 {{- define "twinprobe.check" -}}
 {{- with .Values }}
@@ -57,6 +63,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- if and (or .metrics.podMonitor.enabled .metrics.annotations) (not .metrics.expose) }}
 {{- fail "metrics.podMonitor and metrics.annotations need metrics.expose: Prometheus can't reach 127.0.0.1 of a node" }}
+{{- end }}
+{{- if and .stream.enabled (not .stream.config.to) }}
+{{- fail "stream.enabled needs stream.config.to, the receivers: docs/how-to/streams.md has them" }}
 {{- end }}
 {{- if and .probes .probesConfigMap }}
 {{- fail "probes and probesConfigMap exclude each other; give one of them" }}

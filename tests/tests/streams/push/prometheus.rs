@@ -183,7 +183,8 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
     fs::write(&wrong, "hunter3\n")?;
     for (more, expected) in [
         (json!({ "ca": prometheus.certificates.path("other") }), "UnknownIssuer"),
-        (json!({ "cert": null, "key": null }), "ertificate"),
+        // TLS 1.3: the server asks for the certificate after the handshake, and may close before its alert is read.
+        (json!({ "cert": null, "key": null }), "the receiver does not take windows"),
         (json!({ "passwordFile": wrong }), "401 Unauthorized"),
         (json!({ "url": nowhere }), "404 Not Found"),
         // Any data would get this answer: it is about the way.
