@@ -19,7 +19,7 @@ pub const COMPLETE: &str = "complete";
 /// The word for a rollout whose nodes have gone back.
 pub const ROLLED_BACK: &str = "rolled back";
 
-/// What is known of an object.
+/// The knowledge of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetView<'a> {
     pub plan: &'a FleetPlan,
@@ -36,7 +36,7 @@ pub struct FleetView<'a> {
     pub now: Timestamp,
 }
 
-/// What follows.
+/// The outcome of a look: what to write, and what to tell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetDecision {
     /// The status to write, before the assignment.

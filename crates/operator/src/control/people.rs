@@ -1,4 +1,4 @@
-//! What people do to a rollout beside changing its object: stop it, let it go on, declare a step good.
+//! Commands of people for a rollout, beside changes of its object: stop it, let it go on, declare a step good.
 
 use anyhow::{Context as _, bail};
 use clap::Args;

@@ -22,7 +22,7 @@ use crate::objects::probe::MonitoringProbe;
 
 /// The manager of the fields that the operator applies.
 pub const MANAGER: &str = "twinprobe-operator";
-/// What keeps an object until no node has its probe.
+/// The finalizer, which keeps an object until no node has its probe.
 pub const FINALIZER: &str = "twinprobe.dev/nodes";
 /// The label of a revision that names its probe.
 const PROBE: &str = "twinprobe.dev/probe";

@@ -98,7 +98,7 @@ async fn listed<K: Described>(
     let request = if what.is_metadata { request.list_metadata(&list)? } else { request.list(&list)? };
     let all: ObjectList<K> = server.call(request).await?;
     let version = all.metadata.resource_version.unwrap_or_default();
-    // Nobody receives at the end of the program.
+    // The receiver ends with the program.
     let _ = changes.send(Seen::All(all.items)).await;
     Ok(version)
 }

@@ -45,7 +45,7 @@ impl NodeAgent {
         self.report(name, report, assignment.windows).await
     }
 
-    /// Leaves nothing of a probe whose assignment is no more.
+    /// Leaves nothing of a probe whose assignment was deleted.
     async fn end(&mut self, name: &str) -> anyhow::Result<Option<Duration>> {
         self.remove(name).await?;
         self.take_report_back(name).await?;

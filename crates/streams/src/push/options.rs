@@ -51,7 +51,7 @@ impl PushOptions {
         }
         let path = if url.path.is_empty() { path } else { &url.path };
         let mut parsed = Url::parse(&format!("{scheme}://{}/{path}", url.authority))
-            .map_err(|error| format!("{} is no host with a port: {error}", url.authority))?;
+            .map_err(|error| format!("{} can't be a host with a port: {error}", url.authority))?;
         let has_port = url.authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         if let Some(port) = port.filter(|_| !has_port) {
             let _ = parsed.set_port(Some(port));
@@ -112,7 +112,7 @@ impl PushOptions {
         for (name, value) in &self.headers {
             let is_header = name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok();
             if !is_header {
-                return Err(("headers", format!("{name:?} is no header")));
+                return Err(("headers", format!("{name:?} can't be the name of a header")));
             }
             if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) {
                 let message = "a secret stands in a file: write `tokenFile`, or `user` and `passwordFile`";
@@ -125,8 +125,9 @@ impl PushOptions {
         };
         match self.labels.keys().find(|name| !is_label(name)) {
             Some(name) => {
-                let message =
-                    format!("{name:?} is no name of a label; a letter is expected, then letters, digits, _");
+                let message = format!(
+                    "{name:?} can't be the name of a label; a letter is expected, then letters, digits, _"
+                );
                 Err(("labels", message))
             }
             None => Ok(()),
