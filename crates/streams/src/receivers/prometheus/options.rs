@@ -56,7 +56,7 @@ mod tests {
         let wrong = |url: &str| PrometheusOptions::from_url(&url.parse().unwrap()).unwrap_err();
         assert!(wrong("prometheus+https:///path").contains("HOST:PORT"));
         assert!(wrong("prometheus+https://a,b/").contains("one host"));
-        assert!(wrong("prometheus+https://a:port/").contains("no host with a port"));
+        assert!(wrong("prometheus+https://a:port/").contains("can't be a host with a port"));
     }
 
     #[test]
