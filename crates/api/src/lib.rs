@@ -20,10 +20,12 @@ pub use self::config::parse::{
 };
 pub use self::config::place::place_of;
 pub use self::entries::{MapChange, MapEntries};
-pub use self::fleet::assignment::{AssignmentSpec, RevisionSpec};
+pub use self::fleet::assignment::{AssignmentSpec, RevisionKind, RevisionSpec};
 pub use self::fleet::report::{NodeReport, NodeState};
 pub use self::fleet::spec::{Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, OnFailure};
-pub use self::fleet::status::{FleetCondition, FleetCounts, FleetFailure, FleetStatus, WorstCost};
+pub use self::fleet::status::{
+    FleetCondition, FleetCounts, FleetFailure, FleetRuleStatus, FleetStatus, WorstCost,
+};
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};

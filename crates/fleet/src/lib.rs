@@ -5,7 +5,6 @@
 
 mod assign;
 mod budget;
-mod conditions;
 mod decide;
 mod losses;
 mod plan;
@@ -18,9 +17,12 @@ mod tally;
 
 pub use self::assign::{Wanted, is_canary, matches, wanted};
 pub use self::budget::over;
-pub use self::conditions::{Standing, conditions};
-pub use self::decide::{
+pub use self::decide::conditions::{Standing, conditions};
+pub use self::decide::probe::{
     COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
+};
+pub use self::decide::rule::{
+    FleetRuleDecision, FleetRuleView, decide_rule, invalid_rule, is_rule_name, rule_key, rule_of,
 };
 pub use self::losses::failed_inserts;
 pub use self::plan::FleetPlan;

@@ -6,6 +6,7 @@ use twinprobe_api::{ConfigDocument, FleetProbeSpec, ParseError, WindowDocument, 
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
+use crate::decide::rule::rule_of;
 use crate::revision::revision_name;
 use crate::steps::RolloutPlan;
 
@@ -32,6 +33,10 @@ impl FleetPlan {
         library: impl Fn(&str, &FleetProbeSpec) -> Result<ConfigDocument, String>,
     ) -> Result<Self, Rejection> {
         let mut findings = Vec::new();
+        if rule_of(name).is_some() {
+            let message = "names that begin with rule. are those of rules; choose another name";
+            findings.push(Finding::config("metadata.name", message));
+        }
         let rollout = RolloutPlan::new(&spec.rollout, &mut findings);
         let config =
             configuration(spec, library).map_err(|rejection| findings.extend(rejection.findings)).ok();

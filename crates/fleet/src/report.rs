@@ -52,6 +52,7 @@ pub fn report(node: &str, revision: &str, status: &ProbeStatus, observed: Observ
         failed_inserts: observed.failed_inserts,
         lost_windows: observed.lost_windows,
         lost_events: lost,
+        firing: false,
     }
 }
 

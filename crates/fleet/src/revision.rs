@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use twinprobe_api::ConfigDocument;
+use twinprobe_api::{ConfigDocument, RuleDocument};
 
 /// The digits of the digest in a revision's name.
 const DIGITS: usize = 12;
@@ -13,7 +14,21 @@ const DIGITS: usize = 12;
 pub fn digest(config: &ConfigDocument) -> String {
     let mut config = config.clone();
     config.name = None;
-    let text = serde_json::to_vec(&config).unwrap_or_default();
+    hexadecimal(&config)
+}
+
+/// Returns the SHA-256 of a rule, in hexadecimal digits.
+pub fn rule_digest(rule: &RuleDocument) -> String {
+    hexadecimal(rule)
+}
+
+/// Returns the part of a digest that stands in names.
+pub fn short(digest: &str) -> &str {
+    &digest[..DIGITS]
+}
+
+fn hexadecimal(document: &impl Serialize) -> String {
+    let text = serde_json::to_vec(document).unwrap_or_default();
     Sha256::digest(&text).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -22,7 +37,7 @@ pub fn digest(config: &ConfigDocument) -> String {
 
 /// Returns the name of a revision: that of its probe, and the first digits of the digest.
 pub fn revision_name(probe: &str, config: &ConfigDocument) -> String {
-    format!("{probe}-{}", &digest(config)[..DIGITS])
+    format!("{probe}-{}", short(&digest(config)))
 }
 
 #[cfg(test)]

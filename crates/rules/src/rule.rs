@@ -55,27 +55,29 @@ impl Rule {
         };
         let when = condition("when", &document.when);
         let until = document.until.as_ref().and_then(|text| condition("until", text));
-        let windows = document.windows.unwrap_or(1);
-        if !WINDOWS.contains(&windows) {
-            findings.push(Finding::config("for", format!("{windows} windows; 1 to 1000 are possible")));
-        }
-        let max_actions_per_hour = document.max_actions_per_hour.unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
-        if !ACTIONS_PER_HOUR.contains(&max_actions_per_hour) {
-            let message = format!("{max_actions_per_hour} actions; 1 to 1000 are possible");
-            findings.push(Finding::config("max_actions_per_hour", message));
-        }
-        let cooldown = document.cooldown.as_deref().map_or(Ok(DEFAULT_COOLDOWN), duration);
-        let cooldown = cooldown.unwrap_or_else(|message| {
-            findings.push(Finding::config("cooldown", message));
-            DEFAULT_COOLDOWN
-        });
-        check_actions(&document, &shape, &mut findings);
+        let bounds = Bounds::of(&document, &mut findings);
+        check_actions(&document, Some(&shape), &mut findings);
         match when {
             Some(when) if findings.is_empty() => {
+                let Bounds { windows, cooldown, max_actions_per_hour } = bounds;
                 Ok(Self { when, until, windows, cooldown, max_actions_per_hour, document, shape })
             }
             _ => Err(findings.into()),
         }
+    }
+
+    /// Checks what can be checked of a rule without the windows of its probe: all but the names and kinds in expressions.
+    pub fn check(document: &RuleDocument) -> Result<(), Rejection> {
+        let mut findings = Vec::new();
+        let conditions = [("when", Some(&document.when)), ("until", document.until.as_ref())];
+        for (field, text) in conditions.into_iter().filter_map(|(field, text)| Some((field, text?))) {
+            if let Err(fault) = Expression::check(text, None) {
+                findings.push(finding(field, fault));
+            }
+        }
+        Bounds::of(document, &mut findings);
+        check_actions(document, None, &mut findings);
+        if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 
     pub const fn document(&self) -> &RuleDocument {
@@ -111,6 +113,33 @@ impl Rule {
     }
 }
 
+/// How often a rule fires.
+struct Bounds {
+    windows: u32,
+    cooldown: Duration,
+    max_actions_per_hour: u32,
+}
+
+impl Bounds {
+    fn of(document: &RuleDocument, findings: &mut Vec<Finding>) -> Self {
+        let windows = document.windows.unwrap_or(1);
+        if !WINDOWS.contains(&windows) {
+            findings.push(Finding::config("for", format!("{windows} windows; 1 to 1000 are possible")));
+        }
+        let max_actions_per_hour = document.max_actions_per_hour.unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
+        if !ACTIONS_PER_HOUR.contains(&max_actions_per_hour) {
+            let message = format!("{max_actions_per_hour} actions; 1 to 1000 are possible");
+            findings.push(Finding::config("max_actions_per_hour", message));
+        }
+        let cooldown = document.cooldown.as_deref().map_or(Ok(DEFAULT_COOLDOWN), duration);
+        let cooldown = cooldown.unwrap_or_else(|message| {
+            findings.push(Finding::config("cooldown", message));
+            DEFAULT_COOLDOWN
+        });
+        Self { windows, cooldown, max_actions_per_hour }
+    }
+}
+
 fn finding(field: &str, fault: ExpressionFault) -> Finding {
     Finding::config(field, fault.message).at(fault.line, Some(fault.column))
 }
@@ -122,7 +151,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     possible.ok_or_else(|| format!("{text:?} is not a duration of at most a year, as are 10s, 5m, 1h"))
 }
 
-fn check_actions(document: &RuleDocument, shape: &WindowShape, findings: &mut Vec<Finding>) {
+fn check_actions(document: &RuleDocument, shape: Option<&WindowShape>, findings: &mut Vec<Finding>) {
     if !ACTIONS.contains(&document.actions.len()) {
         let message = format!("{} actions; 1 to 8 are possible", document.actions.len());
         findings.push(Finding::config("do", message));

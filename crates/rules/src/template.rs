@@ -10,11 +10,11 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 /// The windows that values are taken from.
 pub type JudgedWindows<'a> = (&'a WindowView<'a>, Option<&'a WindowView<'a>>);
 
-/// Calls `visit` with each expression of the texts in a value. An error of `visit` ends it.
-pub fn check(value: &Value, shape: &WindowShape) -> Result<(), String> {
+/// Checks each expression of the texts in a value; without the shape, only how it is written.
+pub fn check(value: &Value, shape: Option<&WindowShape>) -> Result<(), String> {
     match value {
         Value::String(text) => fill_text(text, |expression| {
-            let checked = Expression::value(expression, shape);
+            let checked = Expression::check(expression, shape);
             checked.map_err(|fault| {
                 format!("{{{{{expression}}}}}, column {}: {}", fault.column, fault.message)
             })?;

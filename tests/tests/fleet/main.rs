@@ -5,4 +5,5 @@ mod chaos;
 mod objects;
 mod policies;
 mod rollouts;
+mod rules;
 mod scene;

@@ -1,16 +1,10 @@
 //! What the chart's policies refuse: reports of other nodes, probes that decide about packets, canaries that can't be.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{Fleet, probe};
-
-fn refused(answer: Result<String>, reason: &str) -> Result<()> {
-    let refusal = answer.err().with_context(|| format!("the server took what it should refuse: {reason}"))?;
-    ensure!(refusal.to_string().contains(reason), "{refusal}");
-    Ok(())
-}
+use crate::scene::{Fleet, probe, refused};
 
 fn report(name: &str, node: &str) -> String {
     let spec = json!({ "probe": "seen", "node": node, "revision": "seen-a", "state": "Running" });

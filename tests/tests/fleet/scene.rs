@@ -236,6 +236,13 @@ impl Fleet {
     }
 }
 
+/// Expects that the server has refused something for this reason.
+pub fn refused(answer: Result<String>, reason: &str) -> Result<()> {
+    let refusal = answer.err().with_context(|| format!("the server took what it should refuse: {reason}"))?;
+    ensure!(refusal.to_string().contains(reason), "{refusal}");
+    Ok(())
+}
+
 /// The probe.
 pub fn probe(help: &str, spec: &Value) -> Value {
     let metric = json!({ "name": "seen", "map": "seen", "snapshot": true, "init": true, "help": help });

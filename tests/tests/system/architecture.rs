@@ -65,7 +65,7 @@ const EDGES: [(&str, &[&str], &[&str]); 21] = [
     ),
     (
         "operator",
-        &["ebpf-common", "api", "client", "fleet", "library", "state-files"],
+        &["ebpf-common", "api", "client", "fleet", "library", "rules", "state-files"],
         &["aya", "libc", "rustix"],
     ),
     ("streams", &["ebpf-common", "api", "client"], &["aya", "libc", "rustix"]),

@@ -5,14 +5,34 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// What a revision is, and what the nodes do with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum RevisionKind {
+    /// A monitoring configuration.
+    #[default]
+    Probe,
+    /// A rule over the windows of a probe.
+    Rule,
+}
+
+impl RevisionKind {
+    pub fn is_probe(&self) -> bool {
+        *self == Self::Probe
+    }
+}
+
 /// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It never says how far a rollout is on other
 /// nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AssignmentSpec {
-    /// The name that the probe has on nodes.
+    /// The name that the probe or rule has on nodes.
     pub probe: String,
+    #[serde(default, skip_serializing_if = "RevisionKind::is_probe")]
+    pub kind: RevisionKind,
     /// The name of the revision that canaries and the share run.
     pub revision: String,
     /// The name of the revision that the other nodes run; without it they run none.
@@ -44,11 +64,13 @@ pub struct AssignmentSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RevisionSpec {
-    /// The name that the probe has on nodes.
+    /// The name that the probe or rule has on nodes.
     pub probe: String,
-    /// SHA-256 of the configuration, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "RevisionKind::is_probe")]
+    pub kind: RevisionKind,
+    /// SHA-256 of `config`, in hexadecimal digits.
     pub digest: String,
-    /// The configuration that nodes put into their daemon.
+    /// The configuration, or the rule, that nodes put into their daemon.
     #[cfg_attr(feature = "schema", schemars(schema_with = "configuration"))]
     pub config: Value,
     /// The labels of pods whose interfaces the probe goes to.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeReport {
+    /// The name of the assignment: that of the probe, or `rule.` with the name of the rule.
     pub probe: String,
     pub node: String,
     /// The name of the revision that this report is about.
@@ -40,6 +41,9 @@ pub struct NodeReport {
     /// Events that the kernel had no room for.
     #[serde(default)]
     pub lost_events: u64,
+    /// True while what a rule has begun goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub firing: bool,
 }
 
 /// How a probe is on a node.

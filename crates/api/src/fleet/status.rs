@@ -36,6 +36,27 @@ pub struct FleetStatus {
     pub failures: Vec<FleetFailure>,
 }
 
+/// The `status` of a `MonitoringRule`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetRuleStatus {
+    /// The generation of the object that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The name of the revision that nodes have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    pub counts: FleetCounts,
+    /// Nodes on which what the rule has begun goes on.
+    pub firing: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<FleetCondition>,
+    /// The first ten failures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FleetFailure>,
+}
+
 /// Numbers of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,10 +1,12 @@
 //! The checks of an object that need no kernel.
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_fleet::FleetPlan;
+use twinprobe_fleet::{FleetPlan, is_rule_name};
 use twinprobe_library::fleet_probe;
+use twinprobe_rules::Rule;
 
 use crate::objects::probe::MonitoringProbe;
+use crate::objects::rule::{MonitoringRule, RuleScope};
 
 /// Returns the plan of an object.
 pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection> {
@@ -14,6 +16,28 @@ pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection
         return Err(Finding::config("spec.attach.podSelector", message).into());
     }
     FleetPlan::new(name, spec, fleet_probe)
+}
+
+/// Checks a rule without the probe that it watches, which each node has in its own revision.
+pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> {
+    let mut findings = Vec::new();
+    if !is_rule_name(name) {
+        let message =
+            format!("{name:?} is not a name of a rule; names of probes with at most 58 letters are possible");
+        findings.push(Finding::config("metadata.name", message));
+    }
+    if object.spec.scope == RuleScope::Fleet {
+        let message = "windows of several nodes are not judged together by this version; give node";
+        findings.push(Finding::config("spec.scope", message));
+    }
+    if let Err(rejection) = Rule::check(&object.spec.rule) {
+        findings.extend(rejection.findings.into_iter().map(|mut finding| {
+            let field = finding.field.take().unwrap_or_default();
+            finding.field = Some(format!("spec.rule.{field}"));
+            finding
+        }));
+    }
+    if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
 }
 
 /// Returns the mistakes of an object, each with its field.

@@ -4,6 +4,8 @@ mod checked;
 mod leader;
 pub mod people;
 pub mod reconcile;
+mod rules;
 pub mod run;
 mod webhook;
 mod world;
+mod writes;

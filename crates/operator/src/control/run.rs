@@ -11,19 +11,23 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
-use kube::runtime::controller::{Config, Controller};
+use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use twinprobe_fleet::rule_of;
 
 use crate::control::leader::Leadership;
-use crate::control::reconcile::{MANAGER, ReconcileContext, again, reconcile};
+use crate::control::reconcile::reconcile;
+use crate::control::rules::reconcile_rule;
 use crate::control::webhook::{WebhookOptions, answer};
 use crate::control::world::World;
+use crate::control::writes::{MANAGER, ReconcileContext, Wished, again};
 use crate::objects::nodes::{ProbeAssignment, ProbeReport};
 use crate::objects::probe::MonitoringProbe;
+use crate::objects::rule::MonitoringRule;
 
 /// The time by which many reports at once become one look.
 const TOGETHER: Duration = Duration::from_millis(200);
@@ -70,25 +74,49 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
 async fn control(client: Client, identity: String) {
     let world = Arc::new(World::default());
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
-    let context = ReconcileContext {
+    let context = Arc::new(ReconcileContext {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
         world: Arc::clone(&world),
-    };
-    let (all, changed_nodes) = unbounded_channel();
-    let (some, changed) = unbounded_channel();
+    });
+    let (probes, changed_probes) = changes();
+    let (rules, changed_rules) = changes();
+    let news = [probes, rules];
     // Tasks of their own: a watch that is read too slowly is cut off.
-    tokio::spawn(watch_nodes(client.clone(), Arc::clone(&world), all.clone()));
-    tokio::spawn(watch_reports(client.clone(), world, some, all));
-    Controller::new(Api::<MonitoringProbe>::all(client.clone()), watcher::Config::default())
+    tokio::spawn(watch_nodes(client.clone(), Arc::clone(&world), news.clone()));
+    tokio::spawn(watch_reports(client, world, news));
+    let probe_of = |assignment: &str| rule_of(assignment).is_none().then(|| assignment.to_owned());
+    let rule_of = |assignment: &str| rule_of(assignment).map(str::to_owned);
+    future::join(
+        follow::<MonitoringProbe, _>(Arc::clone(&context), changed_probes, probe_of, reconcile),
+        follow::<MonitoringRule, _>(context, changed_rules, rule_of, reconcile_rule),
+    )
+    .await;
+}
+
+/// Looks at the objects of one kind as they, their assignments, nodes or reports change. `of` names the object of an assignment.
+async fn follow<K, F>(
+    context: Arc<ReconcileContext>,
+    changed: Changes,
+    of: fn(&str) -> Option<String>,
+    look: fn(Arc<K>, Arc<ReconcileContext>) -> F,
+) where
+    K: Wished + Send + Sync + 'static,
+    F: Future<Output = kube::Result<Action>> + Send + 'static,
+{
+    let client = context.client.clone();
+    let (all, some) = changed;
+    let some =
+        received(some).filter_map(move |assignment| ready(of(&assignment).map(|name| ObjectRef::new(&name))));
+    Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
         .with_config(Config::default().debounce(TOGETHER))
-        .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), |assignment| {
+        .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), move |assignment| {
             // What others have changed is written again.
-            assignment.metadata.name.as_deref().map(ObjectRef::new)
+            assignment.metadata.name.as_deref().and_then(of).map(|name| ObjectRef::new(&name))
         })
-        .reconcile_all_on(received(changed_nodes))
-        .reconcile_on(received(changed))
-        .run(reconcile, again, Arc::new(context))
+        .reconcile_all_on(received(all))
+        .reconcile_on(some)
+        .run(look, again, context)
         .for_each(|done| {
             if let Err(error) = done {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a look failed");
@@ -98,36 +126,52 @@ async fn control(client: Client, identity: String) {
         .await;
 }
 
-async fn watch_nodes(client: Client, world: Arc<World>, all: UnboundedSender<()>) {
+/// What is told of changes of nodes, which are about all objects, and of reports, with the name of their assignment.
+type News = (UnboundedSender<()>, UnboundedSender<String>);
+type Changes = (UnboundedReceiver<()>, UnboundedReceiver<String>);
+
+fn changes() -> (News, Changes) {
+    let (all, changed) = unbounded_channel();
+    let (some, reported) = unbounded_channel();
+    ((all, some), (changed, reported))
+}
+
+async fn watch_nodes(client: Client, world: Arc<World>, news: [News; 2]) {
     let nodes =
         watcher(Api::<PartialObjectMeta<Node>>::all(client), watcher::Config::default()).default_backoff();
     let taken = nodes.for_each(|event| {
         let is_news = take(event, "nodes").is_some_and(|event| world.take_node(event));
         if is_news {
-            // The receiver ends with the operator.
-            let _ = all.send(());
+            tell_all(&news);
         }
         future::ready(())
     });
     taken.await;
 }
 
-async fn watch_reports(
-    client: Client,
-    world: Arc<World>,
-    some: UnboundedSender<ObjectRef<MonitoringProbe>>,
-    all: UnboundedSender<()>,
-) {
+async fn watch_reports(client: Client, world: Arc<World>, news: [News; 2]) {
     let reports = watcher(Api::<ProbeReport>::all(client), watcher::Config::default()).default_backoff();
     let taken = reports.for_each(|event| {
         match take(event, "reports").and_then(|event| world.take_report(event)) {
-            Some(Some(probe)) => drop(some.send(ObjectRef::new(&probe))),
-            Some(None) => drop(all.send(())),
+            Some(Some(assignment)) => {
+                for (_, some) in &news {
+                    // The receivers end with the operator.
+                    let _ = some.send(assignment.clone());
+                }
+            }
+            Some(None) => tell_all(&news),
             None => {}
         }
         future::ready(())
     });
     taken.await;
+}
+
+fn tell_all(news: &[News]) {
+    for (all, _) in news {
+        // The receivers end with the operator.
+        let _ = all.send(());
+    }
 }
 
 fn take<K>(event: Result<watcher::Event<K>, watcher::Error>, what: &str) -> Option<watcher::Event<K>> {

@@ -15,6 +15,7 @@ use clap::Args;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -22,8 +23,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::control::checked::{mistakes, plan};
+use crate::control::checked::{check_rule, mistakes, plan};
 use crate::objects::probe::MonitoringProbe;
+use crate::objects::rule::MonitoringRule;
 
 /// The time that a client has for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -130,9 +132,17 @@ fn judge(object: &Value) -> Result<(), String> {
     if object.is_null() || !object["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
-    let probe: MonitoringProbe = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
-    let name = probe.metadata.name.clone().unwrap_or_default();
-    plan(&name, &probe).map(drop).map_err(|rejection| mistakes(&rejection))
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let checked = if object["kind"] == "MonitoringRule" {
+        check_rule(name, &read::<MonitoringRule>(object)?)
+    } else {
+        plan(name, &read::<MonitoringProbe>(object)?).map(drop)
+    };
+    checked.map_err(|rejection| mistakes(&rejection))
+}
+
+fn read<K: DeserializeOwned>(object: &Value) -> Result<K, String> {
+    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -153,5 +163,20 @@ mod tests {
         let refused = probe(json!({ "config": config })).unwrap_err();
         assert!(refused.contains("spec.config.ingress.metrics[0].name: "), "{refused}");
         assert_eq!(judge(&Value::Null), Ok(()));
+        let rule = |rule: Value| {
+            let metadata = json!({ "name": "r" });
+            judge(
+                &json!({ "apiVersion": "twinprobe.dev/v1alpha1", "kind": "MonitoringRule", "metadata": metadata,
+                "spec": { "rule": rule } }),
+            )
+        };
+        assert_eq!(
+            rule(json!({ "watch": "p", "when": "sum(ingress.m) > 1", "do": [{ "mark": "x" }] })),
+            Ok(())
+        );
+        let refused =
+            rule(json!({ "watch": "p", "when": "sum(ingress.m) >", "for": 0, "do": [] })).unwrap_err();
+        assert!(refused.contains("spec.rule.when: ") && refused.contains("spec.rule.for: 0"), "{refused}");
+        assert!(refused.contains("spec.rule.do: 0 actions"), "{refused}");
     }
 }

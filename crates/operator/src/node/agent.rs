@@ -156,6 +156,11 @@ impl NodeAgent {
         }
     }
 
+    /// Puts off the next look at a probe or rule until then.
+    pub fn look_at(&mut self, name: &str, then: Instant) {
+        self.due.insert(name.to_owned(), then);
+    }
+
     /// Looks at each probe whose time has come.
     async fn settle_all(&mut self) {
         let now = Instant::now();

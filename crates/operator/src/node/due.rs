@@ -6,6 +6,8 @@ use twinprobe_api::{NodeReport, NodeState};
 
 use crate::node::follow::{pause, random};
 
+/// The time for which a daemon that gives no answer may be starting.
+pub const STARTING: Duration = Duration::from_secs(20);
 /// The time after which a node says that the probe runs, even if it has not closed its windows.
 const EARLY: Duration = Duration::from_secs(10);
 /// The shortest time between two reports that say nothing but another cost.
@@ -84,7 +86,8 @@ pub fn is_due(new: &NodeReport, last: Option<&NodeReport>, windows: u32, pending
         return is_settled || pending.since.elapsed() >= EARLY;
     };
     let has_changed = (last.state, &last.stage) != (new.state, &new.stage)
-        || (new.state != NodeState::Running && last.reason != new.reason);
+        || (new.state != NodeState::Running && last.reason != new.reason)
+        || last.firing != new.firing;
     let begins_to_lose = |last: u64, new: u64| last == 0 && new > 0;
     let loses = begins_to_lose(last.lost_windows, new.lost_windows)
         || begins_to_lose(last.lost_events, new.lost_events);

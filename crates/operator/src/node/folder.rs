@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
-use twinprobe_api::{AssignmentSpec, NodeReport, RevisionSpec};
+use twinprobe_api::{AssignmentSpec, NodeReport, RevisionKind, RevisionSpec};
 use twinprobe_state_files::{lasting, private};
 
 const LABELS: &str = "labels.json";
@@ -29,6 +29,13 @@ pub struct HeldProbe {
     pub reported: Option<NodeReport>,
     /// True from before the first report until the report is deleted.
     pub has_report: bool,
+}
+
+impl HeldProbe {
+    pub fn kind(&self) -> RevisionKind {
+        let told = self.assignment.as_ref().map(|assignment| assignment.kind);
+        told.or_else(|| self.revisions.values().next().map(|revision| revision.kind)).unwrap_or_default()
+    }
 }
 
 /// The folder with a file for each probe, and the labels of the node.

@@ -5,5 +5,6 @@ mod due;
 mod folder;
 mod follow;
 pub mod options;
+mod rule;
 mod server;
 mod settle;

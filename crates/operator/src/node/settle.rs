@@ -7,20 +7,20 @@ use kube::Resource as _;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
-use twinprobe_api::{AssignmentSpec, ConfigDocument, NodeReport, NodeState, ProbeStatus, RevisionSpec};
+use twinprobe_api::{
+    AssignmentSpec, ConfigDocument, NodeReport, NodeState, ProbeStatus, RevisionKind, RevisionSpec,
+};
 use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_fleet::{Wanted, digest, is_over, refused, wanted};
 
 use crate::node::agent::{NodeAgent, REST, SOON};
-use crate::node::due::is_due;
+use crate::node::due::{STARTING, is_due};
 use crate::node::server::ApiServerError;
 use crate::objects::nodes::{ProbeReport, ProbeRevision};
 
 /// The manager of the fields that nodes apply.
 const MANAGER: &str = "twinprobe-node";
-/// The time for which a daemon that gives no answer may be starting.
-const STARTING: Duration = Duration::from_secs(20);
 
 impl NodeAgent {
     /// Looks at a probe. Returns the time until the next look, `None` if only a change can lead to something new.
@@ -67,13 +67,6 @@ impl NodeAgent {
             Err(ApiServerError::Exchange(error)) => return Err(ApiServerError::Exchange(error).into()),
             Err(error) => return Ok(self.failed(name, revision, "fetch", with_causes(&error))),
         };
-        let config: ConfigDocument = match serde_json::from_value(spec.config) {
-            Ok(config) => config,
-            Err(error) => {
-                let reason = format!("a configuration that this node can't read: {error}");
-                return Ok(self.failed(name, revision, "fetch", reason));
-            }
-        };
         let pending = self.pending.entry(name.to_owned()).or_default();
         if pending.revision != revision {
             pending.begin(revision);
@@ -82,7 +75,14 @@ impl NodeAgent {
             Some((report, again)) if report.revision == revision && Instant::now() < *again => {
                 Ok(report.clone())
             }
-            _ => self.compare(name, assignment, revision, &config).await,
+            _ if spec.kind == RevisionKind::Rule => self.have_rule(name, revision, spec.config).await,
+            _ => match serde_json::from_value(spec.config) {
+                Ok(config) => self.compare(name, assignment, revision, &config).await,
+                Err(error) => {
+                    let reason = format!("a configuration that this node can't read: {error}");
+                    Ok(self.failed(name, revision, "fetch", reason))
+                }
+            },
         }
     }
 
@@ -133,7 +133,7 @@ impl NodeAgent {
         }
     }
 
-    fn failed(&self, name: &str, revision: &str, stage: &str, reason: String) -> NodeReport {
+    pub fn failed(&self, name: &str, revision: &str, stage: &str, reason: String) -> NodeReport {
         NodeReport {
             probe: name.to_owned(),
             node: self.options.node_name.clone(),
@@ -161,6 +161,7 @@ impl NodeAgent {
                 pending.begin(revision);
                 pending.put = Some((revision.to_owned(), assignment.renewed.clone()));
                 tracing::info!(probe = name, revision, "the daemon has the revision");
+                self.try_rules_again();
                 Ok(None)
             }
             // A daemon that starts, or has too much to do, has not decided yet.
@@ -205,6 +206,9 @@ impl NodeAgent {
 
     /// Removes the probe from the daemon, if it is the agent's own.
     async fn remove(&mut self, name: &str) -> Result<(), ClientError> {
+        if self.held.get(name).is_some_and(|held| held.kind() == RevisionKind::Rule) {
+            return self.remove_rule(name).await;
+        }
         let status = match self.daemon.status(name).await.and_then(|answer| answer.read()) {
             Ok(status) => status,
             Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(()),

@@ -1,9 +1,11 @@
 //! Rules for nodes as objects.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use twinprobe_api::RuleDocument;
+use twinprobe_api::{FleetRuleStatus, RuleDocument};
 
 /// The `spec` of a `MonitoringRule`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,9 +15,14 @@ use twinprobe_api::RuleDocument;
     kind = "MonitoringRule",
     shortname = "mr",
     category = "twinprobe",
+    status = "FleetRuleStatus",
     doc = "A rule: what is done when the windows of a probe say so.",
     printcolumn(name = "Watch", type_ = "string", json_path = ".spec.rule.watch"),
-    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope"),
+    printcolumn(name = "Selected", type_ = "integer", json_path = ".status.counts.selected"),
+    printcolumn(name = "Running", type_ = "integer", json_path = ".status.counts.running"),
+    printcolumn(name = "Firing", type_ = "integer", json_path = ".status.firing"),
+    printcolumn(name = "Failed", type_ = "integer", json_path = ".status.counts.failed"),
+    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -23,6 +30,9 @@ pub struct MonitoringRuleSpec {
     /// Where windows are judged: on each node, or those of the whole fleet together.
     #[serde(default)]
     pub scope: RuleScope,
+    /// The labels of nodes that the rule is for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
     /// The rule, as the body of `PUT /v1/rules/{name}`.
     #[schemars(schema_with = "rule")]
     pub rule: RuleDocument,

@@ -32,6 +32,14 @@ impl Expression {
         }
     }
 
+    /// Parses an expression. Without the windows' shape nothing can be said of its names and kinds.
+    pub fn check(text: &str, shape: Option<&WindowShape>) -> Result<(), ExpressionFault> {
+        match shape {
+            Some(shape) => Self::value(text, shape).map(drop),
+            None => parse(text, |_, _| Ok(())),
+        }
+    }
+
     /// Parses and checks an expression of any kind.
     pub fn value(text: &str, shape: &WindowShape) -> Result<Self, ExpressionFault> {
         parse(text, |tree, places| {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use twinprobe_api::{AssignmentSpec, Canary, FleetFailure, FleetStatus, OnFailure};
 
 use crate::assign::matches;
-use crate::conditions::{Standing, conditions};
+use crate::decide::conditions::{Standing, conditions};
 use crate::plan::FleetPlan;
 use crate::rollout::{NodeView, StepVerdict, canaries, judge, members};
 use crate::share::WHOLE;

@@ -1,0 +1,5 @@
+//! What follows from an object, its status and the reports of nodes.
+
+pub mod conditions;
+pub mod probe;
+pub mod rule;

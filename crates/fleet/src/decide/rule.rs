@@ -1,0 +1,184 @@
+//! Rules for the nodes of a fleet: what an object asks of nodes, and what their reports say of it. A rule changes no packet path by
+//! itself, so that it comes to all nodes in one step.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::to_value;
+use twinprobe_api::{
+    AssignmentSpec, FleetBudget, FleetRuleStatus, OnFailure, RevisionKind, RevisionSpec, RuleDocument,
+};
+use twinprobe_config::is_probe_name;
+
+use crate::assign::matches;
+use crate::decide::conditions::{Standing, conditions};
+use crate::revision::{rule_digest, short};
+use crate::rollout::NodeView;
+use crate::share::WHOLE;
+use crate::steps::RolloutPlan;
+use crate::tally::tally;
+
+/// The begin of the names of assignments that are for rules. Names of probes of a fleet can't begin so.
+const RULE: &str = "rule.";
+
+/// Returns the name of the assignment of a rule.
+pub fn rule_key(rule: &str) -> String {
+    format!("{RULE}{rule}")
+}
+
+/// Returns the name of the rule that an assignment is for; none if it is for a probe.
+pub fn rule_of(assignment: &str) -> Option<&str> {
+    assignment.strip_prefix(RULE)
+}
+
+/// Tells whether a rule can have this name on nodes, and its assignment can be named in labels.
+pub fn is_rule_name(name: &str) -> bool {
+    /// The longest value of a label.
+    const LONGEST: usize = 63;
+    is_probe_name(name) && rule_key(name).len() <= LONGEST
+}
+
+/// The knowledge of a rule's object.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetRuleView<'a> {
+    pub name: &'a str,
+    pub rule: &'a RuleDocument,
+    pub node_selector: &'a BTreeMap<String, String>,
+    /// The generation of the object, which counts its changes.
+    pub generation: i64,
+    pub status: &'a FleetRuleStatus,
+    /// All nodes, with their last report about the rule.
+    pub nodes: &'a [NodeView<'a>],
+    pub now: Timestamp,
+}
+
+/// The outcome of a look: what to write.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FleetRuleDecision {
+    pub status: FleetRuleStatus,
+    /// The name of the revision.
+    pub name: String,
+    pub revision: RevisionSpec,
+    pub assignment: AssignmentSpec,
+}
+
+/// Decides for a rule that obeys all rules for rules.
+pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
+    let FleetRuleView { name, rule, node_selector, generation, status: before, nodes, now } = *view;
+    let digest = rule_digest(rule);
+    let revision = format!("{}-{}", rule_key(name), short(&digest));
+    let selected: Vec<NodeView<'_>> = nodes
+        .iter()
+        .filter(|node| matches(node_selector, node.labels))
+        .map(|node| NodeView { report: node.report.filter(|report| report.revision == revision), ..*node })
+        .collect();
+    let (counts, _, failures) = tally(&at_once(), &selected, &selected);
+    let firing = selected.iter().filter(|node| node.report.is_some_and(|report| report.firing)).count();
+    let standing = if counts.silent == 0 { Standing::Complete } else { Standing::Step("100%") };
+    FleetRuleDecision {
+        status: FleetRuleStatus {
+            observed_generation: Some(generation),
+            revision: Some(revision.clone()),
+            counts,
+            firing: u64::try_from(firing).unwrap_or(u64::MAX),
+            conditions: conditions(standing, counts, &before.conditions, now),
+            failures,
+        },
+        revision: RevisionSpec {
+            probe: name.to_owned(),
+            kind: RevisionKind::Rule,
+            digest,
+            // A document that was read can be written.
+            config: to_value(rule).unwrap_or_default(),
+            ..RevisionSpec::default()
+        },
+        assignment: AssignmentSpec {
+            probe: name.to_owned(),
+            kind: RevisionKind::Rule,
+            revision: revision.clone(),
+            node_selector: node_selector.clone(),
+            share: WHOLE,
+            ..AssignmentSpec::default()
+        },
+        name: revision,
+    }
+}
+
+/// Returns the status of a rule that nodes can't get, and why. What nodes have stays.
+pub fn invalid_rule(status: &FleetRuleStatus, generation: i64, why: &str, now: Timestamp) -> FleetRuleStatus {
+    FleetRuleStatus {
+        observed_generation: Some(generation),
+        conditions: conditions(Standing::Invalid(why), status.counts, &status.conditions, now),
+        ..status.clone()
+    }
+}
+
+fn at_once() -> RolloutPlan {
+    RolloutPlan {
+        canary: None,
+        steps: Vec::new(),
+        windows: 0,
+        timeout: Duration::MAX,
+        budget: FleetBudget::default(),
+        on_failure: OnFailure::Pause,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use twinprobe_api::{NodeReport, NodeState};
+
+    use super::*;
+
+    #[test]
+    fn all_selected_nodes_get_a_rule_and_are_counted_by_its_present_revision() {
+        let rule: RuleDocument =
+            serde_json::from_value(json!({ "watch": "dns", "when": "true", "do": [{ "mark": "x" }] }))
+                .unwrap();
+        let (edge, other) = (BTreeMap::from([("role".to_owned(), "edge".to_owned())]), BTreeMap::new());
+        let decide = |nodes: &[NodeView<'_>]| {
+            decide_rule(&FleetRuleView {
+                name: "flood",
+                rule: &rule,
+                node_selector: &edge,
+                generation: 3,
+                status: &FleetRuleStatus::default(),
+                nodes,
+                now: Timestamp::UNIX_EPOCH,
+            })
+        };
+        let node = |name, labels, report| NodeView { name, labels, report };
+        let first = decide(&[node("a", &edge, None), node("b", &other, None)]);
+        assert_eq!((first.assignment.share, first.assignment.revision.as_str()), (WHOLE, &*first.name));
+        assert!(first.name.starts_with("rule.flood-") && rule_of(&first.name).is_some(), "{}", first.name);
+        assert_eq!((first.status.counts.selected, first.status.counts.silent), (1, 1));
+        let said = |decision: &FleetRuleDecision, kind: &str| {
+            let found = decision.status.conditions.iter().find(|condition| condition.kind == kind);
+            found.map(|condition| condition.status.clone()).unwrap()
+        };
+        assert_eq!((said(&first, "Progressing"), said(&first, "Available")), ("True".into(), "False".into()));
+        let report = |revision: &str, state, firing| NodeReport {
+            revision: revision.to_owned(),
+            state,
+            firing,
+            stage: (state != NodeState::Running).then(|| "config".to_owned()),
+            ..NodeReport::default()
+        };
+        let (old, fires, refuses) = (
+            report("rule.flood-before", NodeState::Running, true),
+            report(&first.name, NodeState::Running, true),
+            report(&first.name, NodeState::Refused, false),
+        );
+        let later = decide(&[
+            node("a", &edge, Some(&old)),
+            node("b", &edge, Some(&fires)),
+            node("c", &edge, Some(&refuses)),
+        ]);
+        let counts = later.status.counts;
+        assert_eq!((counts.running, counts.failed, counts.silent, later.status.firing), (1, 1, 1, 1));
+        assert_eq!(later.status.failures[0].node, "c");
+        assert_eq!(said(&decide(&[node("b", &edge, Some(&fires))]), "Available"), "True");
+    }
+}

@@ -1,0 +1,136 @@
+//! One look at one rule: what the daemon has, and what follows.
+
+use std::time::Instant;
+
+use serde_json::Value;
+use twinprobe_api::{NodeReport, NodeState, RevisionKind, RuleDocument, RuleStatus};
+use twinprobe_client::ClientError;
+use twinprobe_ebpf_common::finding::with_causes;
+use twinprobe_fleet::{refused, rule_of};
+
+use crate::node::agent::NodeAgent;
+use crate::node::due::{Pending, STARTING};
+
+impl NodeAgent {
+    /// Sees to it that the daemon has a rule. Returns what there is to report.
+    pub async fn have_rule(
+        &mut self,
+        assignment: &str,
+        revision: &str,
+        document: Value,
+    ) -> anyhow::Result<NodeReport> {
+        let failed = |stage: &str, reason: String| self.failed(assignment, revision, stage, reason);
+        let wanted: RuleDocument = match serde_json::from_value(document) {
+            Ok(wanted) => wanted,
+            Err(error) => return Ok(failed("fetch", format!("a rule that this node can't read: {error}"))),
+        };
+        let name = rule_of(assignment).unwrap_or(assignment);
+        let is_starting =
+            self.pending.get(assignment).is_some_and(|pending| pending.since.elapsed() < STARTING);
+        let found = match self.rule_status(name).await {
+            Ok(found) => found,
+            Err(error) if is_starting => return Err(error.into()),
+            Err(error) => return Ok(failed("daemon", with_causes(&error))),
+        };
+        match found {
+            Some(status) if status.rule == wanted => {
+                Ok(report(assignment, &self.options.node_name, revision, &status))
+            }
+            Some(status) if !self.is_own_rule(assignment, &status) => {
+                let what = "delete it, or give the object another name";
+                let reason =
+                    format!("a rule of this name is there already, from {}; {what}", status.pushed_by);
+                Ok(failed("conflict", reason))
+            }
+            _ => self.put_rule(assignment, revision, &wanted).await,
+        }
+    }
+
+    async fn put_rule(
+        &mut self,
+        assignment: &str,
+        revision: &str,
+        rule: &RuleDocument,
+    ) -> anyhow::Result<NodeReport> {
+        let name = rule_of(assignment).unwrap_or(assignment);
+        let why = format!("fleet: revision {revision}");
+        let node = self.options.node_name.clone();
+        let done = match self.daemon.put_rule(name, rule, Some(&why)).await {
+            Ok(answer) => answer.read(),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(status) => {
+                self.pending.entry(assignment.to_owned()).or_default().begin(revision);
+                tracing::info!(rule = name, revision, "the daemon has the revision");
+                Ok(report(assignment, &node, revision, &status))
+            }
+            Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
+                let report = refused(assignment, &node, revision, &problem);
+                tracing::warn!(
+                    rule = name,
+                    revision,
+                    reason = report.reason,
+                    "the daemon refuses the revision"
+                );
+                self.pending.entry(assignment.to_owned()).or_default().refuse(report.clone());
+                Ok(report)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a rule from the daemon, if it is the agent's own. What the rule has begun ends with it.
+    pub async fn remove_rule(&mut self, assignment: &str) -> Result<(), ClientError> {
+        let name = rule_of(assignment).unwrap_or(assignment);
+        let Some(status) = self.rule_status(name).await? else { return Ok(()) };
+        if self.is_own_rule(assignment, &status) {
+            self.daemon.delete_rule(name, Some("fleet: the rule is not for this node any more")).await?;
+            tracing::info!(rule = name, "removed");
+        }
+        Ok(())
+    }
+
+    /// Lets rules that the daemon has refused be tried again: the probe that one of them watches may be there now.
+    pub fn try_rules_again(&mut self) {
+        let rules = self.held.iter().filter(|(_, held)| held.kind() == RevisionKind::Rule);
+        let names: Vec<String> = rules.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            if let Some(Pending { refused: refused @ Some(_), .. }) = self.pending.get_mut(&name) {
+                *refused = None;
+                self.look_at(&name, Instant::now());
+            }
+        }
+    }
+
+    async fn rule_status(&self, name: &str) -> Result<Option<RuleStatus>, ClientError> {
+        match self.daemon.rule(name).await.and_then(|answer| answer.read()) {
+            Ok(status) => Ok(Some(status)),
+            Err(ClientError::Refused(problem)) if problem.status == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells whether the daemon has a rule from this agent.
+    fn is_own_rule(&self, assignment: &str, status: &RuleStatus) -> bool {
+        let found = serde_json::to_value(&status.rule).ok();
+        let mut revisions = self.held.get(assignment).into_iter().flat_map(|held| held.revisions.values());
+        revisions.any(|revision| Some(&revision.config) == found.as_ref())
+    }
+}
+
+/// Returns the report of a rule that the daemon has.
+fn report(assignment: &str, node: &str, revision: &str, status: &RuleStatus) -> NodeReport {
+    // A rule that has stopped itself stays so until its object changes.
+    let is_stopped = &*status.state == "stopped";
+    NodeReport {
+        probe: assignment.to_owned(),
+        node: node.to_owned(),
+        revision: revision.to_owned(),
+        state: if is_stopped { NodeState::Failed } else { NodeState::Running },
+        stage: is_stopped.then(|| "rule".to_owned()),
+        reason: status.reason.clone().or_else(|| status.last_error.clone()),
+        firing: &*status.state == "firing",
+        ..NodeReport::default()
+    }
+}
