@@ -30,7 +30,8 @@ pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
 pub use self::rule::{
-    RuleAction, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleProbe, RuleStatus, RuleTrial,
+    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleProbe, RuleStatus,
+    RuleTrial,
 };
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{

@@ -36,6 +36,8 @@ pub struct RuleDocument {
 pub enum RuleAction {
     /// Deploys a probe as a lease of the rule.
     Apply(Box<RuleProbe>),
+    /// Gives a probe that is there other definitions and variables, until the rule ends what it has begun.
+    Change(RuleChange),
     /// Sends the firing to this URL.
     Notify(String),
     /// Deletes the probe of this name.
@@ -50,6 +52,8 @@ struct ActionFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     apply: Option<Box<RuleProbe>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    change: Option<RuleChange>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     notify: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     delete: Option<String>,
@@ -61,20 +65,18 @@ impl TryFrom<ActionFields> for RuleAction {
     type Error = &'static str;
 
     fn try_from(fields: ActionFields) -> Result<Self, Self::Error> {
-        match fields {
-            ActionFields { apply: Some(probe), notify: None, delete: None, mark: None } => {
-                Ok(Self::Apply(probe))
-            }
-            ActionFields { apply: None, notify: Some(url), delete: None, mark: None } => {
-                Ok(Self::Notify(url))
-            }
-            ActionFields { apply: None, notify: None, delete: Some(name), mark: None } => {
-                Ok(Self::Delete(name))
-            }
-            ActionFields { apply: None, notify: None, delete: None, mark: Some(text) } => {
-                Ok(Self::Mark(text))
-            }
-            _ => Err("an action has one of the fields apply, notify, delete and mark"),
+        let ActionFields { apply, change, notify, delete, mark } = fields;
+        let given = [
+            apply.map(Self::Apply),
+            change.map(Self::Change),
+            notify.map(Self::Notify),
+            delete.map(Self::Delete),
+            mark.map(Self::Mark),
+        ];
+        let mut given = given.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(action), None) => Ok(action),
+            _ => Err("an action has one of the fields apply, change, notify, delete and mark"),
         }
     }
 }
@@ -83,6 +85,7 @@ impl From<RuleAction> for ActionFields {
     fn from(action: RuleAction) -> Self {
         match action {
             RuleAction::Apply(probe) => Self { apply: Some(probe), ..Self::default() },
+            RuleAction::Change(change) => Self { change: Some(change), ..Self::default() },
             RuleAction::Notify(url) => Self { notify: Some(url), ..Self::default() },
             RuleAction::Delete(name) => Self { delete: Some(name), ..Self::default() },
             RuleAction::Mark(text) => Self { mark: Some(text), ..Self::default() },
@@ -102,6 +105,17 @@ pub struct RuleProbe {
     pub config: Option<Map<String, Value>>,
     /// The time after which the probe ends, such as `5m`.
     pub expires: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub defines: BTreeMap<String, String>,
+}
+
+/// Other choices for a probe that is there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleChange {
+    pub name: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -143,6 +157,9 @@ pub struct RuleStatus {
     pub last_error: Option<String>,
     /// The probes that the rule has deployed and not ended.
     pub probes: Vec<String>,
+    /// The probes that the rule has changed and not changed back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// The last firings, oldest first.
     pub firings: Vec<RuleFiring>,
     pub rule: RuleDocument,

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
-use twinprobe_api::{RuleAction, RuleDocument, RuleProbe};
+use twinprobe_api::{RuleAction, RuleChange, RuleDocument, RuleProbe};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 use crate::expression::expression::Expression;
@@ -164,6 +164,7 @@ fn check_actions(document: &RuleDocument, shape: Option<&WindowShape>, findings:
         }
         match action {
             RuleAction::Apply(probe) => check_probe(&field, probe, &document.watch, findings),
+            RuleAction::Change(change) => check_change(&field, change, document, findings),
             RuleAction::Notify(url) if !url.starts_with("https://") && !url.starts_with("http://") => {
                 let message = "is not a URL that begins with https:// or http://";
                 findings.push(Finding::config(format!("{field}.notify"), format!("{url:?} {message}")));
@@ -190,6 +191,23 @@ fn check_probe(field: &str, probe: &RuleProbe, watched: &str, findings: &mut Vec
     }
     if let Err(message) = duration(&probe.expires) {
         findings.push(Finding::config(format!("{field}.expires"), message));
+    }
+}
+
+fn check_change(field: &str, change: &RuleChange, document: &RuleDocument, findings: &mut Vec<Finding>) {
+    let field = format!("{field}.change");
+    if change.variables.is_empty() && change.defines.is_empty() {
+        findings.push(Finding::config(&*field, "changes nothing; give variables or defines"));
+    }
+    let others = document.actions.iter().filter(|action| match action {
+        RuleAction::Apply(probe) => probe.name == change.name,
+        RuleAction::Delete(name) => *name == change.name,
+        RuleAction::Change(other) => other.name == change.name,
+        RuleAction::Notify(_) | RuleAction::Mark(_) => false,
+    });
+    if others.count() > 1 {
+        let message = "another action of the rule deploys, deletes or changes this probe; put both into one";
+        findings.push(Finding::config(format!("{field}.name"), message));
     }
 }
 

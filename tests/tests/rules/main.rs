@@ -1,6 +1,7 @@
 //! Rules that run in the daemon: they judge each window once, and take their actions once, whatever is killed.
 
 mod budgets;
+mod changes;
 mod crashes;
 mod equal;
 mod library;

@@ -116,22 +116,20 @@ impl Engine {
             engine.settle_again();
             let old = engine.registry.get(&name).ok();
             let lease = || config.expires.map(Lease::begin);
-            let pushed = |author: ChangeAuthor, lineage| Lineage {
-                pushed_by: Some(author.principal.who.to_string()),
-                author: Some(author),
-                lease: lease(),
-                ..lineage
+            let boot_id = &engine.deployer.kernel.host.boot_id;
+            let asked = |author, lineage: Lineage| {
+                lineage.asked(author, lease(), old.as_ref().map(|old| &old.stored), boot_id)
             };
             let mut lineage = match (cause, &old) {
                 (DeployCause::Start(stored), _) => {
-                    let lease = Lease::recorded(&stored, &engine.deployer.kernel.host.boot_id).or_else(lease);
+                    let lease = Lease::recorded(&stored, boot_id).or_else(lease);
                     Lineage { revision: stored.revision.max(1), lease, ..Lineage::of(&stored)? }
                 }
                 // Revision numbers go on even if the file with the last number can't be read.
                 (DeployCause::Request { author, .. }, Some(old)) => {
-                    pushed(author, Lineage::of(&old.stored)?.next(engine.deployer.store.last_revision(&name)))
+                    asked(author, Lineage::of(&old.stored)?.next(engine.deployer.store.last_revision(&name)))
                 }
-                (DeployCause::Request { author, .. }, None) => pushed(author, Lineage::new()?),
+                (DeployCause::Request { author, .. }, None) => asked(author, Lineage::new()?),
             };
             if occasion.is_new() {
                 lineage.dropped = engine.find_room(&name, lineage.revision, &document, &mut loaded)?;

@@ -54,6 +54,7 @@ impl RuleActions {
     pub async fn take(&self, action: &RuleAction, firing: &FiringContext<'_>) -> Result<(), ActionError> {
         match action {
             RuleAction::Apply(probe) => self.apply(probe, firing).await,
+            RuleAction::Change(change) => self.change(&change.name, None, firing).await,
             RuleAction::Delete(name) => self.delete(name, firing, false).await,
             RuleAction::Notify(url) => self.notify(url, firing).await,
             RuleAction::Mark(text) => {
@@ -150,26 +151,26 @@ impl RuleActions {
         json!({ "rule": self.rule, "window": firing.window })
     }
 
-    fn author(&self, firing: &FiringContext<'_>) -> ChangeAuthor {
+    pub fn author(&self, firing: &FiringContext<'_>) -> ChangeAuthor {
         let principal = Principal { who: self.who(), role: self.role };
         let message = format!("rule {}, window {} of {}", self.rule, firing.window, self.watched);
         ChangeAuthor { principal, from: self.from(firing), message: Some(message) }
     }
 
-    fn record(&self, what: String, probe: &str, firing: &FiringContext<'_>) -> Record {
+    pub fn record(&self, what: String, probe: &str, firing: &FiringContext<'_>) -> Record {
         let by = Principal { who: self.who(), role: self.role };
         Record::of_own(self.audit.clone(), &by, self.from(firing), what, probe)
     }
 }
 
-fn announce(record: &mut Record) -> Result<(), ActionError> {
+pub fn announce(record: &mut Record) -> Result<(), ActionError> {
     record.announce().map_err(|error| {
         let reason = format!("the action can't be recorded in the file of --audit-log: {error}");
         ActionError { reason, again: true }
     })
 }
 
-fn ended(record: Record, error: EngineError) -> ActionError {
+pub fn ended(record: Record, error: EngineError) -> ActionError {
     let (action, status) = told(error);
     record.end(status);
     action
@@ -183,6 +184,6 @@ fn told(error: EngineError) -> (ActionError, StatusCode) {
     (ActionError { reason, again }, status)
 }
 
-fn fault(error: EngineError) -> ActionError {
+pub fn fault(error: EngineError) -> ActionError {
     told(error).0
 }

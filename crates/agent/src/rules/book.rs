@@ -18,7 +18,8 @@ use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 use crate::rules::actions::{FiringContext, RuleActions};
-use crate::rules::cycles::{cycle, made};
+use crate::rules::changes::check_changes;
+use crate::rules::cycles::{changed, cycle, made};
 use crate::rules::judge::ShapedRule;
 use crate::rules::options::RuleOptions;
 use crate::rules::probes::{below, configuration};
@@ -190,13 +191,16 @@ impl RuleBook {
             );
             return Err(Rejection::from(Finding::config("watch", message)).into());
         }
+        check_changes(&self.engine, document, &others, by)?;
         for (index, action) in document.actions.iter().enumerate() {
             let RuleAction::Apply(wanted) = action else { continue };
             let field = format!("do[{index}].apply");
-            if let Some((other, _)) =
-                others.iter().find(|(_, other)| made(other).any(|made| made == wanted.name))
+            if let Some((other, _)) = others
+                .iter()
+                .find(|(_, other)| made(other).chain(changed(other)).any(|name| name == wanted.name))
             {
-                let message = format!("rule {other} deploys a probe of this name; choose another name");
+                let message =
+                    format!("rule {other} deploys or changes a probe of this name; choose another name");
                 return Err(Rejection::from(Finding::config(format!("{field}.name"), message)).into());
             }
             let owner = format!("rule:{name}");
@@ -267,6 +271,14 @@ impl RuleBook {
         check(when, Some(&known))?;
         self.halt(name).await;
         let stored = self.stored(name).unwrap_or(known);
+        match self.actions(name, &stored).change_back(&stored).await {
+            Ok(None) => {}
+            Ok(Some(reason)) => tracing::error!(rule = name, reason, "the rule is deleted nevertheless"),
+            Err(error) => {
+                self.spawn(name, stored);
+                return Err(error);
+            }
+        }
         let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
         let forgotten = tokio::task::spawn_blocking(move || engine.deployer.store.forget_rule(&of)).await?;
         if let Err(error) = forgotten {
@@ -324,6 +336,7 @@ fn status(name: &str, stored: &StoredRule) -> RuleStatus {
         actions_left: stored.state.actions_left(&stored.document, now),
         last_error: stored.last_error.clone(),
         probes: stored.made.iter().cloned().collect(),
+        changed: stored.changed.keys().cloned().collect(),
         firings: stored.firings.clone(),
         rule: stored.document.clone(),
     }

@@ -8,8 +8,22 @@ use twinprobe_api::{RuleAction, RuleDocument};
 pub fn made(document: &RuleDocument) -> impl Iterator<Item = &str> {
     document.actions.iter().filter_map(|action| match action {
         RuleAction::Apply(probe) => Some(probe.name.as_str()),
-        RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
+        RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
     })
+}
+
+/// Returns the names of the probes that a rule changes.
+pub fn changed(document: &RuleDocument) -> impl Iterator<Item = &str> {
+    document.actions.iter().filter_map(|action| match action {
+        RuleAction::Change(change) => Some(change.name.as_str()),
+        RuleAction::Apply(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
+    })
+}
+
+/// Returns the probes whose windows are not the same after a firing. A rule may change the probe that it watches: its conditions
+/// and its cooldown bound how often.
+fn touched(document: &RuleDocument) -> impl Iterator<Item = &str> {
+    made(document).chain(changed(document).filter(|name| *name != document.watch))
 }
 
 /// Returns the probes on the way from what `document` makes back to what it watches; `None` without such a way.
@@ -19,10 +33,11 @@ pub fn cycle<'a>(
 ) -> Option<Vec<String>> {
     let mut makes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for rule in others.into_iter().chain([document]) {
-        makes.entry(rule.watch.as_str()).or_default().extend(made(rule));
+        makes.entry(rule.watch.as_str()).or_default().extend(touched(rule));
     }
     let mut seen = BTreeSet::new();
-    let mut ways: Vec<Vec<&str>> = made(document).map(|probe| vec![document.watch.as_str(), probe]).collect();
+    let mut ways: Vec<Vec<&str>> =
+        touched(document).map(|probe| vec![document.watch.as_str(), probe]).collect();
     while let Some(way) = ways.pop() {
         let Some(last) = way.last().copied() else { continue };
         if last == document.watch {

@@ -3,6 +3,7 @@
 
 pub mod actions;
 pub mod book;
+mod changes;
 pub mod cycles;
 pub mod judge;
 pub mod options;

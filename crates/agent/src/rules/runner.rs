@@ -190,7 +190,10 @@ impl RuleRunner {
     async fn act(&mut self, pending: PendingActions) -> Result<(), EngineError> {
         let PendingActions { window, actions, done } = pending;
         for (index, action) in actions.iter().enumerate().skip(done) {
-            let taken = self.attempt(action, window, index).await;
+            let taken = match self.prepare(action).await? {
+                Ok(()) => self.attempt(action, window, index).await,
+                Err(error) => Err(error),
+            };
             if taken.is_err() && self.has_to_end() {
                 return Ok(());
             }
@@ -224,6 +227,22 @@ impl RuleRunner {
         Ok(())
     }
 
+    /// Writes down what a probe is before it is changed, so that it can be changed back whatever happens.
+    async fn prepare(&self, action: &RuleAction) -> Result<Result<(), ActionError>, EngineError> {
+        let RuleAction::Change(change) = action else { return Ok(Ok(())) };
+        if self.stored.lock().changed.contains_key(&change.name) {
+            return Ok(Ok(()));
+        }
+        let changed = match self.actions.changed(change) {
+            Ok(changed) => changed,
+            Err(error) => return Ok(Err(error)),
+        };
+        let name = change.name.clone();
+        self.commit(Durable::Now, |stored| drop(stored.changed.insert(name, changed))).await?;
+        crash::point("rule_prepared");
+        Ok(Ok(()))
+    }
+
     /// Takes an action; one that may succeed later is tried again, each time later.
     async fn attempt(&mut self, action: &RuleAction, window: u64, index: usize) -> Result<(), ActionError> {
         let (instance, time) = {
@@ -242,6 +261,10 @@ impl RuleRunner {
                         Err(ActionError { reason: "the rule ends".to_owned(), again: false })
                     }
                 },
+                RuleAction::Change(change) => {
+                    let changed = self.stored.lock().changed.get(&change.name).cloned();
+                    self.actions.change(&change.name, changed.as_ref(), &firing).await
+                }
                 _ => self.actions.take(action, &firing).await,
             };
             self.actions.engine.telemetry.rules.acted(&self.actions.rule, taken.is_ok());
@@ -273,7 +296,8 @@ impl RuleRunner {
         };
         let window = self.stored.lock().state.window;
         let firing = FiringContext { instance: &instance, window, time: "", index: 0 };
-        let mut failed = None;
+        let stored = self.stored.lock().clone();
+        let mut failed = self.actions.change_back(&stored).await?;
         for name in &made {
             if let Err(error) = self.actions.delete(name, &firing, true).await {
                 failed = Some(format!("probe {name} can't be removed: {}", error.reason));
@@ -283,6 +307,7 @@ impl RuleRunner {
         // A probe that stays ends with its lease.
         self.commit(Durable::Now, |stored| {
             stored.made.clear();
+            stored.changed.clear();
             stored.is_ending = false;
             let ended = Timestamp::now().to_string();
             if let Some(firing) = stored.firings.last_mut() {

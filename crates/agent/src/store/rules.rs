@@ -1,10 +1,10 @@
 //! The table `rules`: a record for each rule, with what the rule remembers of the windows that it has judged. One commit holds a
 //! decision and the position in the windows, so that a rule judges each window once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use twinprobe_api::{RuleAction, RuleDocument, RuleFiring};
+use twinprobe_api::{ConfigDocument, RuleAction, RuleDocument, RuleFiring};
 use twinprobe_rules::RuleState;
 use twinprobe_store::{Durable, params};
 
@@ -32,14 +32,24 @@ pub struct StoredRule {
     pub state: RuleState,
     /// The actions of the last firing, if they are not all taken.
     pub pending: Option<PendingActions>,
-    /// True if the probes of `made` are to be removed.
+    /// True if the probes of `made` are to be removed, and those of `changed` to be changed back.
     pub is_ending: bool,
     /// The probes that the rule has deployed and not ended.
     pub made: BTreeSet<String>,
+    /// The probes that the rule has changed, or is about to change, and not changed back.
+    #[serde(default)]
+    pub changed: BTreeMap<String, ChangedProbe>,
     /// The windows that were gone before the rule could judge them.
     pub missed: u64,
     pub last_error: Option<String>,
     pub firings: Vec<RuleFiring>,
+}
+
+/// A probe before and after a change. It stands in the record before the change is made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChangedProbe {
+    pub before: ConfigDocument,
+    pub after: ConfigDocument,
 }
 
 /// Actions that are being taken. After a crash the first one that is not done is taken once more: it is one of
@@ -68,6 +78,7 @@ impl StoredRule {
             pending: None,
             is_ending: false,
             made: BTreeSet::new(),
+            changed: BTreeMap::new(),
             missed: 0,
             last_error: None,
             firings: Vec::new(),
@@ -79,7 +90,9 @@ impl StoredRule {
         let pending = self.pending.iter().flat_map(|pending| &pending.actions);
         let pending = pending.filter_map(|action| match action {
             RuleAction::Apply(probe) => Some(probe.name.clone()),
-            RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => None,
+            RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
+                None
+            }
         });
         self.made.iter().cloned().chain(pending).collect()
     }
@@ -91,7 +104,8 @@ impl StoredRule {
         self.state.taken.clone_from(&earlier.state.taken);
         self.firings.clone_from(&earlier.firings);
         self.made = earlier.begun();
-        self.is_ending = !self.made.is_empty();
+        self.changed.clone_from(&earlier.changed);
+        self.is_ending = !self.made.is_empty() || !self.changed.is_empty();
     }
 
     /// Remembers a firing, and forgets the oldest.

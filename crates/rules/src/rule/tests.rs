@@ -74,6 +74,15 @@ fn rules_with_mistakes_are_refused() {
         ),
         (apply(json!({ "name": "a", "expires": "1m" })), "do[0].apply: give either `probe`"),
         (apply(json!({ "name": "a", "probe": "dns", "expires": "1y1" })), "do[0].apply.expires: "),
+        (json!({ "do": [{ "change": { "name": "a" } }] }), "do[0].change: changes nothing"),
+        (
+            json!({ "do": [{ "change": { "name": "a", "defines": { "X": "{{top(ingress.none)}}" } } }] }),
+            "do[0]: {{top(ingress.none)}}, column 12: ingress has no",
+        ),
+        (
+            json!({ "do": [{ "change": { "name": "a", "defines": { "X": "1" } } }, { "delete": "a" }] }),
+            "do[0].change.name: another action of the rule",
+        ),
         (json!({ "whenn": "true" }), "unknown field `whenn`"),
     ] {
         let message = rule(&changes).expect_err("a mistake");

@@ -1,6 +1,7 @@
 //! The facts about a probe from before its present deployment, and the changes of probes as the history shows them.
 
 use rustix::rand::{GetRandomFlags, getrandom};
+use twinprobe_access::Who;
 use twinprobe_api::{ChangeKind, HistoryEntry};
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_kernel::clock::rfc3339;
@@ -69,6 +70,26 @@ impl Lineage {
             replaces: false,
             dropped: Dropped::default(),
         })
+    }
+
+    /// Returns the lineage of a deployment that a request asks for, with this lease. A rule that changes a probe of somebody else does
+    /// not take it over: the probe keeps its sender and its lease.
+    pub fn asked(
+        self,
+        author: ChangeAuthor,
+        lease: Option<Lease>,
+        old: Option<&StoredProbe>,
+        boot_id: &str,
+    ) -> Self {
+        let who = author.principal.who.to_string();
+        let guest = old.filter(|old| {
+            matches!(author.principal.who, Who::Rule(_)) && old.pushed_by.as_ref() != Some(&who)
+        });
+        let (pushed_by, lease) = match guest {
+            Some(old) => (old.pushed_by.clone(), Lease::recorded(old, boot_id)),
+            None => (Some(who), lease),
+        };
+        Self { pushed_by, lease, author: Some(author), ..self }
     }
 
     /// Returns the lineage of the next revision. `last` is the newest revision that has a file.

@@ -184,6 +184,7 @@ fn render(report: &RuleTrial, screen: Screen) -> String {
 pub fn action(action: &RuleAction) -> String {
     match action {
         RuleAction::Apply(probe) => format!("apply {} for {}", probe.name, probe.expires),
+        RuleAction::Change(change) => format!("change {}", change.name),
         RuleAction::Notify(url) => format!("notify {url}"),
         RuleAction::Delete(name) => format!("delete {name}"),
         RuleAction::Mark(text) => format!("mark {text}"),

@@ -1,0 +1,140 @@
+//! Changes of probes that are there: a rule gives one of them other definitions and variables, and takes that back.
+
+use axum::http::StatusCode;
+use twinprobe_access::Principal;
+use twinprobe_api::{ConfigDocument, RuleAction, RuleChange, RuleDocument};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+
+use crate::engine::conditions::{Conditions, tag};
+use crate::engine::engine::{Engine, permitted};
+use crate::engine::error::EngineError;
+use crate::rules::actions::{ActionError, FiringContext, RuleActions, announce, ended, fault};
+use crate::rules::cycles::{changed, made};
+use crate::rules::probes::below;
+use crate::store::rules::{ChangedProbe, StoredRule};
+
+/// Returns a configuration with other choices.
+fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, Rejection> {
+    let mut config = config.clone();
+    config.name = Some(change.name.clone());
+    let done = twinprobe_library::choose(&mut config, &change.defines, &change.variables);
+    done.map_err(|error| Rejection::from(Finding::config("", error.to_string())))?;
+    Ok(config)
+}
+
+/// Tells whether two configurations are the same. The name in them does not count: a probe is known by its path.
+fn is_same(one: &ConfigDocument, other: &ConfigDocument) -> bool {
+    let nameless = |config: &ConfigDocument| ConfigDocument { name: None, ..config.clone() };
+    nameless(one) == nameless(other)
+}
+
+impl RuleActions {
+    /// Returns a probe before and after a change.
+    pub fn changed(&self, change: &RuleChange) -> Result<ChangedProbe, ActionError> {
+        let probe = self.engine.registry.get(&change.name).map_err(fault)?;
+        let before = probe.stored.config.clone();
+        let after = chosen(&before, change).map_err(|rejection| fault(EngineError::Rejected(rejection)))?;
+        Ok(ChangedProbe { before, after })
+    }
+
+    /// Makes a change that is in the record of the rule.
+    pub async fn change(
+        &self,
+        name: &str,
+        changed: Option<&ChangedProbe>,
+        firing: &FiringContext<'_>,
+    ) -> Result<(), ActionError> {
+        let done = match changed {
+            Some(ChangedProbe { before, after }) => self.reconfigure(name, before, after, firing).await?,
+            None => false,
+        };
+        let reason = || format!("somebody has changed or deleted the probe {name} meanwhile");
+        if done { Ok(()) } else { Err(ActionError { reason: reason(), again: false }) }
+    }
+
+    /// Gives a probe the configuration `to` if it has `from`, or `to` already. Returns false if it has another one, or is gone.
+    pub async fn reconfigure(
+        &self,
+        name: &str,
+        from: &ConfigDocument,
+        to: &ConfigDocument,
+        firing: &FiringContext<'_>,
+    ) -> Result<bool, ActionError> {
+        let Ok(probe) = self.engine.registry.get(name) else { return Ok(false) };
+        let present = &probe.stored.config;
+        if is_same(present, to) {
+            return Ok(true);
+        }
+        if !is_same(present, from) {
+            return Ok(false);
+        }
+        let mut record = self.record(format!("PUT /v1/probes/{name}"), name, firing);
+        record.notes.set(name, to);
+        announce(&mut record)?;
+        let unchanged = Conditions {
+            if_match: Some(tag(probe.stored.revision, &probe.stored.created)),
+            ..Conditions::default()
+        };
+        match self.engine.put(name, to.clone(), self.author(firing), &unchanged).await {
+            Ok(_) => {
+                record.end(StatusCode::OK);
+                Ok(true)
+            }
+            Err(error @ EngineError::Precondition(_)) => {
+                drop(ended(record, error));
+                Ok(false)
+            }
+            Err(error) => Err(ended(record, error)),
+        }
+    }
+
+    /// Changes back what the rule has changed. Returns why one of the probes stays as it is. After an error the work is to be
+    /// tried again, as nothing else would do it.
+    pub async fn change_back(&self, stored: &StoredRule) -> Result<Option<String>, EngineError> {
+        let mut failed = None;
+        let window = stored.state.window;
+        let firing = FiringContext { instance: &stored.instance, window, time: "", index: 0 };
+        for (probe, ChangedProbe { before, after }) in &stored.changed {
+            match self.reconfigure(probe, after, before, &firing).await {
+                Ok(true) => {}
+                Ok(false) => tracing::info!(rule = self.rule, probe, "somebody has changed it since"),
+                Err(error) if error.again => return Err(EngineError::Conflict(error.reason)),
+                Err(error) => failed = Some(format!("probe {probe} can't be changed back: {}", error.reason)),
+            }
+        }
+        Ok(failed)
+    }
+}
+
+/// Refuses changes of probes that are not there, that the author may not make, or that another rule deploys or changes.
+pub fn check_changes(
+    engine: &Engine,
+    document: &RuleDocument,
+    others: &[(String, RuleDocument)],
+    by: &Principal,
+) -> Result<(), EngineError> {
+    for (index, action) in document.actions.iter().enumerate() {
+        let RuleAction::Change(change) = action else { continue };
+        let field = format!("do[{index}].change");
+        let refused = |message: String| {
+            EngineError::from(Rejection::from(Finding::config(format!("{field}.name"), message)))
+        };
+        let name = change.name.as_str();
+        let busy = |other: &RuleDocument| made(other).chain(changed(other)).any(|touched| touched == name);
+        if let Some((other, _)) = others.iter().find(|(_, other)| busy(other)) {
+            return Err(refused(format!("rule {other} deploys or changes this probe; one rule can do so")));
+        }
+        let probe = engine.registry.get(name);
+        let probe = probe.map_err(|_| refused(format!("there is no probe named {name}; deploy it first")))?;
+        // Values of windows are not known yet.
+        if serde_json::to_string(change).is_ok_and(|text| text.contains("{{")) {
+            continue;
+        }
+        let config = chosen(&probe.stored.config, change).map_err(|rejection| below(&field, rejection))?;
+        permitted(name, &config, by).map_err(|error| match error {
+            EngineError::Rejected(rejection) => EngineError::Rejected(below(&field, rejection)),
+            error => error,
+        })?;
+    }
+    Ok(())
+}
