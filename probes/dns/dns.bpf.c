@@ -182,11 +182,15 @@ TP_ARRAY(pending, struct bucket, PENDING / WAYS);
  * All questions time out after the same time, so their order in a queue is the order in which they do. Packets are the clock: each
  * looks at the time of the oldest one, and settles some of those that are due.
  */
-TP_QUEUE(watches, struct watched, PENDING);
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__type(value, struct watched);
+	__uint(max_entries, PENDING);
+} watches SEC(".maps");
 /* The time of the oldest one in the queue, or an earlier one; 0 if the queue is empty. */
 TP_ARRAY(oldest, __u64, 1);
 /* Has an entry while a CPU takes from the queue: looking and taking are two steps. */
-TP_HASH(turns, __u32, __u32, 1);
+TP_MAP(HASH, turns, __u32, __u32, 1);
 
 static __always_inline void turn(struct tp_flow *flow)
 {
@@ -349,7 +353,7 @@ __noinline int settle(__u64 now)
 	__u32 turn = 0;
 	int i;
 
-	if (!first || !tp_insert(turns, &turn, &turn))
+	if (!first || bpf_map_update_elem(&turns, &turn, &turn, BPF_NOEXIST))
 		return 0;
 	for (i = 0; i < AT_ONCE; i++) {
 		struct watched watched = {};
@@ -379,7 +383,7 @@ static __always_inline void watch(struct messages *all, const struct tp_flow *fl
 
 	if (bpf_map_push_elem(&watches, &watched, BPF_ANY)) {
 		settle(pending->time);
-		if (!tp_push(watches, &watched)) {
+		if (bpf_map_push_elem(&watches, &watched, BPF_ANY)) {
 			all->unwatched_total++;
 			return;
 		}
