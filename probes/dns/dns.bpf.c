@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * dns: questions by type and by name, answers by code, and the time between the two, of DNS over UDP. Both directions use one
- * table of questions, so that it does not matter on which side client and server are.
+ * dns: questions by type and by name, answers by code, the time between the two, and questions that get no answer in time, of DNS
+ * over UDP. Both directions use one table of questions, so that it does not matter on which side client and server are.
  *
- *	PENDING=n	questions that are waited for at most, a power of two (default 4096)
+ *	TIMEOUT=n	milliseconds after which a question has timed out (default 5000)
+ *	PENDING=n	questions that are waited for at most, a power of two (default 8192)
  *	NAMES=n		names at most; those that were not asked for the longest make room (default 4096)
+ *	CLIENTS=n	clients at most, in the same way (default 4096)
  *	SERVERS=n	servers at most, in the same way (default 1024)
  *	PORT=n		the port of servers (default 53)
  */
@@ -12,11 +14,17 @@
 #define TP_EXTENSIONS 4
 #include <twinprobe.h>
 
+#ifndef TIMEOUT
+#define TIMEOUT 5000
+#endif
 #ifndef PENDING
-#define PENDING 4096
+#define PENDING 8192
 #endif
 #ifndef NAMES
 #define NAMES 4096
+#endif
+#ifndef CLIENTS
+#define CLIENTS 4096
 #endif
 #ifndef SERVERS
 #define SERVERS 1024
@@ -29,8 +37,11 @@
 #define LONGEST 255	/* bytes of a name in a message */
 #define LABELS 128	/* in a name */
 #define OPT 41
-/* A question that is sent again within this time, in nanoseconds, is the same one. */
-#define SAME 10000000000ULL
+/* In nanoseconds. A question that is sent again within SAME is the same one, which times out once. */
+#define TIMED_OUT (TIMEOUT * 1000000LL)
+#define SAME (TIMED_OUT > 10000000000LL ? TIMED_OUT : 10000000000LL)
+#define WAYS 4		/* places for questions with the same bits of their hash */
+#define AT_ONCE 32	/* watched questions that one packet settles at most */
 
 /* The usual types; others are shown as numbers. */
 enum type {
@@ -110,6 +121,15 @@ struct server {
 	__u64 failures_total;		/* of these, other codes than NOERROR and NXDOMAIN */
 	__u64 nanoseconds_total;	/* from the question to the answer */
 	__u64 nanoseconds_max;
+	__u64 timeouts_total;		/* questions without an answer in time; repeated ones are one */
+};
+
+struct client {
+	__u64 questions_total;
+	__u64 repeated_total;		/* of these, ones that were sent again */
+	__u64 answers_total;		/* to questions that were seen */
+	__u64 timeouts_total;		/* questions without an answer in time; repeated ones are one */
+	__u64 late_total;		/* of these, ones that were answered afterwards */
 };
 
 struct messages {
@@ -118,15 +138,28 @@ struct messages {
 	__u64 truncated_total;		/* answers that did not fit */
 	__u64 unexpected_total;		/* answers to no question that was seen, or answered before */
 	__u64 malformed_total;
+	__u64 forgotten_total;		/* questions that others displaced before their answer or timeout */
+	__u64 unwatched_total;		/* questions whose timeout is not noticed, but for a late answer */
 };
 
 struct pending {
-	__u64 time;	/* 0 at a free place */
+	__u64 time;	/* 0 at a free place; the lowest bit is LATE */
 	__u64 hash;	/* of client, server, the number of the question and the interface */
 };
 
+/* The question has timed out, and its answer may come yet. */
+#define LATE 1
+
+/* A line of the processor's cache: memory that is not in the cache costs the most. */
 struct bucket {
-	struct pending pending[2];
+	struct pending pending[WAYS];
+};
+
+/* A question that may time out. */
+struct watched {
+	struct pending pending;
+	tp_ip client;
+	tp_ip server;
 };
 
 /* The 7 bytes before it make the text of the name aligned. */
@@ -139,11 +172,25 @@ TP_PERCPU_HASH(types, enum type, __u64, 512);
 TP_PERCPU_HASH(codes, enum code, __u64, 64);
 TP_HISTOGRAM_SUM(latency);
 TP_LRU_HASH(names, struct name, __u64, NAMES);
+TP_LRU_HASH(clients, tp_ip, struct client, CLIENTS);
 TP_LRU_HASH(servers, tp_ip, struct server, SERVERS);
 TP_PERCPU_ARRAY(messages, struct messages, 1);
 TP_SCRATCH(scratch, struct work);
-/* A table by hashes, with two places for each. No metric reads the map: both twins share it. */
-TP_ARRAY(pending, struct bucket, PENDING / 2);
+/* A table by hashes, with some places for each. No metric reads this map and those below: both twins share them. */
+TP_ARRAY(pending, struct bucket, PENDING / WAYS);
+/*
+ * All questions time out after the same time, so their order in a queue is the order in which they do. Packets are the clock: each
+ * looks at the time of the oldest one, and settles some of those that are due.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__type(value, struct watched);
+	__uint(max_entries, PENDING);
+} watches SEC(".maps");
+/* The time of the oldest one in the queue, or an earlier one; 0 if the queue is empty. */
+TP_ARRAY(oldest, __u64, 1);
+/* Has an entry while a CPU takes from the queue: looking and taking are two steps. */
+TP_MAP(HASH, turns, __u32, __u32, 1);
 
 static __always_inline void turn(struct tp_flow *flow)
 {
@@ -226,10 +273,21 @@ __noinline int count_name(__u32 length)
 	return 0;
 }
 
+static __always_inline struct bucket *bucket_of(__u64 hash)
+{
+	return tp_at_index(pending, hash >> 32 & (PENDING / WAYS - 1));
+}
+
+/* The offset is opaque, so that the verifier goes on with one place, not with each. */
 static __always_inline struct pending *find(const struct tp_packet *packet, struct bucket *bucket, __u64 hash)
 {
-	struct pending *pending = &bucket->pending[tp_opaque(packet, bucket->pending[1].hash == hash) & 1];
+	struct pending *pending;
+	__u32 i, found = 0;
 
+#pragma unroll
+	for (i = 1; i < WAYS; i++)
+		found = bucket->pending[i].hash == hash ? i : found;
+	pending = &bucket->pending[tp_opaque(packet, found) & (WAYS - 1)];
 	if (pending->hash != hash)
 		pending = 0;
 	/* Else clang asks for the hash again where the pointer is not there. */
@@ -237,30 +295,142 @@ static __always_inline struct pending *find(const struct tp_packet *packet, stru
 	return pending;
 }
 
+/* A free place has the time 0. */
+static __always_inline struct pending *longest(const struct tp_packet *packet, struct bucket *bucket)
+{
+	__u64 time = bucket->pending[0].time;
+	__u32 i, found = 0;
+
+#pragma unroll
+	for (i = 1; i < WAYS; i++) {
+		if (bucket->pending[i].time < time) {
+			time = bucket->pending[i].time;
+			found = i;
+		}
+	}
+	return &bucket->pending[tp_opaque(packet, found) & (WAYS - 1)];
+}
+
+static __always_inline int is_due(__u64 time, __u64 now)
+{
+	/* Clocks of CPUs differ by a little. */
+	return (__s64)(now - time) >= TIMED_OUT;
+}
+
+static __always_inline void time_out(struct pending *pending, const tp_ip *of_client, const tp_ip *of_server)
+{
+	struct client *client = tp_get(clients, of_client);
+	struct server *server = tp_get(servers, of_server);
+
+	pending->time |= LATE;
+	if (client)
+		tp_add(&client->timeouts_total, 1);
+	if (server)
+		tp_add(&server->timeouts_total, 1);
+}
+
+/* The question that is watched, if it still waits for its answer. */
+static __always_inline struct pending *waiting(const struct pending *watched)
+{
+	struct bucket *bucket = bucket_of(watched->hash);
+	int i;
+
+	if (!bucket)
+		return 0;
+	for (i = 0; i < WAYS; i++) {
+		struct pending *pending = &bucket->pending[i];
+
+		if (pending->hash == watched->hash && pending->time == watched->time)
+			return pending;
+	}
+	return 0;
+}
+
+/* Takes questions that are due or answered out of the queue. A function of its own, which the verifier goes through once. */
+__noinline int settle(__u64 now)
+{
+	__u64 *first = tp_at_index(oldest, 0);
+	__u32 turn = 0;
+	int i;
+
+	if (!first || bpf_map_update_elem(&turns, &turn, &turn, BPF_NOEXIST))
+		return 0;
+	for (i = 0; i < AT_ONCE; i++) {
+		struct watched watched = {};
+		struct pending *pending;
+
+		/* First, since another CPU puts a question into the queue and then sets this if it is 0. */
+		*first = 0;
+		asm volatile("" ::: "memory");
+		if (bpf_map_peek_elem(&watches, &watched))
+			break;
+		*first = watched.pending.time;
+		pending = waiting(&watched.pending);
+		if (pending && !is_due(watched.pending.time, now))
+			break;
+		bpf_map_pop_elem(&watches, &watched);
+		if (pending)
+			time_out(pending, &watched.client, &watched.server);
+	}
+	tp_remove(turns, &turn);
+	return 0;
+}
+
+static __always_inline void watch(struct messages *all, const struct tp_flow *flow, const struct pending *pending)
+{
+	struct watched watched = { *pending, flow->source, flow->destination };
+	__u64 *first = tp_at_index(oldest, 0);
+
+	if (bpf_map_push_elem(&watches, &watched, BPF_ANY)) {
+		settle(pending->time);
+		if (bpf_map_push_elem(&watches, &watched, BPF_ANY)) {
+			all->unwatched_total++;
+			return;
+		}
+	}
+	asm volatile("" ::: "memory");
+	if (first && !*first)
+		*first = watched.pending.time;
+}
+
 static __always_inline void ask(const struct tp_packet *packet, struct messages *all, const struct tp_flow *flow,
 				struct bucket *bucket, __u64 hash)
 {
 	struct pending *pending = find(packet, bucket, hash);
+	struct client *client = tp_get(clients, &flow->source);
 	struct server *server = tp_get(servers, &flow->destination);
-	__u64 now = tp_now();
+	__u64 now = tp_now() & ~(__u64)LATE;
 
+	if (client)
+		tp_add(&client->questions_total, 1);
 	if (server)
 		tp_add(&server->questions_total, 1);
-	if (pending && pending->time && now - pending->time < SAME) {
+	if (pending && pending->time && (__s64)(now - pending->time) < SAME) {
 		all->repeated_total++;
+		if (client)
+			tp_add(&client->repeated_total, 1);
 		return;
 	}
 	if (!pending)
-		pending = &bucket->pending[tp_opaque(packet, bucket->pending[1].time < bucket->pending[0].time) & 1];
+		pending = longest(packet, bucket);
+	if (pending->time && !(pending->time & LATE)) {
+		/* The queue may be behind; whose question another one displaces is in the queue alone. */
+		if (pending->hash == hash)
+			time_out(pending, &flow->source, &flow->destination);
+		else
+			all->forgotten_total++;
+	}
 	pending->time = now;
 	pending->hash = hash;
+	watch(all, flow, pending);
 }
 
 static __always_inline void answer(const struct tp_packet *packet, struct messages *all, const struct tp_flow *flow,
 				   struct bucket *bucket, __u64 hash, enum code code)
 {
 	struct pending *pending = find(packet, bucket, hash);
-	__u64 now = tp_now(), nanoseconds;
+	__u64 now = tp_now(), nanoseconds, is_late;
+	struct client *client;
 	struct server *server;
 
 	if (!pending || !pending->time) {
@@ -268,8 +438,18 @@ static __always_inline void answer(const struct tp_packet *packet, struct messag
 		return;
 	}
 	nanoseconds = now > pending->time ? now - pending->time : 0;
+	/* The queue may be behind. */
+	if (!(pending->time & LATE) && (__s64)nanoseconds >= TIMED_OUT)
+		time_out(pending, &flow->source, &flow->destination);
+	is_late = pending->time & LATE;
 	pending->time = 0;
 	tp_histogram_sum(latency, nanoseconds);
+	client = tp_get(clients, &flow->source);
+	if (client) {
+		tp_add(&client->answers_total, 1);
+		if (is_late)
+			tp_add(&client->late_total, 1);
+	}
 	server = tp_get(servers, &flow->destination);
 	if (!server)
 		return;
@@ -307,8 +487,13 @@ TP_PROBE(count_messages, packet)
 	int is_answer, is_query;
 	enum type type = NO_QUERY;
 	enum code code;
-	__u64 hash, *count;
+	__u64 hash, now, *count, *first = tp_at_index(oldest, 0);
 
+	if (first && *first) {
+		now = tp_now();
+		if (is_due(*first, now))
+			settle(now);
+	}
 	tp_parse(packet);
 	if (packet->protocol != IPPROTO_UDP || (packet->destination_port != PORT && packet->source_port != PORT) || !all || !work ||
 	    !tp_flow(packet, &flow))
@@ -341,7 +526,7 @@ TP_PROBE(count_messages, packet)
 	if (is_answer)
 		turn(&flow);
 	hash = tp_hash(&flow, sizeof(flow), (__u64)tp_ifindex(packet) << 32 | header.id);
-	bucket = tp_at_index(pending, hash >> 32 & (PENDING / 2 - 1));
+	bucket = bucket_of(hash);
 	if (!bucket)
 		return TP_PASS;
 	if (is_answer) {

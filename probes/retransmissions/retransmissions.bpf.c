@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * retransmissions: TCP segments that are sent again or come out of order, in all and for each flow that has any.
+ * retransmissions: TCP segments that are sent again or come out of order, in all, by port of the server, and for each flow that
+ * has any.
  *
  *	STREAMS=n	streams (a connection has two) that are followed at most, a power of two; of two streams, the one that
  *			was silent longer makes room (default 4096)
  *	FLOWS=n		flows with retransmissions that are shown at most (default 4096)
+ *	PORTS=n		ports of servers at most; those without a segment for the longest time make room (default 1024)
  *	REORDERING=n	milliseconds after which what fills a gap was sent again, not overtaken, where the round trip is not known
  *			(default 3)
  */
@@ -15,6 +17,9 @@
 #endif
 #ifndef FLOWS
 #define FLOWS 4096
+#endif
+#ifndef PORTS
+#define PORTS 1024
 #endif
 #ifndef REORDERING
 #define REORDERING 3
@@ -40,6 +45,20 @@ struct segments {
 	__u64 out_of_order_segments_total;
 	__u64 gaps_total;			/* jumps over what was not seen yet */
 	__u64 probes_total;			/* keep-alives and probes of closed windows, which do not count as segments */
+};
+
+/* The port at which the server of a connection listens. */
+struct service {
+	__u16 server_port;
+};
+
+struct by_port {
+	__u64 segments_total;
+	__u64 bytes_total;
+	__u64 retransmitted_segments_total;
+	__u64 retransmitted_bytes_total;
+	__u64 lost_before_segments_total;
+	__u64 out_of_order_segments_total;
 };
 
 struct trouble {
@@ -71,7 +90,8 @@ struct stream {
 	__u32 latest;		/* the gap that was noted last */
 	__u32 sent;		/* when the last new data came; 0 once something was sent again */
 	__u32 round_trip;	/* the shortest from here to this side and back; 0: not known */
-	__u32 unused[7];
+	__u32 server_port;
+	__u32 unused[6];
 	struct gap gaps[GAPS];
 };
 
@@ -80,6 +100,7 @@ struct bucket {
 };
 
 TP_PERCPU_ARRAY(totals, struct segments, 1);
+TP_LRU_PERCPU_HASH(ports, struct service, struct by_port, PORTS);
 TP_LRU_HASH(flows, struct tp_flow, struct trouble, FLOWS);
 /* A table by hashes, with two places for each. No metric reads the map: both twins share it. */
 TP_ARRAY(streams, struct bucket, STREAMS / 2);
@@ -132,6 +153,18 @@ static __always_inline struct stream *other_side(const struct tp_packet *packet,
 	struct bucket *bucket = bucket_of(hash);
 
 	return bucket ? find(packet, bucket, hash) : 0;
+}
+
+/* Where the beginning of a connection was not seen, the smaller port is the server's. */
+static __always_inline __u32 server_port(const struct tp_packet *packet, const struct tp_flow *flow)
+{
+	__u32 from = flow->source_port, to = flow->destination_port;
+	struct stream *other;
+
+	if (packet->tcp_flags & FLAG_SYN)
+		return packet->tcp_flags & FLAG_ACK ? from : to;
+	other = other_side(packet, flow);
+	return other ? other->server_port : from < to ? from : to;
 }
 
 /*
@@ -244,6 +277,17 @@ static __always_inline int is_overtaken(struct stream *stream, const struct due 
 	return late < (stream->round_trip ? stream->round_trip / 2 : REORDERING * 1000000U >> TICK);
 }
 
+static __always_inline struct by_port *count_service(const struct service *service, __u32 frames, __u32 bytes)
+{
+	struct by_port *port = tp_get(ports, service);
+
+	if (port) {
+		port->segments_total += frames;
+		port->bytes_total += bytes;
+	}
+	return port;
+}
+
 /* Entries are made only for flows that have something to show. */
 static __always_inline struct trouble *show(const struct tp_flow *flow, struct stream *stream)
 {
@@ -262,6 +306,8 @@ TP_PROBE(follow_segments, packet)
 	struct stream *stream, *receiver = 0;
 	struct due due;
 	struct segments *all;
+	struct by_port *port;
+	struct service service;
 	struct trouble *trouble;
 	struct bucket *bucket;
 	struct tp_flow flow;
@@ -292,6 +338,7 @@ TP_PROBE(follow_segments, packet)
 		__builtin_memset(stream, 0, sizeof(*stream));
 		stream->hash = hash;
 		stream->next = sequence;
+		stream->server_port = server_port(packet, &flow);
 	}
 	stream->last = now;
 	if (packet->tcp_flags & FLAG_ACK) {
@@ -306,6 +353,7 @@ TP_PROBE(follow_segments, packet)
 			all->probes_total++;
 		return TP_PASS;
 	}
+	service.server_port = stream->server_port;
 	if (ahead == 0 || (ahead == -1 && behind(end, next) > 0)) {
 		/* The usual case. Or a byte was sent as a probe, and comes again with all that had to wait. */
 		stream->next = end;
@@ -313,6 +361,7 @@ TP_PROBE(follow_segments, packet)
 		all->segments_total += frames;
 		all->bytes_total += bytes;
 		stream->segments += frames;
+		count_service(&service, frames, bytes);
 		return TP_PASS;
 	}
 	if (ahead < 0)
@@ -325,6 +374,7 @@ TP_PROBE(follow_segments, packet)
 	all->segments_total += frames;
 	all->bytes_total += bytes;
 	stream->segments += frames;
+	port = count_service(&service, frames, bytes);
 	trouble = show(&flow, stream);
 	if (behind(end, next) > 0)
 		stream->next = end;
@@ -340,6 +390,8 @@ TP_PROBE(follow_segments, packet)
 	due = fill(packet, stream, sequence, end);
 	if (due.is_late && is_overtaken(stream, &due, stamp, now)) {
 		all->out_of_order_segments_total += frames;
+		if (port)
+			port->out_of_order_segments_total += frames;
 		if (trouble)
 			tp_add(&trouble->out_of_order_segments_total, frames);
 		return TP_PASS;
@@ -353,6 +405,12 @@ TP_PROBE(follow_segments, packet)
 		all->lost_before_segments_total += frames;
 	if (receiver && behind(receiver->acknowledged, end) >= 0)
 		all->needless_segments_total += frames;
+	if (port) {
+		port->retransmitted_segments_total += frames;
+		port->retransmitted_bytes_total += bytes;
+		if (due.is_late)
+			port->lost_before_segments_total += frames;
+	}
 	if (trouble) {
 		tp_add(&trouble->retransmitted_segments_total, frames);
 		tp_add(&trouble->retransmitted_bytes_total, bytes);

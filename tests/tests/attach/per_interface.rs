@@ -211,6 +211,34 @@ fn replacements_carry_counts_from_and_to_rows_that_name_interfaces() -> Result<(
     Ok(())
 }
 
+/// A sum of rows that name interfaces does not go into the maps of the interfaces, and the answer says so.
+#[test]
+fn a_sum_that_becomes_live_is_left_with_a_warning() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put(PROBE, &config(true, &["mon0", "mon1"])).expect(201);
+    let [mut left, mut right] = generators(&topology)?;
+    left.send(20)?;
+    right.send(30)?;
+    assert_eq!(both(&daemon.json(&format!("{PROBE}/metrics")), "lengths"), (20, 30));
+    left.send(3)?;
+    let mut live = config(true, &["mon0", "mon1"]);
+    live["ingress"]["metrics"][0]["snapshot"] = json!(false);
+    let answer = daemon.put(PROBE, &live).expect(200).json();
+    let warnings = answer["warnings"].to_string();
+    assert!(
+        warnings.contains("metric lengths goes on with what the open window has counted alone"),
+        "{answer}"
+    );
+    assert_eq!(both(&daemon.json(&format!("{PROBE}/metrics")), "lengths"), (3, 0));
+    // What stays a sum needs no warning.
+    daemon.delete(PROBE).expect(204);
+    daemon.put(PROBE, &config(true, &["mon0", "mon1"])).expect(201);
+    let answer = daemon.put(PROBE, &config(true, &["mon0"])).expect(200).json();
+    assert!(!answer["warnings"].to_string().contains("goes on with what"), "{answer}");
+    Ok(())
+}
+
 #[test]
 fn each_interface_takes_its_share_and_has_to_be_named() -> Result<()> {
     let topology = Topology::new()?;

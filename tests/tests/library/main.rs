@@ -19,6 +19,7 @@ mod round_trips;
 mod scans;
 mod switched;
 mod talk;
+mod timeouts;
 #[path = "../deploy/tools.rs"]
 #[allow(dead_code, reason = "tests of deploy/ need more of it")]
 mod tools;

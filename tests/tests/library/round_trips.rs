@@ -15,7 +15,7 @@ use serde_json::Value;
 use twinprobe_tests::traffic::{LossyWay, WayLosses};
 use twinprobe_tests::{Daemon, Namespace, Topology, alone};
 
-use crate::expected::configuration;
+use crate::expected::{configuration, entries};
 
 /// The segments of which one is lost.
 const LOST: u64 = 50;
@@ -97,7 +97,8 @@ impl Scene {
         Ok(dropped)
     }
 
-    fn transfer(&self, bytes: usize) -> Result<()> {
+    /// Sends so many bytes, and returns the port of the server that takes them.
+    fn transfer(&self, bytes: usize) -> Result<u16> {
         let listener = self.topology.sink().enter(|| TcpListener::bind("10.77.0.2:0"))??;
         // So that no more than four gaps are open at once, however late a busy machine sends again: the probe remembers eight.
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, WINDOW)?;
@@ -115,7 +116,7 @@ impl Scene {
         drop(stream);
         let received = receiver.join().expect("the receiver does not panic")?;
         ensure!(received == bytes, "{received} of {bytes} bytes");
-        Ok(())
+        Ok(address.port())
     }
 }
 
@@ -151,7 +152,7 @@ fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()
     let scene = Scene::new("retransmissions", round_trip)?;
     // What is lost at the end leaves no gap that one could see from behind.
     let way = scene.way(WayLosses { one_in: LOST, until: segments * 3 / 4 })?;
-    scene.transfer(segments as usize * SEGMENT)?;
+    let port = scene.transfer(segments as usize * SEGMENT)?;
     scene.settle(&way)?;
     let lost = way.passed.lost.load(Ordering::SeqCst);
     let sent_again = counter(scene.topology.generator(), "RetransSegs")?;
@@ -170,6 +171,12 @@ fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()
     assert_eq!(field("gaps_total")?, lost, "{found}");
     assert_eq!(field("lost_before_segments_total")? + overtaken, lost, "{found}");
     assert_eq!(late_by_tshark(&scene.capture())?, sent_again, "{found}");
+    // There is one connection, so the port of its server has all of it.
+    let ports = entries(&document, "ingress", "tcp_port")?;
+    ensure!(ports.len() == 1 && ports[0]["key"]["server_port"] == port, "{port}: {ports:?}");
+    for (name, value) in ports[0]["value"].as_object().into_iter().flatten() {
+        assert_eq!(*value, found[name], "{name} of {found}");
+    }
     Ok(())
 }
 

@@ -151,7 +151,8 @@ impl Running {
     }
 
     /// Closes the open window if `next` has metrics that can take over none of their rows in it, or metrics of another
-    /// sample. Returns a finding for each metric that begins anew, and for each that goes on with another sample's counts.
+    /// sample. Returns a finding for each metric that begins anew, for each that goes on with another sample's counts, and for each
+    /// that goes on without its sum.
     pub fn close_before(
         &mut self,
         next: &[MetricState],
@@ -159,10 +160,12 @@ impl Running {
     ) -> Result<Vec<Finding>, CloseError> {
         let is_cut = |reader: &&MetricState| reader.carries() && self.is_cut(reader, loaded);
         let cut: Vec<&MetricState> = next.iter().filter(is_cut).collect();
+        let mut findings: Vec<Finding> =
+            next.iter().filter(|reader| self.leaves_sum(reader, loaded)).map(without_sum).collect();
         let resampled =
             || next.iter().filter_map(|reader| Some((reader, self.sample_before(reader, loaded)?)));
         if cut.is_empty() && resampled().next().is_none() {
-            return Ok(Vec::new());
+            return Ok(findings);
         }
         let mixed = resampled().filter(|(reader, _)| reader.sum.is_some() || !reader.extraction.resets());
         let mixed = mixed.map(|(reader, before)| {
@@ -174,7 +177,7 @@ impl Running {
             );
             Finding::new(Stage::Load, format!("{}.sample", reader.metric.direction), message)
         });
-        let mixed: Vec<Finding> = mixed.collect();
+        findings.extend(mixed);
         let closed = if self.has_windows() {
             let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
             Some(self.close(by)?.seq())
@@ -193,7 +196,16 @@ impl Running {
             let field = format!("{}.metrics[{}].map", reader.metric.direction, reader.position.1);
             Finding::new(Stage::Load, field, message)
         };
-        Ok(cut.into_iter().map(finding).chain(mixed).collect())
+        findings.splice(..0, cut.into_iter().map(finding));
+        Ok(findings)
+    }
+
+    /// True if `next` reads maps that packets are counted in, and before it was a sum of windows whose rows name interfaces: they
+    /// are not added to the map of one.
+    fn leaves_sum(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
+        let is_left = |old: &&MetricState| old.sum.is_some() && old.maps.name_interfaces();
+        let is_live = next.sum.is_none() && !next.extraction.resets();
+        is_live && next.carries() && self.readers_of(next, loaded).iter().any(is_left)
     }
 
     /// The number of packets of which the metric has seen one so far; `None` if it does not go on, or with the same
@@ -225,6 +237,16 @@ impl Running {
         };
         self.has_windows() || next.iter().any(goes_on)
     }
+}
+
+fn without_sum(reader: &MetricState) -> Finding {
+    let message = format!(
+        "metric {} goes on with what the open window has counted alone: the sum of the windows before names interfaces, and does not \
+         go into a map; with snapshot: true the sum goes on",
+        reader.metric.name
+    );
+    let field = format!("{}.metrics[{}].snapshot", reader.metric.direction, reader.position.1);
+    Finding::new(Stage::Load, field, message)
 }
 
 /// The number of packets of which the metric sees one.
