@@ -136,7 +136,7 @@ impl ReconcileContext {
     async fn write_revision(&self, plan: &FleetPlan) -> kube::Result<()> {
         let config = serde_json::to_value(&plan.config).map_err(kube::Error::SerdeError)?;
         let digest = digest(&plan.config);
-        let spec = RevisionSpec { probe: plan.name.clone(), digest, config, ..RevisionSpec::default() };
+        let spec = RevisionSpec { probe: plan.name.clone(), digest, config };
         let mut revision = ProbeRevision::new(&plan.revision, ProbeRevisionSpec(spec));
         revision.labels_mut().insert(PROBE.to_owned(), plan.name.clone());
         let revisions: Api<ProbeRevision> = self.all();

@@ -5,5 +5,6 @@ mod due;
 mod folder;
 mod follow;
 pub mod options;
+mod pods;
 mod server;
 mod settle;

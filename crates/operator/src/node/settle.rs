@@ -19,6 +19,9 @@ use crate::objects::nodes::{ProbeReport, ProbeRevision};
 
 /// The manager of the fields that nodes apply.
 const MANAGER: &str = "twinprobe-node";
+/// The reason why a probe for pods does not run where the agent may not follow pods.
+const WITHOUT_PODS: &str = "the probe goes to pods, and the agent of this node does not follow pods; set fleet.pods of the chart, \
+                            which starts it with --pods";
 /// The time for which a daemon that gives no answer may be starting.
 const STARTING: Duration = Duration::from_secs(20);
 
@@ -74,6 +77,9 @@ impl NodeAgent {
                 return Ok(self.failed(name, revision, "fetch", reason));
             }
         };
+        if config.pods.is_some() && !self.options.pods {
+            return Ok(self.failed(name, revision, "pods", WITHOUT_PODS.to_owned()));
+        }
         let pending = self.pending.entry(name.to_owned()).or_default();
         if pending.revision != revision {
             pending.begin(revision);
