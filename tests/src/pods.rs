@@ -2,6 +2,7 @@
 //! pair from there to the host.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,6 +33,7 @@ pub struct Pod {
     namespace: Namespace,
     driver: CgroupDriver,
     process: Option<Child>,
+    user: Option<u32>,
     /// The cgroups that were made, the innermost last.
     cgroups: Vec<PathBuf>,
 }
@@ -54,6 +56,7 @@ impl Pod {
             namespace: Namespace::create(&format!("{}-pod", unique_prefix()))?,
             driver,
             process: None,
+            user: None,
             cgroups: Vec::new(),
         })
     }
@@ -70,6 +73,13 @@ impl Pod {
         self.make_cgroup()?;
         self.run()?;
         self.connect(host)
+    }
+
+    /// Has the process run as another user than root.
+    #[must_use]
+    pub fn of_user(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
     }
 
     pub fn namespace(&self) -> &Namespace {
@@ -104,7 +114,12 @@ impl Pod {
 
     /// Starts the process in another namespace, such as the host's.
     pub fn run_in(&mut self, namespace: &Namespace) -> Result<()> {
-        let process = namespace.enter(|| Command::new("sleep").arg("600").spawn())??;
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        let process = namespace.enter(|| command.spawn())??;
         let pid = process.id();
         self.process = Some(process);
         let cgroup = self.cgroups.last().context("the pod has no cgroup yet")?;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::pods::{CgroupDriver, ETH0, Pod};
 use twinprobe_tests::sample::window;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::unit::as_under_the_unit;
 use twinprobe_tests::wait::{PATIENCE, attachments, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, timed};
 
@@ -197,6 +198,22 @@ fn a_daemon_that_starts_again_knows_the_pods() -> Result<()> {
     send(&later, 33)?;
     let count = counts(&daemon);
     assert_eq!((count(index(&daemon, &later)?), count(indices.1)), (33, 7));
+    Ok(())
+}
+
+/// A pod's process is another user's, and the daemon has neither CAP_SYS_PTRACE nor CAP_SYS_ADMIN.
+#[test]
+fn pods_take_no_capability_beyond_those_of_the_unit() -> Result<()> {
+    let topology = Topology::new()?;
+    let directory = tempfile::tempdir()?;
+    let daemon = Daemon::start_with(topology.monitor(), &as_under_the_unit(directory.path(), &[])?)?;
+    let mut pod = Pod::new(CgroupDriver::Cgroupfs)?.of_user(65_534);
+    pod.start(daemon.namespace())?;
+    let list = tell(&daemon, &[pod.entry(&web(), &team("blue"))]);
+    assert_eq!(found(&list, &pod)["interfaces"], json!([pod.interface]), "{list}");
+    daemon.put(PROBE, &config(&json!({ "labels": web() }))).expect(201);
+    send(&pod, 100)?;
+    assert_eq!(counts(&daemon)(index(&daemon, &pod)?), 100);
     Ok(())
 }
 
