@@ -28,6 +28,7 @@ pub mod model;
 pub mod netns;
 pub mod packets;
 pub mod pidfd;
+pub mod pods;
 pub mod probes;
 pub mod programs;
 pub mod random;

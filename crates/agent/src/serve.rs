@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use twinprobe_faults::crash;
-use twinprobe_kernel::{Expedite, Kernel, QuiesceMethod, TcMethod, memory};
+use twinprobe_kernel::{Expedite, Kernel, PodFinder, QuiesceMethod, TcMethod, memory};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
@@ -74,6 +74,9 @@ pub struct Serve {
     /// Expedited grace periods of the kernel while probes are attached and removed
     #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
     expedite: Expedite,
+    /// Root of the cgroups, where the processes of pods are looked for
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
+    cgroups: PathBuf,
     #[command(flatten)]
     rules: RuleOptions,
     #[command(flatten)]
@@ -197,7 +200,8 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     .context(
         "the windows can't be read, and stay as they are; `twinprobe doctor --state-dir` examines the store",
     )?;
-    let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits)?;
+    let pods = PodFinder { cgroups: options.cgroups };
+    let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits, pods)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());

@@ -5,6 +5,7 @@
 //! | `store.sqlite` | everything but large bodies: probes, revisions, windows, sums; see the crate `store` |
 //! | `bodies/ID` | large bodies of windows and of sums; see the crate `windows` |
 //! | `objects/DIGEST.o` | compiled sources, by their SHA-256 |
+//! | `pods.json` | the pods of the node |
 //! | `lock` | keeps a second daemon out |
 //!
 //! The table `probes` says what has to run. A record contains the version of its format ([`format`]). A record that can't
@@ -15,6 +16,7 @@ pub mod error;
 pub mod format;
 pub mod history;
 pub mod pending;
+pub mod pods;
 pub mod record;
 pub mod room;
 pub mod rules;

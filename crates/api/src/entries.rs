@@ -7,7 +7,7 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::request::MapEntry;
 
-use crate::config::document::Object;
+use crate::config::present::Object;
 
 /// The answer of `GET` and `PUT /v1/probes/{name}/maps/{map}/entries`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

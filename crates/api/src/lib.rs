@@ -6,19 +6,22 @@ mod config;
 mod entries;
 mod fleet;
 mod history;
+mod pods;
 mod problem;
 mod rule;
 mod series;
 mod status;
 
 pub use self::config::document::{
-    ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, Object, WindowDocument,
+    ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, WindowDocument,
 };
 pub use self::config::error::ParseError;
 pub use self::config::parse::{
     parse_any_json, parse_any_yaml, parse_document, parse_entries, parse_entries_yaml, parse_yaml,
 };
 pub use self::config::place::place_of;
+pub use self::config::pods::PodsDocument;
+pub use self::config::present::Object;
 pub use self::entries::{MapChange, MapEntries};
 pub use self::fleet::assignment::{AssignmentSpec, RevisionKind, RevisionSpec};
 pub use self::fleet::report::{NodeReport, NodeState};
@@ -27,6 +30,7 @@ pub use self::fleet::status::{
     FleetCondition, FleetCounts, FleetFailure, FleetRuleStatus, FleetStatus, WorstCost,
 };
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
+pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, Workload};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
 pub use self::rule::{

@@ -8,7 +8,8 @@ use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_ebpf_common::window::WindowStatistics;
 use twinprobe_ebpf_common::{Direction, MergeRule, ProbeCost};
 
-use crate::config::document::{ConfigDocument, DirectionDocument, Integer};
+use crate::config::document::{ConfigDocument, DirectionDocument};
+use crate::config::present::Integer;
 
 /// A word out of a short list. A daemon of a later version may use more words.
 pub type Word = Cow<'static, str>;

@@ -32,7 +32,7 @@ pub type Document = Value;
 /// A client of one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
-    transport: Transport,
+    pub(crate) transport: Transport,
 }
 
 /// The query for a list of windows.
@@ -359,7 +359,7 @@ impl Client {
         Ok(self.transport.request(method, ["v1", "probes", name].into_iter().chain(rest), accept))
     }
 
-    async fn whole<T>(&self, request: RequestBuilder) -> Result<Answer<T>, ClientError> {
+    pub(crate) async fn whole<T>(&self, request: RequestBuilder) -> Result<Answer<T>, ClientError> {
         let (call, response) = self.transport.send(request).await?;
         Answer::receive(call, response).await
     }

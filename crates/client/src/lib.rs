@@ -10,6 +10,7 @@ mod credentials;
 mod deployed;
 mod error;
 mod notifier;
+mod pods;
 mod server;
 mod transport;
 

@@ -1,30 +1,45 @@
-//! An interface given by its name, or all interfaces whose names match a pattern.
+//! An interface given by its name, all interfaces whose names match a pattern, or those that lead to pods.
 
 use glob::Pattern;
 
-/// One element of `interfaces`.
+use crate::pods::PodSelector;
+
+/// One element of `interfaces`, or `pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePattern {
-    /// The name or pattern as the configuration has it.
+    /// The name or pattern as the configuration has it, or words for the pods.
     pub text: String,
-    /// The parsed pattern; `None` if `text` is a name.
+    /// The parsed pattern; `None` if `text` is not a pattern.
     pattern: Option<Pattern>,
+    pods: Option<PodSelector>,
 }
 
 impl InterfacePattern {
     /// Parses `text`, which must be a name or a pattern that obeys the rule of names.
     pub fn new(text: &str) -> Result<Self, glob::PatternError> {
         let pattern = is_pattern(text).then(|| Pattern::new(text)).transpose()?;
-        Ok(Self { text: text.to_owned(), pattern })
+        Ok(Self { text: text.to_owned(), pattern, pods: None })
+    }
+
+    /// All interfaces that lead to these pods.
+    pub fn of_pods(pods: PodSelector) -> Self {
+        Self { text: pods.words(), pattern: None, pods: Some(pods) }
+    }
+
+    /// Returns the pods to which the interfaces lead; `None` if their names decide.
+    pub const fn pods(&self) -> Option<&PodSelector> {
+        self.pods.as_ref()
     }
 
     /// Tells whether the element stands for all present and future interfaces that match, and not for a single one.
     pub fn is_pattern(&self) -> bool {
-        self.pattern.is_some()
+        self.pattern.is_some() || self.pods.is_some()
     }
 
+    /// Tells whether the name is meant. No name is where pods decide.
     pub fn matches(&self, name: &str) -> bool {
-        self.pattern.as_ref().map_or(self.text == name, |pattern| pattern.matches(name))
+        self.pods.is_none()
+            && self.pattern.as_ref().map_or(self.text == name, |pattern| pattern.matches(name))
     }
 }
 

@@ -13,13 +13,14 @@ use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
 
 use crate::interface::InterfacePattern;
+use crate::pods::PodSelector;
 use crate::window::{Schedule, WindowConfig};
 
 /// The programs to run, the interfaces to run them on, and the metrics to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
     pub name: String,
-    /// Names and patterns in the order of the configuration: at least one, none twice.
+    /// Names and patterns in the order of the configuration, at least one, none twice; or one element for pods.
     pub interfaces: Vec<InterfacePattern>,
     /// Names and patterns of interfaces that patterns do not stand for.
     pub exclude_interfaces: Vec<InterfacePattern>,
@@ -132,6 +133,11 @@ impl ProbeConfig {
     /// Tells whether `interface` is one of the configured names. A pattern is not a name.
     pub fn names(&self, interface: &str) -> bool {
         self.interfaces.iter().any(|named| named.text == interface && !named.is_pattern())
+    }
+
+    /// The pods whose interfaces the probe goes to; `None` if names of interfaces decide.
+    pub fn pods(&self) -> Option<&PodSelector> {
+        self.interfaces.iter().find_map(InterfacePattern::pods)
     }
 
     /// Tells whether an interface of this name is left out, whatever pattern matches it.

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use twinprobe_api::{ConfigDocument, FleetProbeSpec, ParseError, WindowDocument, parse_document};
+use twinprobe_api::{
+    ConfigDocument, FleetProbeSpec, ParseError, PodsDocument, WindowDocument, parse_document,
+};
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 use crate::decide::rule::rule_of;
 use crate::revision::revision_name;
 use crate::steps::RolloutPlan;
-
-/// What a configuration names for the check where pods decide.
-const PODS: &str = "pods";
 
 /// What people ask for, checked, with the configuration that nodes get.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,11 +39,19 @@ impl FleetPlan {
         let rollout = RolloutPlan::new(&spec.rollout, &mut findings);
         let config =
             configuration(spec, library).map_err(|rejection| findings.extend(rejection.findings)).ok();
+        let attach = &spec.attach;
+        if attach.pod_selector.is_some() && !attach.interfaces.is_empty() {
+            let message = "podSelector and interfaces exclude each other; give one of them";
+            findings.push(Finding::config("spec.attach", message));
+        }
         let config = config.map(|config| placed(name, config, spec));
         if let Some(config) = &config {
             let checked = ProbeConfig::validate(name, config).map(|_| ());
             findings.extend(
-                checked.err().into_iter().flat_map(|rejection| below("spec.config", rejection).findings),
+                checked
+                    .err()
+                    .into_iter()
+                    .flat_map(|rejection| as_attached(spec, below("spec.config", rejection)).findings),
             );
         }
         match (config, rollout) {
@@ -102,8 +109,9 @@ fn configuration(
 fn placed(name: &str, mut config: ConfigDocument, spec: &FleetProbeSpec) -> ConfigDocument {
     config.name = Some(name.to_owned());
     let attach = &spec.attach;
-    if attach.pod_selector.is_some() {
-        config.go_to(&[PODS.to_owned()], &attach.exclude);
+    if attach.pod_selector.is_some() || attach.namespace_selector.is_some() {
+        let (labels, namespace_labels) = (attach.pod_selector.clone(), attach.namespace_selector.clone());
+        config.go_to_pods(PodsDocument { labels, namespace_labels }, &attach.exclude);
     } else {
         config.go_to(&attach.interfaces, &attach.exclude);
     }
@@ -122,6 +130,27 @@ fn below(field: &str, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let inner = finding.field.take().filter(|inner| !inner.is_empty());
         finding.field = Some(inner.map_or_else(|| field.to_owned(), |inner| format!("{field}.{inner}")));
+    }
+    rejection
+}
+
+/// Names the selectors of the spec, if a configuration has its pods from there.
+fn as_attached(spec: &FleetProbeSpec, mut rejection: Rejection) -> Rejection {
+    let selectors = [
+        (spec.attach.pod_selector.is_some(), "spec.config.pods.labels", "spec.attach.podSelector"),
+        (
+            spec.attach.namespace_selector.is_some(),
+            "spec.config.pods.namespace_labels",
+            "spec.attach.namespaceSelector",
+        ),
+    ];
+    for finding in &mut rejection.findings {
+        let own = selectors
+            .iter()
+            .find(|(is_there, field, _)| *is_there && finding.field.as_deref() == Some(field));
+        if let Some((_, _, selector)) = own {
+            finding.field = Some((*selector).to_owned());
+        }
     }
     rejection
 }

@@ -46,6 +46,7 @@ pub use self::load::examine::examine;
 pub use self::load::maps::{Predecessor, TwinMap};
 pub use self::load::pins::{Deployment, Identity};
 pub use self::net::keeper::OffloadKeeper;
+pub use self::net::pods::{PodFinder, PodPlace};
 pub use self::net::rtnl::traffic;
 pub use self::net::{exactness, interface, netns, offloads, watch};
 pub use self::plan::footprint::Footprint;

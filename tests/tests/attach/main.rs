@@ -9,6 +9,7 @@ mod interfaces;
 mod large_frames;
 mod namespaces;
 mod per_interface;
+mod pods;
 mod reattachment;
 mod samples;
 mod sharing;

@@ -3,6 +3,7 @@
 mod attacks;
 mod chaos;
 mod objects;
+mod pods;
 mod policies;
 mod rollouts;
 mod rules;

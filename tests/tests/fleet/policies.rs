@@ -94,7 +94,7 @@ fn what_no_schema_knows_is_refused_by_the_operator() -> Result<()> {
     let config = json!({ "interface": "eth0", "ingress": { "source": "int x;", "metrics": [{ "name": "a b", "map": "m" }] } });
     refused(create(&json!({ "config": config })), "spec.config.ingress.metrics[0].name: ")?;
     refused(
-        create(&json!({ "library": "dns", "attach": { "podSelector": { "a": "b" } } })),
+        create(&json!({ "library": "dns", "attach": { "podSelector": { "a b": "c" } } })),
         "spec.attach.podSelector: ",
     )?;
     create(&json!({ "library": "top-talkers", "attach": { "interfaces": ["eth*"] } }))?;

@@ -85,22 +85,30 @@ pub struct Fleet {
     pub folder: TempDir,
     operator_config: PathBuf,
     pub webhook: String,
+    /// True if probes may go to pods.
+    pods: bool,
 }
 
 impl Fleet {
     /// Starts a cluster with the chart's objects, so many nodes, their agents and the operator.
     pub fn new(count: usize) -> Result<Self> {
+        Self::with(count, false)
+    }
+
+    /// Does the same; `pods` is `fleet.pods` of the chart.
+    pub fn with(count: usize, pods: bool) -> Result<Self> {
         let cluster = Cluster::start(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes/bin"))?;
         cluster.kubectl(&["create", "namespace", NAMESPACE], "")?;
         let folder = tempfile::tempdir()?;
         let [port] = ports()?;
         let webhook = format!("127.0.0.1:{port}");
-        cluster.kubectl(&["apply", "-f", "-"], &chart(&webhook, folder.path())?)?;
+        cluster.kubectl(&["apply", "-f", "-"], &chart(&webhook, folder.path(), pods)?)?;
         cluster
             .kubectl(&["wait", "--for", "condition=established", "crd", "--all", "--timeout", "60s"], "")?;
         let token = cluster.kubectl(&["-n", NAMESPACE, "create", "token", "twinprobe-fleet"], "")?;
         let operator_config = cluster.kubeconfig("operator", token.trim())?;
-        let mut fleet = Self { nodes: Vec::new(), operator: None, cluster, folder, operator_config, webhook };
+        let mut fleet =
+            Self { nodes: Vec::new(), operator: None, cluster, folder, operator_config, webhook, pods };
         for at in 0..count {
             fleet.add_node(&format!("n{at}"))?;
         }
@@ -172,6 +180,7 @@ impl Fleet {
         command.arg("--api-server").arg(self.cluster.url()).arg("--api-ca").arg(self.cluster.authorities());
         command.arg("--api-token").arg(file("token")).arg("--state-dir").arg(file("state"));
         command.arg("--daemon").arg(format!("unix:{}", socket.display()));
+        command.args(self.pods.then_some("--pods"));
         Ok(command)
     }
 
@@ -267,12 +276,13 @@ pub fn probe(help: &str, spec: &Value) -> Value {
 
 /// Renders the chart with the fleet, whose webhook is at this address. Its certificate and key are written into the folder, as
 /// kubelet does for the operator's pod.
-fn chart(webhook: &str, folder: &Path) -> Result<String> {
+fn chart(webhook: &str, folder: &Path, pods: bool) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let helm = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-tools/bin/helm");
     let mut command = Command::new(&helm);
     command.args(["template", "twinprobe", "--include-crds", "--namespace", NAMESPACE]);
     command.args(["--set", "fleet.enabled=true", "--set", "fleet.webhook.ipAddresses={127.0.0.1}"]);
+    command.arg("--set").arg(format!("fleet.pods={pods}"));
     let output = command.arg(root.join("deploy/helm/twinprobe")).output();
     let output = output.with_context(|| helm.display().to_string())?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -11,7 +11,7 @@ use crate::api::documents::scrape;
 use crate::api::error::ProblemAnswer;
 use crate::api::state::Api;
 use crate::api::streams::{changes, events};
-use crate::api::{console, daemon, entries, probes, replay, rules, windows};
+use crate::api::{console, daemon, entries, pods, probes, replay, rules, windows};
 use twinprobe_access::Role;
 
 /// An endpoint: a method of a path, with its handler.
@@ -47,6 +47,7 @@ const RULE_REPLAY: &str = "/v1/replay/rule";
 /// The routes whose bodies have parts.
 pub const REPLAYS: [&str; 2] = [REPLAY, RULE_REPLAY];
 const ENTRIES: &str = "/v1/probes/{name}/maps/{map}/entries";
+const PODS: &str = "/v1/pods";
 const RULE: &str = "/v1/rules/{name}";
 const VALIDATE: &str = "/v1/validate";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
@@ -66,6 +67,8 @@ pub const ROUTES: &[Route] = &[
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
     route("GET", ENTRIES, Operator, &[200, 400, 404], || get(entries::get)),
     route("PUT", ENTRIES, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || put(entries::put)),
+    route("GET", PODS, Operator, &[200], || get(pods::get)),
+    route("PUT", PODS, Operator, &[200, 400, 408, 413, 422, 503, 507], || put(pods::put)),
     route("GET", "/v1/rules", Operator, &[200], || get(rules::list)),
     route("GET", RULE, Operator, &[200, 400, 404], || get(rules::get)),
     route("PUT", RULE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(rules::put)),

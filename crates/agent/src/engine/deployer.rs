@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use twinprobe_compiler::Toolchain;
-use twinprobe_kernel::Kernel;
+use twinprobe_kernel::{Kernel, PodFinder};
 
 use crate::engine::deploy::trials::Trials;
+use crate::engine::pods::table::NodePods;
 use crate::limits::ledger::Ledger;
 use crate::limits::options::RequestLimits;
 use crate::limits::queue::Queue;
@@ -20,6 +21,8 @@ pub struct Deployer {
     pub store: Store,
     pub ledger: Arc<Ledger>,
     pub trials: Arc<Trials>,
+    /// The pods of this node, to whose interfaces probes may go.
+    pub pods: Arc<NodePods>,
     pub compilations: Queue,
     pub loads: Queue,
     /// Counts what is compiled.
@@ -33,13 +36,16 @@ impl Deployer {
         store: Store,
         limits: RequestLimits,
         telemetry: &Arc<Telemetry>,
+        pods: PodFinder,
     ) -> Self {
         let compilations = limits.max_compilations.get();
+        let pods = Arc::new(NodePods::new(pods, store.pods()));
         Self {
             kernel,
             toolchain: Arc::new(toolchain),
             store,
             trials: Arc::default(),
+            pods,
             compilations: Queue::new("compilations", "--max-compilations", compilations),
             loads: Queue::new("loads", "--max-loads", limits.max_loads.get()),
             ledger: Ledger::new(limits),

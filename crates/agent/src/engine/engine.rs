@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_faults::crash;
-use twinprobe_kernel::Kernel;
+use twinprobe_kernel::{Kernel, PodFinder};
 use twinprobe_windows::WindowStore;
 
 use crate::engine::conditions::Conditions;
@@ -57,11 +57,12 @@ impl Engine {
         store: Store,
         windows: WindowStore,
         limits: RequestLimits,
+        pods: PodFinder,
     ) -> io::Result<Arc<Self>> {
         let telemetry = Arc::<Telemetry>::default();
         let readings = Readings::new(windows, &limits)?;
         let streaming = Streaming::new(&limits);
-        let deployer = Deployer::new(kernel, toolchain, store, limits, &telemetry);
+        let deployer = Deployer::new(kernel, toolchain, store, limits, &telemetry, pods);
         let registry = Registry::default();
         Ok(Arc::new(Self { node, telemetry, registry, deployer, readings, streaming }))
     }

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod error;
 pub mod events;
 pub mod placement;
+pub mod pods;
 pub mod probe;
 pub mod readings;
 pub mod registry;

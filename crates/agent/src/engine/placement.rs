@@ -1,5 +1,8 @@
 //! Placement: the interfaces and the namespace that a configuration means, where a probe is attached and where it waits.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,7 @@ use twinprobe_kernel::netns::Netns;
 use twinprobe_kernel::{AttachInterface, NotAttached};
 
 use crate::engine::deploy::cause::Occasion;
+use crate::engine::pods::table::{NodePods, SelectedPods};
 use twinprobe_config::ProbeConfig;
 
 /// A network namespace: the daemon's own, or that of a path.
@@ -32,6 +36,35 @@ pub struct PendingPlace {
     /// The name or pattern of the configuration.
     pub interface: String,
     pub reason: String,
+}
+
+impl Placement {
+    /// Takes the interfaces of the selected pods that `is_wanted`. Every pod without one is waited for.
+    fn place_on_pods(
+        &mut self,
+        (named_by, words): (usize, &str),
+        selected: &SelectedPods,
+        is_wanted: impl Fn(&(String, u32)) -> bool,
+    ) {
+        // No two pods have one interface, unless they share a namespace.
+        let mut found: Vec<_> = selected.interfaces.iter().filter(|at| is_wanted(at)).cloned().collect();
+        found.sort();
+        found.dedup();
+        self.named_by.extend(found.iter().map(|_| named_by));
+        self.wanted.extend(found);
+        let waiting = selected.waiting.iter().map(|(pod, reason)| PendingPlace {
+            interface: format!("pod {pod}"),
+            reason: (*reason).to_owned(),
+        });
+        self.pending.extend(waiting);
+        if self.wanted.is_empty() && self.pending.is_empty() {
+            let reason = match selected.on_host {
+                0 => format!("this node has no {words} yet"),
+                all => format!("{all} {words} use the host's network; others are not there yet"),
+            };
+            self.pending.push(PendingPlace { interface: words.to_owned(), reason });
+        }
+    }
 }
 
 /// The interfaces a probe is to be attached to.
@@ -60,20 +93,36 @@ impl Unlisted {
 
 /// Returns the interfaces that exist now. A probe that is there already waits for missing
 /// interfaces, whatever its configuration says. May have to wait for the namespace's path.
-pub fn wanted(config: &ProbeConfig, occasion: Occasion) -> Result<WantedInterfaces, Rejection> {
+pub fn wanted(
+    config: &ProbeConfig,
+    occasion: Occasion,
+    pods: &NodePods,
+) -> Result<WantedInterfaces, Rejection> {
     let is_new = occasion.is_new();
+    let selected = config.pods().map(|selector| {
+        if is_new {
+            pods.look();
+        }
+        pods.selected(selector)
+    });
+    let mut selected = selected.unwrap_or_default();
     let listed = listing(config.netns());
     let unlisted =
         listed.as_ref().err().filter(|unlisted| !(unlisted.gone || is_new && unlisted.is_denied()));
     let unlisted = unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
+    let unlisted = unlisted.or(selected.trouble.take());
     if let Some(reason) = unlisted.as_ref().filter(|_| is_new) {
-        let field = if config.netns.is_some() { "netns" } else { "interface" };
+        let field = match (&config.netns, config.pods()) {
+            (Some(_), _) => "netns",
+            (None, Some(_)) => "pods",
+            (None, None) => "interface",
+        };
         return Err(Finding::new(Stage::Attach, field, format!("{reason}; try again")).into());
     }
     let interfaces = listed.as_ref().map(|(_, interfaces)| interfaces).map_err(|unlisted| &unlisted.error);
     let Placement { wanted, named_by, pending } = match occasion {
-        Occasion::New => place_new(config, interfaces)?,
-        Occasion::Restored => place(config, interfaces),
+        Occasion::New => place_new(config, interfaces, &selected)?,
+        Occasion::Restored => place(config, interfaces, &selected),
     };
     let Ok((netns, _)) = &listed else {
         return Ok(WantedInterfaces { interfaces: Vec::new(), pending, unlisted });
@@ -88,7 +137,11 @@ pub fn wanted(config: &ProbeConfig, occasion: Occasion) -> Result<WantedInterfac
 
 /// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
 /// they can't be listed; then the whole probe waits.
-fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> Placement {
+fn place(
+    config: &ProbeConfig,
+    interfaces: Result<&Interfaces, &io::Error>,
+    selected: &SelectedPods,
+) -> Placement {
     let mut placement = Placement::default();
     let interfaces = match interfaces {
         Ok(interfaces) => interfaces,
@@ -106,6 +159,13 @@ fn place(config: &ProbeConfig, interfaces: Result<&Interfaces, &io::Error>) -> P
     let mut placed = BTreeSet::new();
     for (named_by, pattern) in config.interfaces.iter().enumerate() {
         let text = &pattern.text;
+        if pattern.pods().is_some() {
+            placement.place_on_pods((named_by, text), selected, |(name, index)| {
+                // An interface that is gone since the last look comes with the next one.
+                interfaces.by_name.get(name) == Some(index) && !is_excluded(config, interfaces, name)
+            });
+            continue;
+        }
         let (found, missing): (Vec<(&str, u32)>, _) = if pattern.is_pattern() {
             let named = interfaces.by_name.iter().map(|(name, index)| (name.as_str(), *index));
             let is_wanted = |name: &str| pattern.matches(name) && !is_excluded(config, interfaces, name);
@@ -138,8 +198,9 @@ fn is_excluded(config: &ProbeConfig, interfaces: &Interfaces, name: &str) -> boo
 fn place_new(
     config: &ProbeConfig,
     interfaces: Result<&Interfaces, &io::Error>,
+    selected: &SelectedPods,
 ) -> Result<Placement, Rejection> {
-    let placement = place(config, interfaces);
+    let placement = place(config, interfaces, selected);
     if config.wait_for_interface {
         return Ok(placement);
     }
@@ -185,127 +246,4 @@ pub fn refused(failed: Vec<NotAttached>) -> Vec<PendingPlace> {
         PendingPlace { interface, reason }
     };
     failed.into_iter().map(pending).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-    use twinprobe_api::parse_document;
-
-    use super::*;
-
-    fn config(patch: &Value) -> ProbeConfig {
-        let mut config = json!({ "ingress": { "source": "x" } });
-        let fields = patch.as_object().unwrap().clone();
-        config.as_object_mut().unwrap().extend(fields);
-        ProbeConfig::validate("p", &parse_document(config.to_string().as_bytes()).unwrap()).unwrap()
-    }
-
-    fn interfaces() -> Interfaces {
-        let mut interfaces = Interfaces::default();
-        for (index, name) in [(1, "lo"), (2, "eth0"), (9, "veth1"), (4, "veth2")] {
-            interfaces.insert(name, index, []);
-        }
-        interfaces.insert("eth1", 3, ["enp0s3".to_owned()]);
-        interfaces
-    }
-
-    fn wanted(names: &[(&str, u32)]) -> Vec<(String, u32)> {
-        names.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect()
-    }
-
-    fn pending(interface: &str, reason: &str) -> PendingPlace {
-        PendingPlace { interface: interface.to_owned(), reason: reason.to_owned() }
-    }
-
-    fn refused(patch: &Value, interfaces: Result<&Interfaces, &io::Error>) -> Vec<(String, String)> {
-        let findings = place_new(&config(patch), interfaces).unwrap_err().findings;
-        assert!(findings.iter().all(|finding| finding.stage == Stage::Attach));
-        findings.into_iter().map(|finding| (finding.field.unwrap(), finding.message)).collect()
-    }
-
-    #[test]
-    fn names_and_patterns_are_placed_once() {
-        let config = config(&json!({ "interfaces": ["veth2", "veth*", "eth[0-9]", "enp0s3"] }));
-        let placement = place_new(&config, Ok(&interfaces())).unwrap();
-        // `enp0s3` is an alternative name of eth1, which a pattern has placed already.
-        assert_eq!(placement.wanted, wanted(&[("veth2", 4), ("veth1", 9), ("eth0", 2), ("eth1", 3)]));
-        assert_eq!(placement.pending, []);
-    }
-
-    #[test]
-    fn what_is_excluded_is_taken_out_of_patterns() {
-        let all = ["lo", "eth0", "enp0s3", "veth[2-9]"];
-        for (excluded, expected) in [
-            (&all[..0], &[("eth0", 2), ("eth1", 3), ("lo", 1), ("veth1", 9), ("veth2", 4)][..]),
-            (&all[..1], &[("eth0", 2), ("eth1", 3), ("veth1", 9), ("veth2", 4)]),
-            // An alternative name takes out the interface.
-            (&all[2..3], &[("eth0", 2), ("lo", 1), ("veth1", 9), ("veth2", 4)]),
-            (&all[..], &[("veth1", 9)]),
-        ] {
-            let config = config(&json!({ "interfaces": ["*"], "exclude_interfaces": excluded }));
-            assert_eq!(place(&config, Ok(&interfaces())).wanted, wanted(expected), "{excluded:?}");
-        }
-        let config = config(&json!({ "interface": "veth*", "exclude_interfaces": ["v*"] }));
-        let placement = place_new(&config, Ok(&interfaces())).unwrap();
-        assert_eq!(placement.pending, [pending("veth*", "no interface matches veth* yet")]);
-    }
-
-    #[test]
-    fn alternative_names_give_the_proper_one() {
-        let config = config(&json!({ "interface": "enp0s3" }));
-        assert_eq!(place(&config, Ok(&interfaces())).wanted, wanted(&[("eth1", 3)]));
-    }
-
-    #[test]
-    fn patterns_wait_by_themselves_and_names_when_they_are_told_to() {
-        let patch = json!({ "interfaces": ["tap*", "eth0", "eth7"] });
-        let waiting = json!({ "interfaces": ["tap*", "eth0", "eth7"], "wait_for_interface": true });
-        let expected = Placement {
-            wanted: wanted(&[("eth0", 2)]),
-            named_by: vec![1],
-            pending: vec![
-                pending("tap*", "no interface matches tap* yet"),
-                pending("eth7", "there is no interface eth7 yet"),
-            ],
-        };
-        assert_eq!(place_new(&config(&waiting), Ok(&interfaces())), Ok(expected.clone()));
-        assert_eq!(place(&config(&patch), Ok(&interfaces())), expected, "once it is deployed");
-        let [(field, message)] = &refused(&patch, Ok(&interfaces()))[..] else { panic!("one finding") };
-        assert_eq!(field, "interface");
-        assert!(message.contains("no interface eth7 in the daemon's network namespace"), "{message}");
-        assert!(message.contains("wait_for_interface"), "{message}");
-        let only = config(&json!({ "interface": "tap*" }));
-        assert_eq!(place_new(&only, Ok(&interfaces())).unwrap().pending.len(), 1);
-    }
-
-    #[test]
-    fn all_that_are_missing_are_named() {
-        let patch = json!({ "interfaces": ["a", "b"], "netns": "/run/netns/x" });
-        let findings = refused(&patch, Ok(&interfaces()));
-        assert_eq!(findings.len(), 2);
-        assert!(findings[1].1.contains("no interface b in the network namespace /run/netns/x"));
-        let reasons = place(&config(&patch), Ok(&interfaces())).pending;
-        assert_eq!(reasons[0], pending("a", "there is no interface a in /run/netns/x yet"));
-    }
-
-    #[test]
-    fn everything_waits_for_the_namespace() {
-        let text = "there is no network namespace /run/netns/x that can be opened";
-        let error = io::Error::new(io::ErrorKind::NotFound, text);
-        let patch = json!({ "interfaces": ["veth*", "eth0"], "netns": "/run/netns/x" });
-        let placement = place(&config(&patch), Err(&error));
-        assert_eq!(placement.wanted, []);
-        assert_eq!(placement.pending, [pending("veth*", text), pending("eth0", text)]);
-        let [(field, message)] = &refused(&patch, Err(&error))[..] else { panic!("one finding") };
-        assert_eq!(field, "netns");
-        assert!(message.starts_with(text) && message.contains("wait_for_interface"), "{message}");
-
-        let waiting = json!({ "interface": "eth0", "netns": "/run/netns/x", "wait_for_interface": true });
-        assert_eq!(place_new(&config(&waiting), Err(&error)).unwrap().pending, [pending("eth0", text)]);
-        let [(field, _)] = &refused(&json!({ "interface": "eth0" }), Err(&error))[..] else {
-            panic!("one finding")
-        };
-        assert_eq!(field, "interface");
-    }
 }

@@ -21,7 +21,7 @@ pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<Conf
     config.expires = Some(probe.expires.clone());
     let chosen = twinprobe_library::choose(&mut config, &probe.defines, &probe.variables);
     chosen.map_err(|error| refused("", &error))?;
-    if config.interface.is_none() && config.interfaces.is_none() {
+    if config.goes_nowhere() {
         config.go_where(watched);
     }
     Ok(config)

@@ -5,3 +5,5 @@ pub mod document;
 pub mod error;
 pub mod parse;
 pub mod place;
+pub mod pods;
+pub mod present;

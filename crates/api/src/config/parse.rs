@@ -6,8 +6,9 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::request::MapEntry;
 
 use super::bounds::{check_json, check_yaml};
-use super::document::{ConfigDocument, Object};
+use super::document::ConfigDocument;
 use super::error::ParseError;
+use super::present::Object;
 use crate::entries::NewEntries;
 
 /// Reads one configuration from JSON.

@@ -73,12 +73,6 @@ pub struct RevisionSpec {
     /// The configuration, or the rule, that nodes put into their daemon.
     #[cfg_attr(feature = "schema", schemars(schema_with = "configuration"))]
     pub config: Value,
-    /// The labels of pods whose interfaces the probe goes to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_selector: Option<BTreeMap<String, String>>,
-    /// The labels of the pods' namespaces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace_selector: Option<BTreeMap<String, String>>,
 }
 
 #[cfg(feature = "schema")]

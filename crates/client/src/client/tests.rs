@@ -83,6 +83,8 @@ async fn there_is_a_call_for_each_route() {
     client.put_rule("{name}", &rule, None).await.unwrap();
     client.delete_rule("{name}", None).await.unwrap();
     client.try_rule(&rule, None, &captures, &[]).await.unwrap();
+    client.pods().await.unwrap();
+    client.put_pods(&twinprobe_api::PodTable::default()).await.unwrap();
     client.capabilities().await.unwrap();
     client.scrape().await.unwrap();
     client.health().await.unwrap();

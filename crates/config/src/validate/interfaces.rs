@@ -1,10 +1,11 @@
-//! The rules of `interface`, `interfaces` and `exclude_interfaces`.
+//! The rules of `interface`, `interfaces`, `exclude_interfaces` and `pods`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use twinprobe_api::ConfigDocument;
+use twinprobe_api::{ConfigDocument, PodsDocument};
 
 use crate::interface::InterfacePattern;
+use crate::pods::PodSelector;
 use crate::validate::findings::Findings;
 use crate::validate::names;
 
@@ -12,16 +13,27 @@ const PER_INTERFACE: &str = "per_interface";
 /// The most interfaces that have programs and maps of their own.
 const ALONE: usize = 64;
 const EXCLUDED: &str = "exclude_interfaces";
+const PODS: &str = "pods";
+/// The most labels of a selector, and the limits of a label in bytes, its prefix included.
+const MOST_LABELS: usize = 32;
+const LABEL_NAME: usize = 317;
+const LABEL_VALUE: usize = 63;
 
 /// Checks where a probe is to be attached.
 pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
+    if let Some(pods) = &document.pods {
+        return vec![of_pods(document, pods, findings)];
+    }
     match (&document.interface, &document.interfaces) {
         (Some(_), Some(_)) => {
             findings.add("interfaces", "interface and interfaces exclude each other; give one of them");
             Vec::new()
         }
         (None, None) => {
-            findings.add("interface", "an interface is needed: interface (one name) or interfaces (a list)");
+            findings.add(
+                "interface",
+                "an interface is needed: interface (one name), interfaces (a list) or pods (labels)",
+            );
             Vec::new()
         }
         (Some(text), None) => {
@@ -33,6 +45,51 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfac
                 findings.add("interfaces", "the list is empty; at least one interface is needed");
             }
             patterns("interfaces", list, findings)
+        }
+    }
+}
+
+/// Checks the labels of pods, and that nothing else says where the probe goes.
+fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findings) -> InterfacePattern {
+    for (field, is_there) in
+        [("interface", document.interface.is_some()), ("interfaces", document.interfaces.is_some())]
+    {
+        if is_there {
+            findings.add(PODS, format!("pods and {field} exclude each other; give one of them"));
+        }
+    }
+    if document.netns.is_some() {
+        let message =
+            "the interfaces that lead to pods are in the daemon's own network namespace; leave netns out";
+        findings.add("netns", message);
+    }
+    if document.per_interface == Some(true) {
+        let message = "each interface gets programs and maps of its own, so each has to be named, and pods come and go; name interfaces";
+        findings.add(PER_INTERFACE, message);
+    }
+    let labels = pods.labels.clone().unwrap_or_default();
+    let namespace_labels = pods.namespace_labels.clone().unwrap_or_default();
+    for (field, labels) in [("labels", &labels), ("namespace_labels", &namespace_labels)] {
+        check_labels(&format!("{PODS}.{field}"), labels, findings);
+    }
+    InterfacePattern::of_pods(PodSelector { labels, namespace_labels })
+}
+
+/// Checks labels by the limits that Kubernetes has for them: other labels select nothing.
+fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
+    if labels.len() > MOST_LABELS {
+        let message = format!("{} labels are too many; {MOST_LABELS} are possible", labels.len());
+        findings.add(field, message);
+    }
+    for (name, value) in labels.iter().take(MOST_LABELS) {
+        let name_fits = (1..=LABEL_NAME).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic());
+        let value_fits = value.len() <= LABEL_VALUE && value.bytes().all(|c| c.is_ascii_graphic());
+        if !name_fits || !value_fits {
+            let label = names::quote(&format!("{name}={value}"));
+            let message = format!(
+                "{label} can't be a label; a name has 1 to {LABEL_NAME} bytes, a value up to {LABEL_VALUE}, of ASCII without white space"
+            );
+            findings.add(field, message);
         }
     }
 }
@@ -71,7 +128,10 @@ pub fn each_alone(
     findings: &mut Findings,
 ) -> bool {
     let per_interface = document.per_interface == Some(true);
-    if let Some(pattern) = interfaces.iter().find(|interface| interface.is_pattern() && per_interface) {
+    if let Some(pattern) = interfaces
+        .iter()
+        .find(|interface| interface.is_pattern() && interface.pods().is_none() && per_interface)
+    {
         let message = format!(
             "each interface gets programs and maps of its own, so each has to be named, and {:?} is a pattern; name the interfaces, \
              with wait_for_interface those that will come",

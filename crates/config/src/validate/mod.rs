@@ -8,6 +8,7 @@ mod interfaces;
 pub mod labels;
 pub mod metric;
 pub mod names;
+pub mod pods;
 pub mod probe;
 pub mod shared;
 pub mod window;

@@ -91,7 +91,6 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
             digest,
             // A document that was read can be written.
             config: to_value(rule).unwrap_or_default(),
-            ..RevisionSpec::default()
         },
         assignment: AssignmentSpec {
             probe: name.to_owned(),

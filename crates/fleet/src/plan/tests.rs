@@ -40,6 +40,22 @@ fn a_spec_becomes_a_configuration_with_its_place_and_lease() {
 }
 
 #[test]
+fn selectors_of_pods_become_a_part_of_the_configuration() {
+    let attach = json!({ "podSelector": { "app": "web" }, "namespaceSelector": { "team": "blue" } });
+    let found = plan(json!({ "config": config(), "attach": attach })).unwrap();
+    let pods = json!({ "labels": { "app": "web" }, "namespace_labels": { "team": "blue" } });
+    assert_eq!(serde_json::to_value(&found.config.pods).unwrap(), pods);
+    assert_eq!((&found.config.interface, &found.config.interfaces), (&None, &None));
+    assert_ne!(found.revision, plan(json!({ "config": config() })).unwrap().revision);
+    let both = json!({ "podSelector": { "app": "web" }, "interfaces": ["eth0"] });
+    let said = plan(json!({ "config": config(), "attach": both })).unwrap_err();
+    assert!(said.contains("spec.attach: podSelector and interfaces exclude each other"), "{said}");
+    let wrong = json!({ "podSelector": { "app web": "x" } });
+    let said = plan(json!({ "config": config(), "attach": wrong })).unwrap_err();
+    assert!(said.contains("spec.attach.podSelector: "), "{said}");
+}
+
+#[test]
 fn defaults_are_those_of_the_contract() {
     let found = plan(json!({ "config": config() })).unwrap().rollout;
     let steps: Vec<_> = found.steps.iter().map(|step| step.share).collect();

@@ -10,12 +10,7 @@ use crate::objects::rule::{MonitoringRule, RuleScope};
 
 /// Returns the plan of an object.
 pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection> {
-    let spec = &object.spec.0;
-    if spec.attach.pod_selector.is_some() {
-        let message = "pods can't be selected by this version; give interfaces";
-        return Err(Finding::config("spec.attach.podSelector", message).into());
-    }
-    FleetPlan::new(name, spec, fleet_probe)
+    FleetPlan::new(name, &object.spec.0, fleet_probe)
 }
 
 /// Checks a rule without the probe that it watches, which each node has in its own revision.

@@ -10,6 +10,7 @@ use kube::Resource as _;
 use kube::core::PartialObjectMeta;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::watch;
 use twinprobe_client::{Client, Credentials};
 use twinprobe_ebpf_common::finding::with_causes;
 
@@ -17,6 +18,7 @@ use crate::node::due::Pending;
 use crate::node::folder::{HeldProbe, NodeFolder};
 use crate::node::follow::{Followed, Seen, follow};
 use crate::node::options::NodeOptions;
+use crate::node::pods::{PodFollower, needs_namespaces};
 use crate::node::server::ApiServer;
 use crate::objects::nodes::ProbeAssignment;
 
@@ -68,6 +70,13 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
         is_metadata: true,
     };
     let all = Followed { path: ProbeAssignment::url_path(&(), None), fields: None, is_metadata: false };
+    // Without a receiver nothing depends on it.
+    let (asks, asked) = watch::channel(false);
+    if agent.options.pods {
+        let pods = PodFollower::new(Arc::clone(&server), agent.daemon.clone(), asked);
+        let node = agent.options.node_name.clone();
+        tokio::spawn(async move { pods.run(&node).await });
+    }
     let follows_node = Arc::clone(&server);
     tokio::spawn(async move { follow(&follows_node, &this, &nodes).await });
     tokio::spawn(async move { follow(&server, &all, &assignments).await });
@@ -80,6 +89,8 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
         agent.settle_all().await;
+        let needs = needs_namespaces(agent.held.values());
+        asks.send_if_modified(|asked| std::mem::replace(asked, needs) != needs);
     }
 }
 

@@ -5,6 +5,7 @@ mod due;
 mod folder;
 mod follow;
 pub mod options;
+mod pods;
 mod rule;
 mod server;
 mod settle;

@@ -34,6 +34,9 @@ pub struct NodeOptions {
     /// Folder for what the node is told; the node goes on with it while the API server is away
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe-node")]
     pub state_dir: PathBuf,
+    /// Tell the daemon the pods of the node, for probes that go to pods; takes the right to list pods and namespaces
+    #[arg(long)]
+    pub pods: bool,
     /// Longest time by which a report is put off, so that not all nodes report at the same moment
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     jitter: u64,

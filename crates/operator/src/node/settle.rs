@@ -21,6 +21,9 @@ use crate::objects::nodes::{ProbeReport, ProbeRevision};
 
 /// The manager of the fields that nodes apply.
 const MANAGER: &str = "twinprobe-node";
+/// The reason why a probe for pods does not run where the agent may not follow pods.
+const WITHOUT_PODS: &str = "the probe goes to pods, and the agent of this node does not follow pods; set fleet.pods of the chart, \
+                            which starts it with --pods";
 
 impl NodeAgent {
     /// Looks at a probe. Returns the time until the next look, `None` if only a change can lead to something new.
@@ -76,7 +79,10 @@ impl NodeAgent {
                 Ok(report.clone())
             }
             _ if spec.kind == RevisionKind::Rule => self.have_rule(name, revision, spec.config).await,
-            _ => match serde_json::from_value(spec.config) {
+            _ => match serde_json::from_value::<ConfigDocument>(spec.config) {
+                Ok(config) if config.pods.is_some() && !self.options.pods => {
+                    Ok(self.failed(name, revision, "pods", WITHOUT_PODS.to_owned()))
+                }
                 Ok(config) => self.compare(name, assignment, revision, &config).await,
                 Err(error) => {
                     let reason = format!("a configuration that this node can't read: {error}");

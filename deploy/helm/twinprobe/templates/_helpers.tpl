@@ -67,6 +67,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .stream.enabled (not .stream.config.to) }}
 {{- fail "stream.enabled needs stream.config.to, the receivers: docs/how-to/streams.md has them" }}
 {{- end }}
+{{- if and .fleet.pods (not (and .fleet.enabled .hostNetwork)) }}
+{{- fail "fleet.pods needs fleet.enabled and hostNetwork: the host's side of pods' interfaces is in the node's network namespace" }}
+{{- end }}
 {{- if and .probes .probesConfigMap }}
 {{- fail "probes and probesConfigMap exclude each other; give one of them" }}
 {{- end }}

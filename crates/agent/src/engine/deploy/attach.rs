@@ -40,7 +40,8 @@ impl Probe {
     ) -> Result<Self, EngineError> {
         // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
         // done.
-        let WantedInterfaces { interfaces, mut pending, unlisted } = wanted(&config, loaded.occasion)?;
+        let WantedInterfaces { interfaces, mut pending, unlisted } =
+            wanted(&config, loaded.occasion, &engine.deployer.pods)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;
         pending.extend(left);
         let codes =
@@ -154,7 +155,7 @@ impl Probe {
         running: Running,
         share: Share,
     ) -> Self {
-        let namespace = running.config.netns.clone();
+        let (namespace, pods) = (running.config.netns.clone(), running.config.pods().cloned());
         running.refresh_exactness_after_a_change();
         Self {
             name: running.config.name.clone(),
@@ -163,7 +164,7 @@ impl Probe {
             origin: Arc::clone(&running.origin),
             lease: Mutex::new(lease),
             warnings,
-            running: Some(RunningParts { namespace, events, share }),
+            running: Some(RunningParts { namespace, pods, events, share }),
             windows: Arc::clone(&running.windows),
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),

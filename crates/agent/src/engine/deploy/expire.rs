@@ -11,6 +11,7 @@ use twinprobe_faults::crash;
 use crate::engine::deploy::lineage::removal;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
+use crate::engine::pods::table::NodePods;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::retained::RetainedWindows;
@@ -52,7 +53,7 @@ impl Engine {
                 let record = Some(lease.stored(&engine.deployer.kernel.host.boot_id));
                 let stored = StoredProbe { lease: record, ..renewed.stored.clone() };
                 engine.deployer.store.prepare(&renewed.name, &stored, None)?.commit()?;
-                renewed.set_lease(lease);
+                renewed.set_lease(lease, &engine.deployer.pods);
                 Ok::<(), EngineError>(())
             });
             renewed.await??;
@@ -86,7 +87,7 @@ impl Engine {
             return Ok(false);
         }
         let ended = Arc::clone(&probe);
-        self.change(move |_| ended.end()).await?;
+        self.change(move |engine| ended.end(&engine.deployer.pods)).await?;
         crash::point("ended");
         let (last, engine) = (Arc::clone(&probe), Arc::clone(self));
         let closed = tokio::task::spawn_blocking(move || {
@@ -209,14 +210,14 @@ impl Probe {
     }
 
     /// Notes another lease: a probe whose lease had just ended goes on.
-    fn set_lease(&self, lease: Lease) {
+    fn set_lease(&self, lease: Lease, pods: &NodePods) {
         *self.lease.lock() = Some(lease);
-        self.set_ended(false);
+        self.set_ended(false, pods);
     }
 
     /// Lets packets go to the probe no more. Its maps stay until the last window is stored.
-    fn end(&self) {
-        self.set_ended(true);
+    fn end(&self, pods: &NodePods) {
+        self.set_ended(true, pods);
     }
 
     fn retained(&self) -> RetainedWindows {

@@ -24,7 +24,11 @@ impl Engine {
             self.registry.list().iter().filter_map(|probe| probe.namespace().cloned()).collect();
         used.sort();
         used.dedup();
-        self.registry.looks.get_or_init(|| self.look_after());
+        self.registry.looks.get_or_init(|| {
+            self.look_after();
+            self.follow_pods();
+        });
+        self.deployer.pods.stirred.notify_one();
         let mut watches = self.registry.watches.lock();
         watches.retain(|namespace, task| {
             let keep = used.contains(namespace);
@@ -66,8 +70,11 @@ impl Engine {
     /// Attaches and detaches the probes of a namespace according to its present interfaces.
     async fn follow(self: &Arc<Self>, namespace: Namespace, changes: LinkChanges) {
         let followed = self.change(move |engine| {
+            if changes.links && namespace.is_none() {
+                engine.look_for_pods_now();
+            }
             for probe in engine.registry.list().iter().filter(|probe| probe.namespace() == Some(&namespace)) {
-                probe.follow(&changes);
+                probe.follow(&changes, &engine.deployer.pods);
             }
             engine.settle_again();
         });
@@ -107,7 +114,8 @@ impl Engine {
     /// can remove attachments that no probe claims. Must be called while nothing else changes.
     pub fn settle_again(&self) {
         if self.deployer.kernel.is_unsettled() {
-            self.registry.list().iter().for_each(|probe| probe.follow(&LinkChanges::default()));
+            let follow = |probe: &Arc<Probe>| probe.follow(&LinkChanges::default(), &self.deployer.pods);
+            self.registry.list().iter().for_each(follow);
             let is_unsure = self.registry.list().iter().any(|probe| probe.shown.lock().is_unsure());
             self.deployer.kernel.settle_again(is_unsure);
         }
@@ -118,7 +126,7 @@ impl Engine {
         let attached = self.change(move |engine| {
             engine.deployer.kernel.look();
             if probe.shown.lock().is_waiting() {
-                probe.follow(&LinkChanges::default());
+                probe.follow(&LinkChanges::default(), &engine.deployer.pods);
             }
             probe.status()
         });

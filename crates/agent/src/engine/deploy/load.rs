@@ -55,15 +55,15 @@ impl Deployer {
     ) -> Result<LoadedProbe, EngineError> {
         // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
         // the probe is attached.
-        let asked = config.clone();
-        tokio::task::spawn_blocking(move || wanted(&asked, occasion)).await??;
+        let (asked, pods) = (config.clone(), Arc::clone(&self.pods));
+        tokio::task::spawn_blocking(move || wanted(&asked, occasion, &pods)).await??;
         self.load_as(config, Purpose::Deployment { occasion, old, anew }).await
     }
 
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
     pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
-        let asked = config.clone();
-        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New)).await??;
+        let (asked, pods) = (config.clone(), Arc::clone(&self.pods));
+        let wanted = tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New, &pods)).await??;
         let mut loaded = self.load_as(config, Purpose::Validation).await?;
         let (host, name) = (Arc::clone(&self.kernel.host), config.name.clone());
         let (interfaces, _) = fitting(wanted.interfaces, &loaded.directions)?;

@@ -167,7 +167,8 @@ impl Engine {
         let directions = plan.directions.into_iter().zip(&parsed).map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
         let WantedInterfaces { interfaces, mut pending, unlisted } =
-            wanted(&config, Occasion::Restored).map_err(|rejection| failed(rejection.into()))?;
+            wanted(&config, Occasion::Restored, &self.deployer.pods)
+                .map_err(|rejection| failed(rejection.into()))?;
         let (interfaces, left) =
             fitting(interfaces, &directions).map_err(|rejection| failed(rejection.into()))?;
         pending.extend(left);

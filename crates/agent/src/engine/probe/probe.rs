@@ -17,6 +17,7 @@ use twinprobe_windows::{ClosedBy, StoredWindow, WindowError, Windows};
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::Namespace;
+use crate::engine::pods::table::NodePods;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
@@ -24,6 +25,7 @@ use crate::engine::window::delivery::Delivery;
 use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 use crate::telemetry::counters::Counters;
+use twinprobe_config::PodSelector;
 use twinprobe_config::ProbeConfig;
 use twinprobe_config::Schedule;
 
@@ -61,6 +63,8 @@ pub struct Probe {
 pub struct RunningParts {
     /// The network namespace of the interfaces; `None` for the daemon's own.
     pub namespace: Namespace,
+    /// The pods whose interfaces the probe goes to; `None` if names of interfaces decide.
+    pub pods: Option<PodSelector>,
     /// The event metrics.
     pub events: ProbeEvents,
     /// The share of the kernel that the probe has taken.
@@ -128,20 +132,20 @@ impl Probe {
     }
 
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
-    pub fn follow(&self, changes: &LinkChanges) {
+    pub fn follow(&self, changes: &LinkChanges, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock() {
-            running.follow(changes);
+            running.follow(changes, pods);
             *self.shown.lock() = Shown::of(running);
         }
     }
 
     /// Attaches the probe nowhere any more, or, unless its lease `has_ended`, where it belongs.
-    pub fn set_ended(&self, has_ended: bool) {
+    pub fn set_ended(&self, has_ended: bool, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock()
             && running.has_ended != has_ended
         {
             running.has_ended = has_ended;
-            running.follow(&LinkChanges::default());
+            running.follow(&LinkChanges::default(), pods);
             *self.shown.lock() = Shown::of(running);
         }
     }
@@ -229,6 +233,11 @@ impl Probe {
     /// The namespace in which a probe runs.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.running.as_ref().map(|running| &running.namespace)
+    }
+
+    /// The pods to whose interfaces a running probe goes; `None` if names of interfaces decide.
+    pub fn pods(&self) -> Option<&PodSelector> {
+        self.running.as_ref().and_then(|running| running.pods.as_ref())
     }
 
     pub fn close_events(&self) {

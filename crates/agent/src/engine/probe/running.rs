@@ -17,6 +17,7 @@ use crate::engine::deploy::cause::Occasion;
 use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::error::CloseError;
 use crate::engine::placement::{self, PendingPlace, WantedInterfaces, refused, wanted};
+use crate::engine::pods::table::NodePods;
 use crate::engine::probe::exactness::{self, Exactness};
 use crate::engine::probe::metric::MetricState;
 use crate::engine::window::delivery::{Delivery, InFlight};
@@ -122,7 +123,7 @@ impl Running {
     }
 
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
-    pub fn follow(&mut self, changes: &LinkChanges) {
+    pub fn follow(&mut self, changes: &LinkChanges, pods: &NodePods) {
         if self.has_ended {
             self.attached.place(&[], changes);
             let reason = "the lease has ended; the probe is removed once its last window is stored";
@@ -132,7 +133,7 @@ impl Running {
             };
             return self.set_pending(self.config.interfaces.iter().map(pending).collect(), None);
         }
-        match wanted(&self.config, Occasion::Restored) {
+        match wanted(&self.config, Occasion::Restored, pods) {
             Ok(WantedInterfaces { pending, unlisted: Some(reason), .. }) => {
                 self.set_pending(pending, Some(reason));
             }

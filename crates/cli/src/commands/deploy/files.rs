@@ -49,10 +49,10 @@ fn replace_interfaces(config: &mut ConfigDocument, interfaces: &[String]) {
         // A named interface stands for itself.
         config.exclude_interfaces = None;
     }
-    (config.interface, config.interfaces) = match interfaces {
+    (config.interface, config.interfaces, config.pods) = match interfaces {
         [] => return,
-        [one] => (Some(one.clone()), None),
-        many => (None, Some(many.to_owned())),
+        [one] => (Some(one.clone()), None, None),
+        many => (None, Some(many.to_owned()), None),
     };
 }
 

@@ -45,7 +45,7 @@ impl TrialChoice {
         let Some(mut probe) = probes.pop() else { return Ok(None) };
         let ProbeFile { name, config, .. } = &mut probe;
         config.name.get_or_insert_with(|| name.clone());
-        if config.interface.is_none() && config.interfaces.is_none() {
+        if config.goes_nowhere() {
             config.interface = Some(ANY.to_owned());
         }
         Ok(Some(probe))

@@ -2,6 +2,7 @@
 //! entered a namespace sends and reads by itself, under a deadline.
 
 pub mod filter;
+pub mod peers;
 pub mod socket;
 pub mod traffic;
 pub mod xdp;

@@ -1,0 +1,170 @@
+//! The pods that a local agent has told, and what the last look has found of each.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use twinprobe_api::{PodEntry, PodList, PodStatus, PodTable};
+use twinprobe_config::PodSelector;
+use twinprobe_kernel::{PodFinder, PodPlace};
+
+/// The time for which a pod whose processes are all in the host's namespace may be one that just starts: runtimes begin there.
+const STARTING: Duration = Duration::from_secs(30);
+
+/// All pods of the node.
+#[derive(Debug)]
+pub struct NodePods {
+    finder: PodFinder,
+    known: RwLock<KnownPods>,
+    /// Held during a look and a change of the table, so that no look writes what an older table asked for.
+    looking: Mutex<()>,
+    /// Told of each change after which something may be found soon.
+    pub stirred: Notify,
+}
+
+#[derive(Debug, Default)]
+struct KnownPods {
+    pods: Vec<KnownPod>,
+    /// The reason why the last look found nothing out.
+    trouble: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct KnownPod {
+    entry: PodEntry,
+    place: PodPlace,
+    since: Instant,
+}
+
+impl KnownPod {
+    fn name(&self) -> String {
+        format!("{}/{}", self.entry.namespace, self.entry.name)
+    }
+
+    fn is_selected(&self, selector: &PodSelector) -> bool {
+        selector.selects(&self.entry.labels, &self.entry.namespace_labels)
+    }
+}
+
+/// What a selector stands for now.
+#[derive(Debug, Default)]
+pub struct SelectedPods {
+    /// The names and indices of the interfaces.
+    pub interfaces: Vec<(String, u32)>,
+    /// The pods without an interface, each with the reason.
+    pub waiting: Vec<(String, &'static str)>,
+    /// The number of pods that have none because they use the host's network.
+    pub on_host: usize,
+    /// The reason why it is not known what there is now.
+    pub trouble: Option<String>,
+}
+
+impl NodePods {
+    /// Looks for the pods of a table.
+    pub fn new(finder: PodFinder, table: PodTable) -> Self {
+        let (known, looking, stirred) = (RwLock::default(), Mutex::default(), Notify::new());
+        let pods = Self { finder, known, looking, stirred };
+        pods.set(table);
+        pods.look();
+        pods
+    }
+
+    /// Replaces the table. What was found of pods that stay is kept.
+    pub fn set(&self, table: PodTable) {
+        let _looking = self.looking.lock();
+        let mut known = self.known.write();
+        let before = std::mem::take(&mut known.pods).into_iter();
+        let mut before: BTreeMap<String, KnownPod> = before.map(|pod| (pod.entry.uid.clone(), pod)).collect();
+        let found = |entry: PodEntry| match before.remove(&entry.uid) {
+            Some(pod) => KnownPod { entry, ..pod },
+            None => {
+                let place = PodPlace::Nowhere("it was not looked for yet");
+                KnownPod { entry, place, since: Instant::now() }
+            }
+        };
+        known.pods = table.pods.into_iter().map(found).collect();
+    }
+
+    /// Looks for all pods. Returns whether anything is other than before. May take some milliseconds.
+    pub fn look(&self) -> bool {
+        let _looking = self.looking.lock();
+        let uids: Vec<String> = self.known.read().pods.iter().map(|pod| pod.entry.uid.clone()).collect();
+        let found = match uids.is_empty() {
+            true => Ok(BTreeMap::new()),
+            false => self.finder.find(uids.iter().map(String::as_str)),
+        };
+        self.known.write().take(found)
+    }
+
+    /// Returns what a selector stands for, by the last look.
+    pub fn selected(&self, selector: &PodSelector) -> SelectedPods {
+        let known = self.known.read();
+        let mut selected = SelectedPods { trouble: known.trouble.clone(), ..SelectedPods::default() };
+        for pod in known.pods.iter().filter(|pod| pod.is_selected(selector)) {
+            match &pod.place {
+                PodPlace::Interfaces(interfaces) => selected.interfaces.extend(interfaces.iter().cloned()),
+                PodPlace::HostNetwork => selected.on_host += 1,
+                PodPlace::Nowhere(reason) => selected.waiting.push((pod.name(), reason)),
+            }
+        }
+        selected
+    }
+
+    /// Tells whether a look may soon find more for a selector, although nothing tells of it.
+    pub fn is_short_of(&self, selector: &PodSelector) -> bool {
+        let known = self.known.read();
+        let is_short = |pod: &KnownPod| match pod.place {
+            PodPlace::Interfaces(_) => false,
+            PodPlace::HostNetwork => pod.since.elapsed() < STARTING,
+            PodPlace::Nowhere(_) => true,
+        };
+        known.trouble.is_some() || known.pods.iter().any(|pod| is_short(pod) && pod.is_selected(selector))
+    }
+
+    /// Returns all pods as they were found, in the order of the table.
+    pub fn list(&self) -> PodList {
+        let known = self.known.read();
+        PodList { pods: known.pods.iter().map(status).collect(), error: known.trouble.clone() }
+    }
+}
+
+impl KnownPods {
+    /// Takes over what a look has found. Returns whether anything is other than before.
+    fn take(&mut self, found: io::Result<BTreeMap<&str, PodPlace>>) -> bool {
+        match found {
+            Ok(mut found) => {
+                let mut differs = self.trouble.take().is_some();
+                for pod in &mut self.pods {
+                    if let Some(place) = found.remove(&*pod.entry.uid)
+                        && place != pod.place
+                    {
+                        (pod.place, differs) = (place, true);
+                    }
+                }
+                differs
+            }
+            Err(error) => {
+                let trouble = Some(format!("pods can't be looked for: {error}"));
+                let differs = self.trouble != trouble;
+                if differs {
+                    tracing::warn!(%error, "pods can't be looked for; probes stay where they are");
+                }
+                self.trouble = trouble;
+                differs
+            }
+        }
+    }
+}
+
+fn status(pod: &KnownPod) -> PodStatus {
+    let PodEntry { uid, namespace, name, labels, namespace_labels, workload } = pod.entry.clone();
+    let (interfaces, reason) = match &pod.place {
+        PodPlace::Interfaces(interfaces) => (interfaces.iter().map(|(name, _)| name.clone()).collect(), None),
+        PodPlace::HostNetwork => (Vec::new(), Some("it uses the host's network")),
+        PodPlace::Nowhere(reason) => (Vec::new(), Some(*reason)),
+    };
+    let reason = reason.map(str::to_owned);
+    PodStatus { uid, namespace, name, labels, namespace_labels, workload, interfaces, reason }
+}

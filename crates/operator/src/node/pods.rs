@@ -1,0 +1,317 @@
+//! The pods of the node, which the daemon is told: their metadata, never more of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as _;
+use kube::core::PartialObjectMeta;
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use twinprobe_api::{PodEntry, PodTable, Workload};
+use twinprobe_client::Client;
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::node::folder::HeldProbe;
+use crate::node::follow::{Followed, Seen, follow, pause};
+use crate::node::server::ApiServer;
+
+/// The time in which changes become one table: a pod has several in its first second.
+const TOGETHER: Duration = Duration::from_millis(30);
+/// The time after which the daemon is asked whether it still has the table.
+const AGAIN: Duration = Duration::from_secs(30);
+/// The time for which a table waits for the labels of namespaces. Without them, pods that need them are not selected.
+const NAMESPACES: Duration = Duration::from_secs(10);
+/// The most pods that a daemon takes.
+const MOST: usize = 1024;
+/// Changes that wait.
+const CHANGES: usize = 64;
+
+/// The annotations of a pod that the kubelet has from a file. Its cgroup is named by the hash of the file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const HASH: &str = "kubernetes.io/config.hash";
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+type Labels = BTreeMap<String, String>;
+
+/// What follows the pods of a node.
+pub struct PodFollower {
+    server: Arc<ApiServer>,
+    daemon: Client,
+    /// True while a probe of this node asks for the labels of namespaces.
+    needs_namespaces: watch::Receiver<bool>,
+    /// The pods by namespace and name; `None` until all are known.
+    pods: Option<BTreeMap<(String, String), PodEntry>>,
+    /// The labels of namespaces; `None` until all are known.
+    namespaces: Option<BTreeMap<String, Labels>>,
+    watched: Option<(Receiver<Seen<PartialObjectMeta<Namespace>>>, AbortHandle)>,
+    /// The table that the daemon has.
+    told: Option<PodTable>,
+    failures: u32,
+    due: Instant,
+    since: Instant,
+}
+
+/// Tells whether a probe of the node asks for the labels of namespaces.
+pub fn needs_namespaces<'a>(mut held: impl Iterator<Item = &'a HeldProbe>) -> bool {
+    held.any(|held| {
+        let asks = |config: &serde_json::Value| {
+            let labels = config.pointer("/pods/namespace_labels").and_then(|labels| labels.as_object());
+            labels.is_some_and(|labels| !labels.is_empty())
+        };
+        held.assignment.is_some() && held.revisions.values().any(|revision| asks(&revision.config))
+    })
+}
+
+impl PodFollower {
+    pub fn new(server: Arc<ApiServer>, daemon: Client, needs_namespaces: watch::Receiver<bool>) -> Self {
+        let now = Instant::now();
+        Self {
+            server,
+            daemon,
+            needs_namespaces,
+            pods: None,
+            namespaces: None,
+            watched: None,
+            told: None,
+            failures: 0,
+            due: now + AGAIN,
+            since: now,
+        }
+    }
+
+    /// Follows the pods of a node until the agent ends.
+    pub async fn run(mut self, node: &str) {
+        let server = Arc::clone(&self.server);
+        let (changes, mut pods) = channel(CHANGES);
+        // A pod that has ended has no processes.
+        let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+        let all = Followed { path: Pod::url_path(&(), None), fields: Some(fields), is_metadata: true };
+        tokio::spawn(async move { follow(&server, &all, &changes).await });
+        loop {
+            self.watch_namespaces();
+            tokio::select! {
+                Some(change) = pods.recv() => self.take(change),
+                Some(change) = next(&mut self.watched) => self.describe(change),
+                Ok(()) = self.needs_namespaces.changed() => self.since = Instant::now(),
+                () = tokio::time::sleep_until(self.due.into()) => self.tell().await,
+                else => return,
+            }
+        }
+    }
+
+    /// Begins and ends the watch of namespaces, by what probes ask for.
+    fn watch_namespaces(&mut self) {
+        let is_needed = *self.needs_namespaces.borrow_and_update();
+        if is_needed == self.watched.is_some() {
+            return;
+        }
+        if let Some((_, watch)) = self.watched.take() {
+            watch.abort();
+            self.namespaces = None;
+            return;
+        }
+        let (changes, described) = channel(CHANGES);
+        let all = Followed { path: Namespace::url_path(&(), None), fields: None, is_metadata: true };
+        let server = Arc::clone(&self.server);
+        let watch = tokio::spawn(async move { follow(&server, &all, &changes).await });
+        self.watched = Some((described, watch.abort_handle()));
+    }
+
+    fn take(&mut self, change: Seen<PartialObjectMeta<Pod>>) {
+        let pods = match change {
+            Seen::All(all) => {
+                self.pods.insert(all.into_iter().filter_map(|pod| entry(pod.metadata)).collect())
+            }
+            Seen::One(pod) => {
+                let pods = self.pods.get_or_insert_default();
+                pods.extend(entry(pod.metadata));
+                pods
+            }
+            Seen::Gone(pod) => {
+                let pods = self.pods.get_or_insert_default();
+                if let Some((key, _)) = entry(pod.metadata) {
+                    pods.remove(&key);
+                }
+                pods
+            }
+        };
+        tracing::debug!(pods = pods.len(), "the node's pods have changed");
+        self.change();
+    }
+
+    fn describe(&mut self, change: Seen<PartialObjectMeta<Namespace>>) {
+        let labels = |namespace: ObjectMeta| Some((namespace.name?, namespace.labels.unwrap_or_default()));
+        match change {
+            Seen::All(all) => {
+                let all = all.into_iter().filter_map(|namespace| labels(namespace.metadata));
+                self.namespaces = Some(all.collect());
+            }
+            Seen::One(namespace) => {
+                self.namespaces.get_or_insert_default().extend(labels(namespace.metadata));
+            }
+            Seen::Gone(namespace) => {
+                if let (Some(known), Some(name)) = (&mut self.namespaces, namespace.metadata.name) {
+                    known.remove(&name);
+                }
+            }
+        }
+        self.change();
+    }
+
+    /// Has the daemon told of a change, together with others that come soon.
+    fn change(&mut self) {
+        if self.failures == 0 {
+            self.due = self.due.min(Instant::now() + TOGETHER);
+        }
+    }
+
+    /// Tells the daemon the table, unless it has that.
+    async fn tell(&mut self) {
+        self.due = Instant::now() + AGAIN;
+        let waits = self.watched.is_some() && self.namespaces.is_none();
+        if waits && self.since.elapsed() < NAMESPACES {
+            self.due = self.since + NAMESPACES;
+            return;
+        }
+        let Some(table) = self.table() else { return };
+        let done = match &self.told {
+            // The daemon may have been given an empty state.
+            Some(told) if *told == table && self.has(&table).await => Ok(()),
+            _ => self.daemon.put_pods(&table).await.map(drop),
+        };
+        match done {
+            Ok(()) => (self.told, self.failures) = (Some(table), 0),
+            Err(error) => {
+                self.failures += 1;
+                tracing::warn!(
+                    error = with_causes(&error),
+                    "the daemon can't be told the pods; it is tried again"
+                );
+                self.due = Instant::now() + pause(self.failures).min(AGAIN);
+            }
+        }
+    }
+
+    async fn has(&self, table: &PodTable) -> bool {
+        let list = self.daemon.pods().await.and_then(|answer| answer.read());
+        let uids = |uid: &String| uid.clone();
+        let wanted: BTreeSet<String> = table.pods.iter().map(|pod| uids(&pod.uid)).collect();
+        list.is_ok_and(|list| list.pods.iter().map(|pod| uids(&pod.uid)).collect::<BTreeSet<_>>() == wanted)
+    }
+
+    /// Returns the table; `None` until all pods are known.
+    fn table(&self) -> Option<PodTable> {
+        let all = self.pods.as_ref()?;
+        if all.len() > MOST {
+            tracing::warn!(
+                pods = all.len(),
+                "a daemon takes {MOST} pods; the others have no names and no probes"
+            );
+        }
+        let described = |pod: &PodEntry| {
+            let namespaces = self.namespaces.as_ref();
+            let labels = namespaces.and_then(|namespaces| namespaces.get(&pod.namespace));
+            PodEntry { namespace_labels: labels.cloned().unwrap_or_default(), ..pod.clone() }
+        };
+        Some(PodTable { pods: all.values().take(MOST).map(described).collect() })
+    }
+}
+
+async fn next<T>(watched: &mut Option<(Receiver<T>, AbortHandle)>) -> Option<T> {
+    match watched {
+        Some((changes, _)) => changes.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns what the daemon is told of a pod.
+fn entry(pod: ObjectMeta) -> Option<((String, String), PodEntry)> {
+    let annotation = |name: &str| pod.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    let hash = annotation(MIRROR).and_then(|_| annotation(HASH));
+    let uid = hash.or(pod.uid.clone())?;
+    let (namespace, name) = (pod.namespace.clone()?, pod.name.clone()?);
+    let workload = workload(&pod);
+    let labels = pod.labels.unwrap_or_default();
+    let entry = PodEntry {
+        uid,
+        namespace: namespace.clone(),
+        name: name.clone(),
+        labels,
+        namespace_labels: Labels::new(),
+        workload,
+    };
+    Some(((namespace, name), entry))
+}
+
+/// Returns what controls a pod. A `ReplicaSet` stands for the Deployment that has made it, as its name says.
+fn workload(pod: &ObjectMeta) -> Option<Workload> {
+    let owners = pod.owner_references.as_ref()?;
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let hash = pod.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    match (&*owner.kind, deployment) {
+        ("ReplicaSet", Some(name)) => Some(Workload { kind: "Deployment".to_owned(), name: name.to_owned() }),
+        // Pods that the kubelet has from files belong to the node.
+        ("Node", _) => None,
+        (kind, _) => Some(Workload { kind: kind.to_owned(), name: owner.name.clone() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(pod: Value) -> PodEntry {
+        entry(serde_json::from_value(pod).unwrap()).unwrap().1
+    }
+
+    #[test]
+    fn a_pod_is_told_with_its_workload() {
+        let owner = |kind: &str, name: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": name, "uid": "o", "controller": true }]);
+        let pod = |owners: Value| {
+            json!({
+                "uid": "u", "namespace": "shop", "name": "web-1", "ownerReferences": owners,
+                "labels": { "app": "web", "pod-template-hash": "7d9c5b8f4d" }, "annotations": { HASH: "not its own" },
+            })
+        };
+        let found = |owners: Value| told(pod(owners)).workload.map(|of| (of.kind, of.name));
+        let named = |kind: &str, name: &str| Some((kind.to_owned(), name.to_owned()));
+        assert_eq!(found(owner("ReplicaSet", "web-7d9c5b8f4d")), named("Deployment", "web"));
+        assert_eq!(found(owner("ReplicaSet", "by-hand")), named("ReplicaSet", "by-hand"));
+        assert_eq!(found(owner("DaemonSet", "agent")), named("DaemonSet", "agent"));
+        assert_eq!(found(json!([])), None);
+        let entry = told(pod(owner("StatefulSet", "db")));
+        assert_eq!((&*entry.uid, &*entry.labels["app"]), ("u", "web"));
+    }
+
+    /// The cgroup of a pod from a file has another name than the object that stands for it.
+    #[test]
+    fn a_pod_from_a_file_has_the_uid_of_the_file() {
+        let pod = told(json!({
+            "uid": "u", "namespace": "kube-system", "name": "etcd-n1", "annotations": { MIRROR: "0123", HASH: "0123" },
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": true }],
+        }));
+        assert_eq!((&*pod.uid, pod.workload), ("0123", None));
+    }
+
+    #[test]
+    fn namespaces_are_asked_for_only_by_selectors() {
+        let held = |pods: Value| {
+            let held = json!({
+                "assignment": { "probe": "p", "revision": "r", "share": 1, "windows": 1 },
+                "revisions": { "r": { "probe": "p", "digest": "", "config": { "pods": pods } } },
+            });
+            serde_json::from_value::<HeldProbe>(held).unwrap()
+        };
+        assert!(!needs_namespaces([held(json!({ "labels": { "a": "b" } }))].iter()));
+        assert!(needs_namespaces([held(json!({ "namespace_labels": { "a": "b" } }))].iter()));
+        let ended = HeldProbe { assignment: None, ..held(json!({ "namespace_labels": { "a": "b" } })) };
+        assert!(!needs_namespaces([ended].iter()));
+    }
+}
