@@ -94,7 +94,8 @@ pub fn decode(input: &[u8]) {
     total.add(&table, 1, 7);
     total.add(&table, 2, 7);
 
-    let context = Arc::new(Context { boot_time_ns: 1 << 60, interfaces: [(1, "\0\"".to_owned())].into() });
+    let interfaces = [(1, "\0\"".to_owned())].into();
+    let context = Arc::new(Context { boot_time_ns: 1 << 60, interfaces, ..Context::default() });
     for format in Format::ALL {
         let mut sink = Sink { format, json: Vec::new() };
         let mut out = Vec::new();

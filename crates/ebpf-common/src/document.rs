@@ -106,6 +106,27 @@ pub struct Context {
     pub boot_time_ns: i128,
     /// Names by index, for `ifindex`.
     pub interfaces: HashMap<u32, String>,
+    /// The pods to which interfaces of the document lead, by the names of the interfaces.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pods: BTreeMap<String, PodNames>,
+}
+
+/// The names of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodNames {
+    pub namespace: String,
+    pub pod: String,
+    /// What the pod is a part of: the kind, `/` and the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+}
+
+impl PodNames {
+    /// Returns the fields with their values.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let workload = self.workload.as_deref().map(|workload| ("workload", workload));
+        [("namespace", &*self.namespace), ("pod", &self.pod)].into_iter().chain(workload)
+    }
 }
 
 /// A representation of a metrics document.
@@ -172,7 +193,7 @@ mod tests {
     fn what_renderings_need_is_stored_to_the_last_bit() {
         let interfaces = HashMap::from([(1, "lo".to_owned()), (u32::MAX, "\u{1f980}".to_owned())]);
         for boot_time_ns in [0, 1_760_000_000_123_456_789, i128::from(u64::MAX) + 1, i128::MIN] {
-            let context = Context { boot_time_ns, interfaces: interfaces.clone() };
+            let context = Context { boot_time_ns, interfaces: interfaces.clone(), ..Context::default() };
             let stored = serde_json::to_vec(&context).unwrap();
             assert_eq!(serde_json::from_slice::<Context>(&stored).unwrap(), context);
         }

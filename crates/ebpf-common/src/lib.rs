@@ -26,7 +26,7 @@ pub use btf::section::{InnerMapTypes, MapTypes, SectionVariable};
 pub use convert::rows::{carries, convert, convert_onto, convert_slots};
 pub use convert::value::Conversion;
 pub use cost::{DirectionCost, ProbeCost, RunCost};
-pub use document::{Context, DocumentOrigin, Format, Head, PacketCounts, Replayed};
+pub use document::{Context, DocumentOrigin, Format, Head, PacketCounts, PodNames, Replayed};
 pub use event_kind::EventKind;
 pub use hook::Direction;
 pub use layout::{EnumVariant, Layout, Member, Render, Shape};

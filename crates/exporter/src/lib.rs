@@ -19,7 +19,7 @@ pub use decode::fit::misfits;
 pub use encode::document::document_encoder;
 pub use encode::encoder::DocumentEncoder;
 pub use encode::event::EventEncoder;
-pub use encode::openmetrics::info::{approximations, origins};
+pub use encode::openmetrics::info::{approximations, origins, pods};
 pub use encode::openmetrics::names::collisions::{Collision, collisions};
 pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::page_format::{PageConversion, PageFormat};

@@ -98,6 +98,7 @@ fn check(name: &str, document: &Document) {
     let context = Context {
         boot_time_ns: 1_795_255_200_000_000_000,
         interfaces: [(2, "eth0".to_owned()), (3, "a<b\"".to_owned())].into(),
+        ..Context::default()
     };
     for format in Format::ALL {
         let actual = encoded(document, &context, format);

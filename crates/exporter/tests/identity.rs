@@ -40,7 +40,7 @@ fn keys() -> impl Strategy<Value = (Layout, Vec<u8>, Vec<u8>)> {
 fn context() -> Context {
     let names = ["eth0", "eth0", "3", "a\u{1}", "a\\x01", "eth0#0", "", "-1", "0x05"];
     let interfaces = (0..).zip(names.map(str::to_owned)).collect();
-    Context { boot_time_ns: 1_795_255_200_000_000_000, interfaces }
+    Context { boot_time_ns: 1_795_255_200_000_000_000, interfaces, ..Context::default() }
 }
 
 fn document(key: &Layout, rows: &[&[u8]]) -> Document {

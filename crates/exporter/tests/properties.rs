@@ -58,7 +58,7 @@ proptest! {
         boot_time_ns in any::<i128>(),
     ) {
         let document = Document { probe, interfaces: vec!["\u{1}".into()], ingress, egress, ..Document::default() };
-        let context = Context { boot_time_ns, interfaces: [(0, "\0&".to_owned())].into() };
+        let context = Context { boot_time_ns, interfaces: [(0, "\0&".to_owned())].into(), ..Context::default() };
         let json = encoded(&document, &context, Format::Json);
         if let Err(error) = serde_json::from_str::<serde_json::Value>(&json) {
             panic!("{error}: {json}");

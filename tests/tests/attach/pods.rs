@@ -127,6 +127,24 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
         assert_eq!(count(index(&daemon, other)?), 0);
     }
 
+    // Documents name the pods of interfaces, in all formats, those of other probes as well.
+    let document = daemon.json(&format!("{PROBE}/metrics"));
+    let names = |pod: &Pod| json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
+    let expected = json!({ &first.interface: names(&first), &second.interface: names(&second) });
+    assert_eq!(document["pods"], expected, "{document}");
+    let xml = daemon.get(&format!("{PROBE}/metrics?format=xml")).expect(200).text().to_owned();
+    let (interface, name) = (&first.interface, &first.name);
+    let element =
+        format!(r#"<pod interface="{interface}" namespace="shop" pod="{name}" workload="Deployment/web"/>"#);
+    assert!(xml.contains(&element), "{xml}");
+    let sample = format!(
+        r#"twinprobe_interface_pod_info{{probe="p",interface="{interface}",namespace="shop",pod="{name}",workload="Deployment/web"}} 1"#
+    );
+    for path in ["/metrics", "/v1/probes/p/metrics?format=openmetrics"] {
+        let page = daemon.get(path).expect(200).text().to_owned();
+        assert!(page.lines().any(|line| line == sample), "{path}: {page}");
+    }
+
     // The packets of a pod that goes are in the last window.
     send(&first, 90)?;
     send(&second, 80)?;

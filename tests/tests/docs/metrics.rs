@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use twinprobe_tests::pods::{CgroupDriver, Pod};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
@@ -64,6 +65,12 @@ pub fn page() -> Result<String> {
         { "name": "flows", "map": "flows", "snapshot": true, "max_series": 100 },
         { "name": "ring", "map": "ring" }, { "name": "perf", "map": "perf" } ] } });
     daemon.put("/v1/probes/flows", &config).expect(201);
+    // The other end of mon0 is in a pod.
+    let mut pod = Pod::new(CgroupDriver::Systemd)?;
+    pod.make_cgroup()?;
+    pod.run_in(topology.generator())?;
+    let pods = json!({ "pods": [pod.entry(&json!({}), &json!({}))] });
+    daemon.put("/v1/pods", &pods).expect(200);
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let _silent = UnixStream::connect(daemon.directories().socket())?;
     // The live cost is known once the daemon has measured while packets came. The silent client is cut off after a second.

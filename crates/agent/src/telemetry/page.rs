@@ -9,8 +9,8 @@ use prometheus_client::registry::{Registry, Unit};
 use twinprobe_api::{CostStatus, EventStatus, SumStatus};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::window::WindowStatistics;
-use twinprobe_ebpf_common::{Direction, DocumentOrigin};
-use twinprobe_exporter::{approximations, origins};
+use twinprobe_ebpf_common::{Direction, DocumentOrigin, PodNames};
+use twinprobe_exporter::{approximations, origins, pods};
 
 use crate::telemetry::cost::{self, OfDirection};
 use crate::telemetry::counters::{Amount, OfProbe, Total};
@@ -35,6 +35,8 @@ pub struct ProbeFacts {
     pub attachments: Vec<AttachmentFacts>,
     /// The reasons why the numbers are not those of the wire; `None` if they are.
     pub approximate: Option<String>,
+    /// The pods to which interfaces lead, by the names of the interfaces.
+    pub pods: BTreeMap<String, PodNames>,
 }
 
 /// An interface and hook where a probe is to be attached.
@@ -93,7 +95,10 @@ impl Telemetry {
             let _ = text::encode_registry(&mut page, registry);
         }
         let reasons = probes.iter().filter_map(|probe| Some((&*probe.name, probe.approximate.as_deref()?)));
-        page + &origins(probes.iter().map(|probe| (&*probe.name, &*probe.origin))) + &approximations(reasons)
+        let named = pods(probes.iter().map(|probe| (&*probe.name, &probe.pods)));
+        page + &origins(probes.iter().map(|probe| (&*probe.name, &*probe.origin)))
+            + &approximations(reasons)
+            + &named
     }
 }
 
@@ -267,6 +272,7 @@ mod tests {
             events: vec![event],
             attachments,
             approximate: Some("a card takes tags out".into()),
+            pods: BTreeMap::new(),
         }
     }
 

@@ -278,7 +278,8 @@ mod tests {
     use crate::encode::sink::DocumentSink as _;
 
     fn shown(layout: &Layout, bytes: &[u8]) -> String {
-        let context = Context { boot_time_ns: 1, interfaces: [(2, "eth0".to_owned())].into() };
+        let context =
+            Context { boot_time_ns: 1, interfaces: [(2, "eth0".to_owned())].into(), ..Context::default() };
         let mut json = Json::default();
         Decoder::new(&context).value(&Plan::new(layout, Json::label), bytes, &mut json);
         String::from_utf8(json.buffer().clone()).expect("UTF-8")
@@ -299,7 +300,8 @@ mod tests {
     fn key(layout: &Layout, bytes: &[u8]) -> String {
         let names = [(2, "eth0"), (3, "eth0"), (4, "5"), (5, "lan"), (6, "a#7")];
         let interfaces = names.map(|(index, name)| (index, name.to_owned())).into();
-        let (context, mut json) = (Context { boot_time_ns: 1, interfaces }, Json::default());
+        let (context, mut json) =
+            (Context { boot_time_ns: 1, interfaces, ..Context::default() }, Json::default());
         Decoder::new(&context).key(&KeyPlan::new(layout, Json::label), bytes, &mut json);
         String::from_utf8(json.buffer().clone()).expect("UTF-8")
     }

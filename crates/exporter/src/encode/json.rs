@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write as _;
 
 use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
-use twinprobe_ebpf_common::{DocumentOrigin, Fill, Head};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
 
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
@@ -41,6 +41,20 @@ impl Json {
     fn property(&mut self, name: &str, text: &str) {
         self.name(name);
         string(&mut self.out, text);
+    }
+
+    fn pods(&mut self, context: &Context) {
+        if !context.pods.is_empty() {
+            self.name("pods");
+            self.out.push(b'{');
+            for (interface, pod) in &context.pods {
+                self.name(interface);
+                self.out.push(b'{');
+                pod.fields().for_each(|(name, value)| self.property(name, value));
+                self.out.push(b'}');
+            }
+            self.out.push(b'}');
+        }
     }
 
     /// Appends what a histogram's slots come to.
@@ -177,7 +191,7 @@ impl DocumentSink for Json {
         &mut self.out
     }
 
-    fn begin_document(&mut self, document: &Head<'_>) {
+    fn begin_document(&mut self, document: &Head<'_>, context: &Context) {
         self.out.push(b'{');
         self.property("probe", document.probe);
         if let Some(DocumentOrigin { node, instance, labels }) = document.origin {
@@ -197,6 +211,7 @@ impl DocumentSink for Json {
             string(&mut self.out, interface);
         }
         self.out.push(b']');
+        self.pods(context);
         if let Some(why) = document.approximate {
             self.property("approximate", why);
         }

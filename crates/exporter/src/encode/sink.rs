@@ -1,7 +1,7 @@
 //! The interface of the formats that write a document as a tree.
 
-use twinprobe_ebpf_common::Head;
 use twinprobe_ebpf_common::metric::distribution::Distribution;
+use twinprobe_ebpf_common::{Context, Head};
 
 use crate::decode::sink::ValueSink;
 use crate::metric::Metric;
@@ -11,7 +11,7 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
     /// Returns the buffer that the format appends to. While the format is called, it is the caller's buffer.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
-    fn begin_document(&mut self, head: &Head<'_>);
+    fn begin_document(&mut self, head: &Head<'_>, context: &Context);
     fn end_document(&mut self);
     fn begin_direction(&mut self, name: &str);
     fn end_direction(&mut self, name: &str);

@@ -64,7 +64,7 @@ impl<S: DocumentSink> Tree<S> {
     pub fn new(head: &Head<'_>, context: Arc<Context>, out: &mut Vec<u8>) -> Self {
         let (sink, metrics) = (S::default(), Vec::new());
         let mut tree = Self { sink, context, direction: None, metrics, begun: 0, current: None };
-        tree.write(out, |tree| tree.sink.begin_document(head));
+        tree.write(out, |tree| tree.sink.begin_document(head, &tree.context));
         tree
     }
 

@@ -1,13 +1,14 @@
 //! XML: the tree of the JSON document, as `api/metrics.xsd` describes it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
-use twinprobe_ebpf_common::{DocumentOrigin, Fill, Head};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head, PodNames};
 
 use super::fragment::{Fragment, push_number, push_short};
 use super::sink::DocumentSink;
@@ -53,6 +54,18 @@ impl Xml {
             self.end("label");
         }
         self.end("labels");
+    }
+
+    fn pods(&mut self, pods: &BTreeMap<String, PodNames>) {
+        if pods.is_empty() {
+            return;
+        }
+        self.begin("pods", []);
+        for (interface, pod) in pods {
+            let attributes = [("interface", &**interface)].into_iter().chain(pod.fields());
+            self.event(Event::Empty(element("pod", attributes)));
+        }
+        self.end("pods");
     }
 
     /// Appends text that needs no escaping.
@@ -181,7 +194,7 @@ impl DocumentSink for Xml {
         self.writer.get_mut()
     }
 
-    fn begin_document(&mut self, document: &Head<'_>) {
+    fn begin_document(&mut self, document: &Head<'_>, context: &Context) {
         self.event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
         self.push("\n");
         let interfaces = document.interfaces.join(",");
@@ -191,6 +204,7 @@ impl DocumentSink for Xml {
         let attributes = attributes.chain(document.approximate.map(|why| ("approximate", why)));
         self.begin("metrics", attributes);
         self.labels(document.origin);
+        self.pods(&context.pods);
         if let Some(window) = document.window {
             let (seq, quiesce) = (window.seq.to_string(), window.quiesce_us.to_string());
             let lost = window.lost_windows.to_string();

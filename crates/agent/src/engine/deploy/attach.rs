@@ -131,6 +131,7 @@ impl Probe {
         if let Some(old) = old {
             old.close_events();
         }
+        running.pods = Arc::clone(&engine.deployer.pods.names);
         running.set_pending(pending, unlisted);
         let lease = Lease::recorded(&stored, &engine.deployer.kernel.host.boot_id);
         warnings.splice(0..0, loaded.warnings);

@@ -189,6 +189,7 @@ impl Engine {
         let (windows, counters) = (self.readings.windows.of(name), self.telemetry.probe(name));
         let mut running =
             Running::new(config, stored.origin(&self.node), attached, readers, awaited, windows, counters);
+        running.pods = Arc::clone(&self.deployer.pods.names);
         running.set_pending(pending, unlisted);
         let share = self.deployer.ledger.take_stored(&footprint);
         let lease = Lease::recorded(stored, &self.deployer.kernel.host.boot_id);

@@ -187,7 +187,11 @@ impl Names {
     async fn new(source: &EventMetric) -> Self {
         let mut names = Self {
             namespace: source.names_interfaces_of.clone(),
-            context: Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces: HashMap::new() },
+            context: Context {
+                boot_time_ns: clock::monotonic_zero_ns(),
+                interfaces: HashMap::new(),
+                ..Context::default()
+            },
             since: Instant::now(),
             listed: None,
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -9,6 +10,8 @@ use tokio::sync::Notify;
 use twinprobe_api::{PodEntry, PodList, PodStatus, PodTable};
 use twinprobe_config::PodSelector;
 use twinprobe_kernel::{PodFinder, PodPlace};
+
+use crate::engine::pods::names::InterfacePods;
 
 /// The time for which a pod whose processes are all in the host's namespace may be one that just starts: runtimes begin there.
 const STARTING: Duration = Duration::from_secs(30);
@@ -20,6 +23,8 @@ pub struct NodePods {
     known: RwLock<KnownPods>,
     /// Held during a look and a change of the table, so that no look writes what an older table asked for.
     looking: Mutex<()>,
+    /// The names for documents.
+    pub names: Arc<InterfacePods>,
     /// Told of each change after which something may be found soon.
     pub stirred: Notify,
 }
@@ -65,7 +70,7 @@ impl NodePods {
     /// Looks for the pods of a table.
     pub fn new(finder: PodFinder, table: PodTable) -> Self {
         let (known, looking, stirred) = (RwLock::default(), Mutex::default(), Notify::new());
-        let pods = Self { finder, known, looking, stirred };
+        let pods = Self { finder, known, looking, names: Arc::default(), stirred };
         pods.set(table);
         pods.look();
         pods
@@ -85,6 +90,7 @@ impl NodePods {
             }
         };
         known.pods = table.pods.into_iter().map(found).collect();
+        self.names.set(known.named());
     }
 
     /// Looks for all pods. Returns whether anything is other than before. May take some milliseconds.
@@ -95,7 +101,10 @@ impl NodePods {
             true => Ok(BTreeMap::new()),
             false => self.finder.find(uids.iter().map(String::as_str)),
         };
-        self.known.write().take(found)
+        let mut known = self.known.write();
+        let differs = known.take(found);
+        self.names.set(known.named());
+        differs
     }
 
     /// Returns what a selector stands for, by the last look.
@@ -131,6 +140,17 @@ impl NodePods {
 }
 
 impl KnownPods {
+    /// Returns the interfaces that were found, each with its pod.
+    fn named(&self) -> impl Iterator<Item = (&(String, u32), &PodEntry)> {
+        self.pods.iter().flat_map(|pod| {
+            let interfaces = match &pod.place {
+                PodPlace::Interfaces(interfaces) => &interfaces[..],
+                PodPlace::HostNetwork | PodPlace::Nowhere(_) => &[],
+            };
+            interfaces.iter().map(|interface| (interface, &pod.entry))
+        })
+    }
+
     /// Takes over what a look has found. Returns whether anything is other than before.
     fn take(&mut self, found: io::Result<BTreeMap<&str, PodPlace>>) -> bool {
         match found {

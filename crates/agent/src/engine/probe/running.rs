@@ -17,6 +17,7 @@ use crate::engine::deploy::cause::Occasion;
 use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::error::CloseError;
 use crate::engine::placement::{self, PendingPlace, WantedInterfaces, refused, wanted};
+use crate::engine::pods::names::InterfacePods;
 use crate::engine::pods::table::NodePods;
 use crate::engine::probe::exactness::{self, Exactness};
 use crate::engine::probe::metric::MetricState;
@@ -54,6 +55,8 @@ pub struct Running {
     pub awaited: Option<EarlierSerial>,
     /// The status of the sums, which can be read without waiting for a reading.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
+    /// The names of the pods to which interfaces lead.
+    pub pods: Arc<InterfacePods>,
     /// What is known of the interfaces, which the status shows, too.
     pub exactness: Arc<Exactness>,
 }
@@ -88,6 +91,7 @@ impl Running {
             has_ended: false,
             awaited,
             sums: Arc::default(),
+            pods: Arc::default(),
             exactness,
         };
         running.show_sums();
@@ -261,7 +265,9 @@ impl Running {
         let speaks = self.readers.iter().any(speaks);
         let names = speaks.then(|| placement::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();
-        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces }
+        let own = self.attached.places.iter().filter(|_| self.config.netns.is_none());
+        let pods = self.pods.of(own.map(|at| at.place.ifindex));
+        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces, pods }
     }
 }
 

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::Direction;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::events::probe_events::ProbeEvents;
+use crate::engine::pods::names::InterfacePods;
 use crate::engine::probe::probe::Probe;
 use crate::engine::window::delivery::Delivery;
 use crate::telemetry::counters::Counters;
@@ -67,7 +68,12 @@ impl Engine {
         let engine = Arc::clone(self);
         // The facts include the lost events, for which event maps are asked: not on a thread that serves requests.
         Ok(tokio::task::spawn_blocking(move || {
-            let facts: Vec<ProbeFacts> = engine.registry.list().iter().map(|probe| facts(probe)).collect();
+            let facts: Vec<ProbeFacts> = engine
+                .registry
+                .list()
+                .iter()
+                .map(|probe| facts(probe, &engine.deployer.pods.names))
+                .collect();
             engine.telemetry.render(&facts)
         })
         .await?)
@@ -75,7 +81,7 @@ impl Engine {
 }
 
 /// The facts about a probe that need no lock which a reading holds.
-fn facts(probe: &Probe) -> ProbeFacts {
+fn facts(probe: &Probe, names: &InterfacePods) -> ProbeFacts {
     let sums = probe.sums.lock().clone();
     let shown = probe.shown.lock().clone();
     let ConfigDocument { ingress, egress, .. } = &probe.stored.config;
@@ -98,5 +104,6 @@ fn facts(probe: &Probe) -> ProbeFacts {
         events: probe.events().map(ProbeEvents::status).unwrap_or_default(),
         attachments: shown.facts(),
         approximate: shown.approximate(),
+        pods: names.of(shown.indices().filter(|_| probe.namespace() == Some(&None))),
     }
 }

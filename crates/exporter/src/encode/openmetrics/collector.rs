@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Context, Head, RawTable};
 
-use super::info::{approximations, origins};
+use super::info::{approximations, origins, pods};
 use super::page_encoder::PageEncoder;
 use crate::encode::encoder::DocumentEncoder;
 use crate::metric::Metric;
@@ -24,7 +24,8 @@ impl Collector {
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
         let origin = origins(head.origin.iter().map(|origin| (head.probe, *origin)));
         let approximate = approximations(head.approximate.map(|why| (head.probe, why)));
-        Self { page: PageEncoder::of_one(head), context, about: Some(origin + &approximate) }
+        let named = pods([(head.probe, &context.pods)]);
+        Self { page: PageEncoder::of_one(head), context, about: Some(origin + &approximate + &named) }
     }
 
     fn begin(&mut self, out: &mut Vec<u8>) {

@@ -1,6 +1,8 @@
 //! The families with the origin of the numbers of probes, and with the places where they are not those of the wire.
 
-use twinprobe_ebpf_common::DocumentOrigin;
+use std::collections::BTreeMap;
+
+use twinprobe_ebpf_common::{DocumentOrigin, PodNames};
 
 use super::text::escaped;
 
@@ -44,6 +46,27 @@ pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) 
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// Writes a family of type `info` with a sample for each interface of a probe that leads to a pod. Writes nothing if there are none.
+pub fn pods<'a>(probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, PodNames>)>) -> String {
+    let mut out = Vec::new();
+    for (probe, pods) in probes {
+        for (interface, pod) in pods {
+            if out.is_empty() {
+                out.extend_from_slice(
+                    b"# TYPE twinprobe_interface_pod info\n\
+                      # HELP twinprobe_interface_pod The pod to which an interface of a probe leads.\n",
+                );
+            }
+            out.extend_from_slice(b"twinprobe_interface_pod_info{probe=\"");
+            escaped(&mut out, probe);
+            label(&mut out, "interface", interface);
+            pod.fields().for_each(|(name, value)| label(&mut out, name, value));
+            out.extend_from_slice(b"\"} 1\n");
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// Ends the label before, and appends a label without its last quote.
 pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
     for part in ["\",", name, "=\""] {
@@ -68,6 +91,25 @@ mod tests {
              twinprobe_probe_info{probe=\"b\",node=\"gw-1\",instance=\"0a\"} 1\n"
         );
         assert_eq!(origins([]), "");
+    }
+
+    #[test]
+    fn each_interface_of_a_pod_has_a_sample() {
+        let names = |workload: Option<&str>| PodNames {
+            namespace: "shop".into(),
+            pod: "web-1".into(),
+            workload: workload.map(str::to_owned),
+        };
+        let of = |names: PodNames| BTreeMap::from([("veth1".to_owned(), names)]);
+        let (all, some) = (of(names(Some("Deployment/web"))), of(names(None)));
+        assert_eq!(
+            pods([("a", &all), ("b", &some), ("c", &BTreeMap::new())]),
+            "# TYPE twinprobe_interface_pod info\n\
+             # HELP twinprobe_interface_pod The pod to which an interface of a probe leads.\n\
+             twinprobe_interface_pod_info{probe=\"a\",interface=\"veth1\",namespace=\"shop\",pod=\"web-1\",workload=\"Deployment/web\"} 1\n\
+             twinprobe_interface_pod_info{probe=\"b\",interface=\"veth1\",namespace=\"shop\",pod=\"web-1\"} 1\n"
+        );
+        assert_eq!(pods([]), "");
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
             lost_windows,
         },
         format: Format::Xml,
-        context: Context { boot_time_ns: 1, interfaces: [(1, "lo".to_owned())].into() },
+        context: Context { boot_time_ns: 1, interfaces: [(1, "lo".to_owned())].into(), ..Context::default() },
         skipped_before: 5,
         closed_by,
         metrics: vec![
