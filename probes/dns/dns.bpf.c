@@ -6,7 +6,7 @@
  *	TIMEOUT=n	milliseconds after which a question has timed out (default 5000)
  *	PENDING=n	questions that are waited for at most, a power of two (default 8192)
  *	NAMES=n		names at most; those that were not asked for the longest make room (default 4096)
- *	CLIENTS=n	clients at most, in the same way (default 4096)
+ *	CLIENTS=n	counts by client, so many at most, in the same way (default 0: none)
  *	SERVERS=n	servers at most, in the same way (default 1024)
  *	PORT=n		the port of servers (default 53)
  */
@@ -24,7 +24,7 @@
 #define NAMES 4096
 #endif
 #ifndef CLIENTS
-#define CLIENTS 4096
+#define CLIENTS 0
 #endif
 #ifndef SERVERS
 #define SERVERS 1024
@@ -172,7 +172,7 @@ TP_PERCPU_HASH(types, enum type, __u64, 512);
 TP_PERCPU_HASH(codes, enum code, __u64, 64);
 TP_HISTOGRAM_SUM(latency);
 TP_LRU_HASH(names, struct name, __u64, NAMES);
-TP_LRU_HASH(clients, tp_ip, struct client, CLIENTS);
+TP_LRU_HASH(clients, tp_ip, struct client, CLIENTS ? CLIENTS : 1);
 TP_LRU_HASH(servers, tp_ip, struct server, SERVERS);
 TP_PERCPU_ARRAY(messages, struct messages, 1);
 TP_SCRATCH(scratch, struct work);
@@ -191,6 +191,12 @@ struct {
 TP_ARRAY(oldest, __u64, 1);
 /* Has an entry while a CPU takes from the queue: looking and taking are two steps. */
 TP_MAP(HASH, turns, __u32, __u32, 1);
+
+/* Clients are counted where somebody asks for them: a client that is new takes as long as the rest of its question. */
+static __always_inline struct client *client_of(const tp_ip *address)
+{
+	return CLIENTS ? tp_get(clients, address) : 0;
+}
 
 static __always_inline void turn(struct tp_flow *flow)
 {
@@ -319,7 +325,7 @@ static __always_inline int is_due(__u64 time, __u64 now)
 
 static __always_inline void time_out(struct pending *pending, const tp_ip *of_client, const tp_ip *of_server)
 {
-	struct client *client = tp_get(clients, of_client);
+	struct client *client = client_of(of_client);
 	struct server *server = tp_get(servers, of_server);
 
 	pending->time |= LATE;
@@ -397,7 +403,7 @@ static __always_inline void ask(const struct tp_packet *packet, struct messages 
 				struct bucket *bucket, __u64 hash)
 {
 	struct pending *pending = find(packet, bucket, hash);
-	struct client *client = tp_get(clients, &flow->source);
+	struct client *client = client_of(&flow->source);
 	struct server *server = tp_get(servers, &flow->destination);
 	__u64 now = tp_now() & ~(__u64)LATE;
 
@@ -444,7 +450,7 @@ static __always_inline void answer(const struct tp_packet *packet, struct messag
 	is_late = pending->time & LATE;
 	pending->time = 0;
 	tp_histogram_sum(latency, nanoseconds);
-	client = tp_get(clients, &flow->source);
+	client = client_of(&flow->source);
 	if (client) {
 		tp_add(&client->answers_total, 1);
 		if (is_late)

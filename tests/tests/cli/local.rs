@@ -82,7 +82,7 @@ fn probes_of_the_library_are_explained_changed_and_tried_without_a_file() -> Res
     assert_eq!((&config["window"]["interval"], &config["window"]["retain"]), (&"10s".into(), &7.into()));
     assert_eq!((&config["expires"], &config["ingress"]["defines"]["PORT"]), (&"10m".into(), &"5353".into()));
     for (wrong, words) in [
-        ("--define PROT=1", "it has CLIENTS (default 4096)"),
+        ("--define PROT=1", "it has CLIENTS (default 0)"),
         ("--var nothing=1", "there is no variable nothing; there are none"),
         ("--set window.retane=7", "unknown field `retane`, expected one of"),
         ("--set ingress.metrics.dnss.agg=sum", "there are dns_questions_total"),

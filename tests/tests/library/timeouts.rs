@@ -36,6 +36,7 @@ impl Scene {
         let mut config = configuration("dns", hook)?;
         for direction in ["ingress", "egress"] {
             config[direction]["defines"] = defines.clone();
+            config[direction]["defines"]["CLIENTS"] = json!("64");
         }
         daemon.put("/v1/probes/dns", &config).expect(201);
         let clients = topology.generator().enter(|| PacketSocket::open("gen0"))??;
