@@ -111,6 +111,46 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
     Ok(())
 }
 
+/// A rule that changes a probe of the fleet does not make it a failure, nor somebody else's.
+#[test]
+fn a_probe_that_a_rule_changes_stays_the_fleets() -> Result<()> {
+    let mut fleet = Fleet::new(1)?;
+    fleet.apply("first", &json!({}))?;
+    fleet.reaches("complete")?;
+    let change = json!([{ "change": { "name": "seen", "defines": { "STEP": "100" } } }]);
+    apply(&fleet, &rule(&json!({ "do": change, "until": "sum(ingress.seen) < 0" })))?;
+    status(&fleet, "the rule runs", |it| it["counts"]["running"] == 1)?;
+    fleet.nodes[0].send(1000)?;
+    status(&fleet, "the rule fires", |it| it["firing"] == 1)?;
+    let step = |fleet: &Fleet| {
+        fleet.nodes[0].daemon().json("/v1/probes/seen")["config"]["ingress"]["defines"]["STEP"].clone()
+    };
+    ensure!(step(&fleet) == "100", "{}", step(&fleet));
+    // An agent that starts anew looks at everything again.
+    let looks =
+        |fleet: &Fleet| fleet.nodes[0].daemon().log().matches("method=GET path=\"/v1/probes/seen\"").count();
+    fleet.nodes[0].agent = None;
+    let before = looks(&fleet);
+    fleet.start_agent(0)?;
+    wait_for("two looks of the agent", PATIENCE, || {
+        ensure!(looks(&fleet) > before + 1, "{} after {before}", looks(&fleet));
+        Ok(())
+    })?;
+    let object = fleet.object()?;
+    ensure!(
+        object["status"]["counts"]["running"] == 1 && object["status"]["counts"]["failed"] == 0,
+        "{object:#}"
+    );
+    ensure!(step(&fleet) == "100", "{}", step(&fleet));
+    // A new revision does not wait for the rule, nor does the end of the probe.
+    fleet.apply("second", &json!({}))?;
+    fleet.reaches("complete")?;
+    ensure!(step(&fleet).is_null() && fleet.found() == [("second".to_owned(), 3)], "{:?}", fleet.found());
+    fleet.cluster.kubectl(&["delete", "mp", "seen", "--timeout", "60s"], "").with_context(|| fleet.logs())?;
+    fleet.nodes[0].daemon().get("/v1/probes/seen").expect(404);
+    Ok(())
+}
+
 #[test]
 fn a_rule_that_somebody_has_put_by_hand_stays() -> Result<()> {
     let fleet = Fleet::new(1)?;

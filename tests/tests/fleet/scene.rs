@@ -21,6 +21,9 @@ const NAMESPACE: &str = "twinprobe";
 /// Counts packets in a map, in which the verifier asks for the check of each lookup.
 const SOURCE: &str = r#"#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#ifndef STEP
+#define STEP 1
+#endif
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __type(key, __u32);
@@ -34,7 +37,7 @@ SEC("xdp") int count(struct xdp_md *ctx)
     bpf_map_update_elem(&seen, &key, &zero, BPF_NOEXIST);
     packets = bpf_map_lookup_elem(&seen, &key);
     if (packets)
-        __sync_fetch_and_add(packets, 1);
+        __sync_fetch_and_add(packets, STEP);
     return XDP_PASS;
 }
 char LICENSE[] SEC("license") = "GPL";

@@ -97,26 +97,24 @@ impl Scene {
         Ok(dropped)
     }
 
-    /// Sends so many bytes, and returns the port of the server that takes them.
-    fn transfer(&self, bytes: usize) -> Result<u16> {
+    /// Sends so many bytes, and returns the port of the server that has taken them, and the open ends: a busy machine sends the end of a
+    /// connection twice, which is a segment without data.
+    fn transfer(&self, bytes: usize) -> Result<(u16, [TcpStream; 2])> {
         let listener = self.topology.sink().enter(|| TcpListener::bind("10.77.0.2:0"))??;
         // So that no more than four gaps are open at once, however late a busy machine sends again: the probe remembers eight.
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, WINDOW)?;
         let address = listener.local_addr()?;
-        let receiver = thread::spawn(move || -> Result<usize> {
-            let mut received = Vec::new();
+        let receiver = thread::spawn(move || -> Result<TcpStream> {
             let mut stream = listener.accept()?.0;
             stream.set_read_timeout(Some(LIMIT))?;
-            stream.read_to_end(&mut received)?;
-            Ok(received.len())
+            stream.read_exact(&mut vec![0; bytes])?;
+            Ok(stream)
         });
         let mut stream = self.topology.generator().enter(|| TcpStream::connect(address))??;
         stream.set_write_timeout(Some(LIMIT))?;
         stream.write_all(&vec![7; bytes])?;
-        drop(stream);
         let received = receiver.join().expect("the receiver does not panic")?;
-        ensure!(received == bytes, "{received} of {bytes} bytes");
-        Ok(address.port())
+        Ok((address.port(), [stream, received]))
     }
 }
 
@@ -152,12 +150,12 @@ fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()
     let scene = Scene::new("retransmissions", round_trip)?;
     // What is lost at the end leaves no gap that one could see from behind.
     let way = scene.way(WayLosses { one_in: LOST, until: segments * 3 / 4 })?;
-    let port = scene.transfer(segments as usize * SEGMENT)?;
+    let (port, ends) = scene.transfer(segments as usize * SEGMENT)?;
     scene.settle(&way)?;
     let lost = way.passed.lost.load(Ordering::SeqCst);
     let sent_again = counter(scene.topology.generator(), "RetransSegs")?;
     let document = scene.daemon.json("/v1/probes/retransmissions/metrics");
-    drop(way);
+    drop((ends, way));
     let found = &document["ingress"]["tcp"]["entries"][0]["value"];
     let field = |name: &str| found[name].as_u64().with_context(|| format!("{name} in {found}"));
     ensure!(lost >= segments * 3 / 4 / LOST, "{lost} lost");

@@ -20,7 +20,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 32] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 34] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -28,6 +28,8 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 32] = [
     ("GET", "/v1/probes/{name}/revisions", "/v1/probes/kept/revisions", "", 200),
     ("GET", "/v1/probes/{name}/history", "/v1/probes/kept/history", "", 200),
     ("GET", "/v1/history", "/v1/history", "", 200),
+    ("GET", "/v1/pods", "/v1/pods", "", 200),
+    ("PUT", "/v1/pods", "/v1/pods", "{", 400),
     ("GET", "/v1/rules", "/v1/rules", "", 200),
     ("GET", "/v1/rules/{name}", "/v1/rules/none", "", 404),
     ("PUT", "/v1/rules/{name}", "/v1/rules/none", "{", 400),

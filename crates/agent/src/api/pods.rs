@@ -4,6 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use serde_json::Value;
 use tokio::task::spawn_blocking;
 use twinprobe_api::{Object, PodList, PodTable, parse_any_json, parse_any_yaml};
 use twinprobe_config::check_pods;
@@ -35,7 +36,9 @@ pub async fn put(
     let syntax = Syntax::of(&headers).unwrap_or(Syntax::Json);
     let parsed = spawn_blocking(move || match syntax {
         Syntax::Json => parse_any_json(&bytes),
-        Syntax::Yaml => parse_any_yaml(&bytes),
+        // A word such as `null` or `1` is no text in JSON, and may be one in YAML.
+        Syntax::Yaml => parse_any_yaml::<Value>(&bytes)
+            .and_then(|document| parse_any_json(document.to_string().as_bytes())),
     });
     let Object(table): Object<PodTable> = parsed.await.map_err(EngineError::from)??;
     check_pods(&table).map_err(EngineError::Rejected)?;

@@ -103,6 +103,19 @@ impl NodeAgent {
         }
     }
 
+    /// Tells whether a rule of this node has changed a probe that the agent has put and reported; with `revision`, in this revision.
+    pub async fn is_changed(&self, name: &str, revision: Option<&str>) -> Result<bool, ClientError> {
+        let reported = self.held.get(name).and_then(|held| held.reported.as_ref());
+        let is_own = reported.is_some_and(|last| {
+            last.state == NodeState::Running && revision.is_none_or(|revision| last.revision == revision)
+        });
+        if !is_own {
+            return Ok(false);
+        }
+        let rules = self.daemon.rules().await?.read()?.rules;
+        Ok(rules.iter().any(|rule| rule.changed.iter().any(|changed| changed == name)))
+    }
+
     async fn rule_status(&self, name: &str) -> Result<Option<RuleStatus>, ClientError> {
         match self.daemon.rule(name).await.and_then(|answer| answer.read()) {
             Ok(status) => Ok(Some(status)),

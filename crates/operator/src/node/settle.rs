@@ -118,7 +118,13 @@ impl NodeAgent {
                     return Ok(*report);
                 }
             }
-            Ok(NodeAnswer::Other(status)) if !self.is_own(name, &status) => {
+            Ok(NodeAnswer::Other(_)) if self.is_changed(name, Some(revision)).await? => {
+                // The rule changes it back.
+                return Ok(self.held.get(name).and_then(|held| held.reported.clone()).unwrap_or_default());
+            }
+            Ok(NodeAnswer::Other(status))
+                if !self.is_own(name, &status) && !self.is_changed(name, None).await? =>
+            {
                 let by = status.pushed_by.as_deref().unwrap_or("somebody else");
                 let what = "delete it, or give the object another name";
                 let reason = format!("a probe of this name is there already, from {by}; {what}");
@@ -220,7 +226,7 @@ impl NodeAgent {
             Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(()),
             Err(error) => return Err(error),
         };
-        if !self.is_own(name, &status) {
+        if !self.is_own(name, &status) && !self.is_changed(name, None).await? {
             return Ok(());
         }
         self.daemon.delete(name, Some("fleet: the probe is not for this node any more")).await?;

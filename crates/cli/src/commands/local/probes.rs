@@ -202,7 +202,7 @@ mod tests {
         }
         let dns = library::configuration("dns", None).unwrap();
         let names: Vec<String> = macros(&dns).into_iter().map(|knob| knob.name).collect();
-        assert_eq!(names, ["PENDING", "NAMES", "SERVERS", "PORT"]);
+        assert_eq!(names, ["TIMEOUT", "PENDING", "NAMES", "CLIENTS", "SERVERS", "PORT"]);
         assert!(macros(&dns).iter().all(|knob| knob.about.is_some()));
     }
 
