@@ -159,12 +159,10 @@ static __always_inline struct stream *other_side(const struct tp_packet *packet,
 static __always_inline __u32 server_port(const struct tp_packet *packet, const struct tp_flow *flow)
 {
 	__u32 from = flow->source_port, to = flow->destination_port;
-	struct stream *other;
 
 	if (packet->tcp_flags & FLAG_SYN)
 		return packet->tcp_flags & FLAG_ACK ? from : to;
-	other = other_side(packet, flow);
-	return other ? other->server_port : from < to ? from : to;
+	return from < to ? from : to;
 }
 
 /*
@@ -277,15 +275,36 @@ static __always_inline int is_overtaken(struct stream *stream, const struct due 
 	return late < (stream->round_trip ? stream->round_trip / 2 : REORDERING * 1000000U >> TICK);
 }
 
-static __always_inline struct by_port *count_service(const struct service *service, __u32 frames, __u32 bytes)
+/* Counts segments that come for the first time, or in their order. A function of its own, which the verifier goes through once. */
+__noinline int count_service(__u32 server_port, __u32 frames, __u32 bytes)
 {
-	struct by_port *port = tp_get(ports, service);
+	struct service service = { server_port };
+	struct by_port *port = tp_get(ports, &service);
 
 	if (port) {
 		port->segments_total += frames;
 		port->bytes_total += bytes;
 	}
-	return port;
+	return 0;
+}
+
+/* The same for those that come late; no bytes are sent again by those that were overtaken. */
+__noinline int count_late(__u32 server_port, __u32 frames, __u32 again, __u32 is_lost)
+{
+	struct service service = { server_port };
+	struct by_port *port = tp_get(ports, &service);
+
+	if (!port)
+		return 0;
+	if (!again) {
+		port->out_of_order_segments_total += frames;
+		return 0;
+	}
+	port->retransmitted_segments_total += frames;
+	port->retransmitted_bytes_total += again;
+	if (is_lost)
+		port->lost_before_segments_total += frames;
+	return 0;
 }
 
 /* Entries are made only for flows that have something to show. */
@@ -306,8 +325,6 @@ TP_PROBE(follow_segments, packet)
 	struct stream *stream, *receiver = 0;
 	struct due due;
 	struct segments *all;
-	struct by_port *port;
-	struct service service;
 	struct trouble *trouble;
 	struct bucket *bucket;
 	struct tp_flow flow;
@@ -353,7 +370,6 @@ TP_PROBE(follow_segments, packet)
 			all->probes_total++;
 		return TP_PASS;
 	}
-	service.server_port = stream->server_port;
 	if (ahead == 0 || (ahead == -1 && behind(end, next) > 0)) {
 		/* The usual case. Or a byte was sent as a probe, and comes again with all that had to wait. */
 		stream->next = end;
@@ -361,7 +377,7 @@ TP_PROBE(follow_segments, packet)
 		all->segments_total += frames;
 		all->bytes_total += bytes;
 		stream->segments += frames;
-		count_service(&service, frames, bytes);
+		count_service(stream->server_port, frames, bytes);
 		return TP_PASS;
 	}
 	if (ahead < 0)
@@ -374,7 +390,7 @@ TP_PROBE(follow_segments, packet)
 	all->segments_total += frames;
 	all->bytes_total += bytes;
 	stream->segments += frames;
-	port = count_service(&service, frames, bytes);
+	count_service(stream->server_port, frames, bytes);
 	trouble = show(&flow, stream);
 	if (behind(end, next) > 0)
 		stream->next = end;
@@ -390,8 +406,7 @@ TP_PROBE(follow_segments, packet)
 	due = fill(packet, stream, sequence, end);
 	if (due.is_late && is_overtaken(stream, &due, stamp, now)) {
 		all->out_of_order_segments_total += frames;
-		if (port)
-			port->out_of_order_segments_total += frames;
+		count_late(stream->server_port, frames, 0, 0);
 		if (trouble)
 			tp_add(&trouble->out_of_order_segments_total, frames);
 		return TP_PASS;
@@ -405,12 +420,7 @@ TP_PROBE(follow_segments, packet)
 		all->lost_before_segments_total += frames;
 	if (receiver && behind(receiver->acknowledged, end) >= 0)
 		all->needless_segments_total += frames;
-	if (port) {
-		port->retransmitted_segments_total += frames;
-		port->retransmitted_bytes_total += bytes;
-		if (due.is_late)
-			port->lost_before_segments_total += frames;
-	}
+	count_late(stream->server_port, frames, bytes, due.is_late);
 	if (trouble) {
 		tp_add(&trouble->retransmitted_segments_total, frames);
 		tp_add(&trouble->retransmitted_bytes_total, bytes);
