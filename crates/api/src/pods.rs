@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::present::present_object;
+
 /// The body of `PUT /v1/pods`: all pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +26,7 @@ pub struct PodEntry {
     /// The labels of the pod's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespace_labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_object", skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
 }
 
