@@ -30,7 +30,7 @@ pub struct PodEntry {
     pub workload: Option<Workload>,
 }
 
-/// What a pod is a part of, such as the Deployment `web`.
+/// The owner of a pod, such as the Deployment `web`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {

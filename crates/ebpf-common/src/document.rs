@@ -116,7 +116,7 @@ pub struct Context {
 pub struct PodNames {
     pub namespace: String,
     pub pod: String,
-    /// What the pod is a part of: the kind, `/` and the name.
+    /// The owner of the pod: the kind, `/` and the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
 }

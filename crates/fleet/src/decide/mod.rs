@@ -1,4 +1,4 @@
-//! What follows from an object, its status and the reports of nodes.
+//! Decisions that follow from an object, its status and the reports of nodes.
 
 pub mod conditions;
 pub mod probe;

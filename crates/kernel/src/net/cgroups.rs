@@ -60,7 +60,7 @@ fn uid_in(path: &Path) -> Option<&str> {
         Some(slice) => slice.rsplit('-').next()?,
         None => name,
     };
-    // `pods` and `podruntime` are no pods.
+    // `pods` and `podruntime` don't name a pod.
     own.strip_prefix("pod").filter(|uid| uid.bytes().any(|byte| byte.is_ascii_digit() || byte == b'-'))
 }
 

@@ -10,7 +10,7 @@ use crate::net::cgroups;
 use crate::net::rtnl::peers;
 use crate::net::rtnl::socket::NetlinkSocket;
 
-/// What a look has found of a pod.
+/// The place of a pod, as a look has found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPlace {
     /// The names and indices of the interfaces that lead to the pod, sorted: at least one.

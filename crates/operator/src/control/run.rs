@@ -126,7 +126,7 @@ async fn follow<K, F>(
         .await;
 }
 
-/// What is told of changes of nodes, which are about all objects, and of reports, with the name of their assignment.
+/// Senders of changes: of nodes, which are about all objects, and of reports, with the name of their assignment.
 type News = (UnboundedSender<()>, UnboundedSender<String>);
 type Changes = (UnboundedReceiver<()>, UnboundedReceiver<String>);
 

@@ -1,4 +1,4 @@
-//! What every look needs, and the writes that looks at probes and at rules have in common.
+//! The context of looks, and the writes that looks at probes and at rules have in common.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl<K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + DeserializeOw
 {
 }
 
-/// What every look needs.
+/// The context of a look.
 pub struct ReconcileContext {
     pub client: Client,
     pub world: Arc<World>,

@@ -83,7 +83,7 @@ pub fn check_rules_budget(
         )));
     };
     let present = probes.iter().find(|probe| probe.name == name).and_then(|probe| dearer(probe.cost()?));
-    // What costs no more than before, such as a probe that a rule changes back, needs no room.
+    // A probe that costs no more than before, such as one that a rule changes back, needs no room.
     if present.is_none_or(|present| own > present) && own.saturating_add(others) > limit {
         return Err(refused(format!(
             "{name} takes {own} ns for a packet and the other probes of rules {others} ns by their trials; \

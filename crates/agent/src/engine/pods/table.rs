@@ -53,7 +53,7 @@ impl KnownPod {
     }
 }
 
-/// What a selector stands for now.
+/// The interfaces and pods that a selector stands for now.
 #[derive(Debug, Default)]
 pub struct SelectedPods {
     /// The names and indices of the interfaces.
