@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-use crate::scene::{close, counter, generator, rule, wait_for_rule};
+use crate::scene::{close, close_until_death, counter, generator, rule, wait_for_rule};
 
 /// The steps of a daemon's life that may be its last.
 const STEPS: [(&str, u32); 5] =
@@ -178,21 +178,7 @@ fn crash(topology: &Topology, last: &str, times: u32) -> Result<()> {
     daemon.put("/v1/rules/many", &rule(&changes("q", "10"))).expect(201);
     let mut generator = generator(topology)?;
     generator.send(10)?;
-    // The daemon may die before it answers.
-    let close_one = |daemon: &Daemon| drop(daemon.try_request("POST", "/v1/probes/p/windows", &[], b""));
-    close_one(&daemon);
-    if times == 2 || last == "rule_ended" {
-        wait_for("the firing", PATIENCE, || {
-            let status = daemon.try_request("GET", "/v1/rules/many", &[], b"")?.json();
-            ensure!(status["firings"][0]["done"].is_string(), "{status}");
-            Ok(())
-        })?;
-        close_one(&daemon);
-    }
-    wait_for("the end of the daemon", PATIENCE, || {
-        ensure!(daemon.try_request("GET", "/healthz", &[], b"").is_err(), "it runs");
-        Ok(())
-    })?;
+    close_until_death(&daemon, times == 2 || last == "rule_ended")?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), daemon.kill()?)?;
     let is_over = |status: &Value| status["firings"][0]["ended"].is_string();
     if daemon.json("/v1/probes/p")["windows"]["newest"] == 1 {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
-use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
 
-use crate::scene::{Receiver, close, counter, deploys, generator, rule, wait_for_rule};
+use crate::scene::{Receiver, close, close_until_death, counter, deploys, generator, rule, wait_for_rule};
 
 /// The steps, and how often each comes before the daemon dies there.
 const STEPS: [(&str, u32); 8] = [
@@ -41,21 +40,8 @@ fn crash(topology: &Topology, receiver: &Receiver, step: &str, times: u32) -> Re
     daemon.put("/v1/rules/many", &rule(&actions)).expect(201);
     let mut generator = generator(topology)?;
     generator.send(10)?;
-    // The daemon may die before it answers.
-    let close_one = |daemon: &Daemon| drop(daemon.try_request("POST", "/v1/probes/p/windows", &[], b""));
-    close_one(&daemon);
-    if times == 2 && step != "rule_acted" || step == "rule_ended" {
-        wait_for("the firing", PATIENCE, || {
-            let status = daemon.try_request("GET", "/v1/rules/many", &[], b"")?.json();
-            ensure!(status["firings"][0]["done"].is_string(), "{status}");
-            Ok(())
-        })?;
-        close_one(&daemon);
-    }
-    wait_for("the end of the daemon", PATIENCE, || {
-        ensure!(daemon.try_request("GET", "/healthz", &[], b"").is_err(), "it runs");
-        Ok(())
-    })?;
+    let closes_again = times == 2 && step != "rule_acted" || step == "rule_ended";
+    close_until_death(&daemon, closes_again)?;
     let directories: Arc<Directories> = daemon.kill()?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     let closed = daemon.json("/v1/probes/p")["windows"]["newest"].as_u64().unwrap_or_default();

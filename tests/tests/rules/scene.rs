@@ -43,6 +43,25 @@ pub fn close(daemon: &Daemon) {
     daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
 }
 
+/// Closes a window, and another one after the firing of the rule `many` if `again` says so, and waits until the daemon has died.
+pub fn close_until_death(daemon: &Daemon, again: bool) -> Result<()> {
+    // The daemon may die before it answers.
+    let close_one = || drop(daemon.try_request("POST", "/v1/probes/p/windows", &[], b""));
+    close_one();
+    if again {
+        wait_for("the firing", PATIENCE, || {
+            let status = daemon.try_request("GET", "/v1/rules/many", &[], b"")?.json();
+            ensure!(status["firings"][0]["done"].is_string(), "{status}");
+            Ok(())
+        })?;
+        close_one();
+    }
+    wait_for("the end of the daemon", PATIENCE, || {
+        ensure!(daemon.try_request("GET", "/healthz", &[], b"").is_err(), "it runs");
+        Ok(())
+    })
+}
+
 /// Waits until the rule is as `is` wants it.
 pub fn wait_for_rule(daemon: &Daemon, name: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
     let mut status = Value::Null;
