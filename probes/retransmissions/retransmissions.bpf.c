@@ -288,21 +288,28 @@ __noinline int count_service(__u32 server_port, __u32 frames, __u32 bytes)
 	return 0;
 }
 
-/* The same for those that come late; no bytes are sent again by those that were overtaken. */
-__noinline int count_late(__u32 server_port, __u32 frames, __u32 again, __u32 is_lost)
+/* What a segment that comes late is. */
+enum late {
+	OVERTAKEN,
+	SENT_AGAIN,
+	SENT_AGAIN_AFTER_LOSS,
+};
+
+/* The same for those that come late. Bytes are those sent again: none with a SYN or a FIN alone. */
+__noinline int count_late(__u32 server_port, __u32 frames, __u32 bytes, __u32 late)
 {
 	struct service service = { server_port };
 	struct by_port *port = tp_get(ports, &service);
 
 	if (!port)
 		return 0;
-	if (!again) {
+	if (late == OVERTAKEN) {
 		port->out_of_order_segments_total += frames;
 		return 0;
 	}
 	port->retransmitted_segments_total += frames;
-	port->retransmitted_bytes_total += again;
-	if (is_lost)
+	port->retransmitted_bytes_total += bytes;
+	if (late == SENT_AGAIN_AFTER_LOSS)
 		port->lost_before_segments_total += frames;
 	return 0;
 }
@@ -406,7 +413,7 @@ TP_PROBE(follow_segments, packet)
 	due = fill(packet, stream, sequence, end);
 	if (due.is_late && is_overtaken(stream, &due, stamp, now)) {
 		all->out_of_order_segments_total += frames;
-		count_late(stream->server_port, frames, 0, 0);
+		count_late(stream->server_port, frames, 0, OVERTAKEN);
 		if (trouble)
 			tp_add(&trouble->out_of_order_segments_total, frames);
 		return TP_PASS;
@@ -420,7 +427,7 @@ TP_PROBE(follow_segments, packet)
 		all->lost_before_segments_total += frames;
 	if (receiver && behind(receiver->acknowledged, end) >= 0)
 		all->needless_segments_total += frames;
-	count_late(stream->server_port, frames, bytes, due.is_late);
+	count_late(stream->server_port, frames, bytes, due.is_late ? SENT_AGAIN_AFTER_LOSS : SENT_AGAIN);
 	if (trouble) {
 		tp_add(&trouble->retransmitted_segments_total, frames);
 		tp_add(&trouble->retransmitted_bytes_total, bytes);
