@@ -7,6 +7,7 @@ use crate::scene::{ADDRESSES, send_and_count};
 use anyhow::Result;
 use serde_json::{Value, json};
 use twinprobe_tests::event_scene::LINES;
+use twinprobe_tests::netns::pin_to_cpu;
 use twinprobe_tests::sample::{COUNTER_MAPS, COUNTERS, counter_config, total, window};
 use twinprobe_tests::stream::Stream;
 use twinprobe_tests::{Daemon, DaemonOptions, Response, Topology};
@@ -255,7 +256,8 @@ char LICENSE[] SEC("license") = "GPL";
     Ok(())
 }
 
-/// RINGBUF and PERF_EVENT_ARRAY give each event once, in order.
+/// RINGBUF and PERF_EVENT_ARRAY give each event once, in order. Each CPU has a perf buffer of its own, so that one CPU sends
+/// and receives.
 #[test]
 fn events() -> Result<()> {
     const SOURCE: &str = r#"
@@ -289,6 +291,8 @@ char LICENSE[] SEC("license") = "GPL";
 "#;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
+    // The thread that sends inherits it.
+    pin_to_cpu(0)?;
     for (name, defines) in [("ringbuf", json!({})), ("perf", json!({ "PERF": "1" }))] {
         let metric = json!({ "name": "ring", "map": "ring", "type": "struct event" });
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": [metric] });

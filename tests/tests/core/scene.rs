@@ -32,6 +32,8 @@ pub fn send_and_count(
     let socket = namespace.enter(|| PacketSocket::open(interface))??;
     let flow = Flow::default();
     thread::scope(|scope| {
+        // The sender must not wait for lost packets, nor for a reading that has panicked.
+        let released = flow.release_on_drop();
         let sender = scope.spawn(|| send(&socket, packets, &flow));
         // Emulated machines are slow, so there is no limit in total.
         let (mut counted, mut readings, mut progress) = (0, 0, Instant::now());
@@ -47,8 +49,7 @@ pub fn send_and_count(
             readings += 1;
             flow.set(counted);
         }
-        // The sender must not wait for lost packets.
-        flow.set(u64::MAX);
+        drop(released);
         sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         ensure!(counted == packets, "{counted} of {packets} packets counted in {readings} readings");
         Ok(readings)
@@ -78,6 +79,16 @@ impl Flow {
     fn set(&self, counted: u64) {
         *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = counted;
         self.changed.notify_all();
+    }
+
+    fn release_on_drop(&self) -> impl Drop {
+        struct Release<'a>(&'a Flow);
+        impl Drop for Release<'_> {
+            fn drop(&mut self) {
+                self.0.set(u64::MAX);
+            }
+        }
+        Release(self)
     }
 
     fn wait_for(&self, counted: u64) {
