@@ -97,11 +97,14 @@ fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
             &mut size,
         )
     };
-    ensure!(got == 0 && size >= 208, "TCP_INFO: {}", std::io::Error::last_os_error());
+    ensure!(got == 0 && size >= 228, "TCP_INFO: {}", std::io::Error::last_os_error());
     let word =
         |at: usize| u64::from(u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]));
     let bytes_sent = word(200) | word(204) << 32;
     ensure!(word(100) == 0, "{} segments were sent again", word(100));
+    // An acknowledgement that tells of such segments has an option more (SACK, RFC 2018 and 2883).
+    ensure!(word(216) == 0, "{} segments came twice", word(216));
+    ensure!(word(224) == 0, "{} segments came out of order", word(224));
     // The answer to the first segment is sent before there is a socket.
     let frames = word(136) + u64::from(!is_client);
     Ok(Traffic { frames, bytes: bytes_sent + frames * (14 + 20 + 32) + 8 })

@@ -248,3 +248,17 @@ fn mistakes_are_named() -> Result<()> {
     }
     bystanders.finish()
 }
+
+/// The end of a probe may overtake a window that is being closed.
+#[test]
+fn a_deleted_probe_leaves_no_error() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    for _ in 0..30 {
+        daemon.put(PROBE, &config(&json!({ "interval": "1ms" }), &[])).expect(201);
+        wait_for_windows(&Windows::of(&daemon, "p"), 1)?;
+        daemon.delete(PROBE).expect(204);
+    }
+    ensure!(!daemon.log().contains("ERROR"), "{}", daemon.log());
+    Ok(())
+}
