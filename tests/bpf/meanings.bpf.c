@@ -17,6 +17,14 @@
 /* Large: two of them have no room in 32 bits. */
 #define WEIGHT 3000000000u
 
+/* The items of an array have fields of their own. */
+struct side {
+	__u32 packets;
+	__u16 peer_port;
+	__u8 ttl;
+	__u8 tcp_flags;
+};
+
 struct record {
 #if LAYOUT
 	__u64 new_one;
@@ -35,6 +43,7 @@ struct record {
 	__u8 ttl;
 	__u8 tcp_flags;
 	__u8 options TP_AS(hex);
+	struct side sides[2];
 };
 
 TP_HASH(hash, __u32, struct record, ENTRIES);
@@ -59,6 +68,12 @@ static __always_inline void count(struct record *record, __u32 length)
 	record->ttl = 64;
 	record->tcp_flags |= 0x10;
 	record->options = 7;
+	for (int i = 0; i < 2; i++) {
+		record->sides[i].packets++;
+		record->sides[i].peer_port = 443 + i;
+		record->sides[i].ttl = 64;
+		record->sides[i].tcp_flags |= 1 << i;
+	}
 }
 
 TP_PROBE(meanings, packet)

@@ -12,7 +12,7 @@ architecture=$2
 directory=$3
 # The modules that the guest needs to reach its file system, and the tests for interfaces and filters. A module that is
 # built into a kernel has no file and is skipped.
-modules="virtio_pci 9pnet_virtio 9p overlay veth bridge dummy sch_ingress cls_bpf act_bpf tun wireguard ipip ip_gre ip6_gre ip6_tunnel vxlan geneve sit ppp_generic"
+modules="virtio_pci 9pnet_virtio 9p overlay veth bridge dummy sch_ingress cls_bpf act_bpf tun wireguard ipip ip_gre ip6_gre ip6_tunnel vxlan geneve sit ppp_generic vmxnet3"
 # What the tests call, and the headers that a daemon looks for.
 userland="bash coreutils dash ethtool iproute2 linux-libc-dev mount util-linux"
 

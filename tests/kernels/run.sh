@@ -79,6 +79,9 @@ if [ "${TWINPROBE_SCALE:-}" != full ]; then
 fi
 # Parsing every header takes the emulated verifier longer than a daemon allows.
 slow="--skip ::timed --skip ::soak --skip one_source_for_all_hooks"
+# The guests for x86-64 have a network card with LRO.
+lro=""
+[ "$architecture" != amd64 ] || lro="export TWINPROBE_LRO=yes"
 # shellcheck disable=SC2086 # a list of words
 { "$unit" $filter --list && "$compiler" confine --list && "$core" $slow --list; } | sed -n 's/: test$//p' >"$kernels/expected.$$"
 expected=$kernels/expected.$$
@@ -112,6 +115,7 @@ export PATH=/run/clang/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/bin/clang
 # The guests have modules for all kinds of links.
 export TWINPROBE_ALL_LINKS=yes
+$lro
 # Every user can reach /run/clang, wherever the tests are.
 cp -r '$kernels/clang' /run/clang
 '$unit' $filter --test-threads=1 --color=never

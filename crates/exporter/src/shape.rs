@@ -141,7 +141,10 @@ fn content(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> Fie
         Plan::Mac => FieldContent::Mac,
         Plan::Prefix(_) => FieldContent::Prefix,
         Plan::Struct(fields) => {
-            FieldContent::Struct { fields: fields.iter().map(|field| member(field, place)).collect() }
+            let outer = std::mem::replace(&mut place.is_item, false);
+            let fields = fields.iter().map(|field| member(field, place)).collect();
+            place.is_item = outer;
+            FieldContent::Struct { fields }
         }
         Plan::Array { element, len, .. } => {
             let outer = std::mem::replace(&mut place.is_item, true);

@@ -5,6 +5,7 @@ mod captures;
 mod every_kernel;
 mod header;
 mod links;
+mod lro;
 mod samples;
 mod scene;
 mod tunnels;

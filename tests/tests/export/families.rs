@@ -70,6 +70,18 @@ fn metrics_that_need_one_name_are_refused() -> Result<()> {
             assert!(message.contains(ingress[0].0), "{message}");
         }
     }
+    for (name, subsystem) in
+        [("twinprobe_probes", None), ("probes", Some("twinprobe")), ("process_open_fds", None)]
+    {
+        let mut config = config(&[(name, "packets")], &[]);
+        if let Some(subsystem) = subsystem {
+            config["subsystem"] = json!(subsystem);
+        }
+        let problem = daemon.put("/v1/probes/p", &config).expect(422).json();
+        let error = &problem["errors"][0];
+        assert_eq!(error["field"], "ingress.metrics[0].name", "{problem}");
+        assert!(error["message"].as_str().is_some_and(|said| said.contains("daemon's own")), "{problem}");
+    }
     assert_eq!(daemon.json("/v1/probes/p")["revision"], before["revision"]);
     // What no reading shows needs no name.
     let mut hidden = config(&[("x", "packets"), ("x_total", "times")], &[]);

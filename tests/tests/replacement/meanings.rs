@@ -42,6 +42,8 @@ fn check(document: &Value, packets: u64, weight: u64, began: Timestamp) -> Value
         assert_eq!((&value["max_length"], length.as_u64() > Some(20)), (length, true), "{value}");
         let rest = ["port", "local_port", "ttl", "tcp_flags", "options"].map(|field| value[field].clone());
         assert_eq!(rest, [json!(80), json!(443), json!(64), json!(0x10), json!("0x07")], "{value}");
+        let side = |number: u64| json!({ "packets": packets, "peer_port": 443 + number, "ttl": 64, "tcp_flags": 1 << number });
+        assert_eq!(value["sides"], json!([side(0), side(1)]), "{value}");
         let time = |field: &str| -> Timestamp { value[field].as_str().unwrap_or("").parse().expect(field) };
         let (first, last) = (time("first"), time("last"));
         assert!(began <= first && first <= last && last <= now, "{began} {value} {now}");
@@ -92,7 +94,8 @@ fn sums_are_as_wide_as_they_need() -> Result<()> {
     }
     let joins = daemon.json(PROBE)["joins"].clone();
     let fields = json!({ "first": "min", "last": "max", "min_length": "min", "max_length": "max", "port": "last",
-        "local_port": "last", "ttl": "last", "tcp_flags": "or", "options": "last" });
+        "local_port": "last", "ttl": "last", "tcp_flags": "or", "options": "last",
+        "sides.peer_port": "last", "sides.ttl": "last", "sides.tcp_flags": "or" });
     assert_eq!(joins[0], json!({ "direction": "ingress", "metric": "hash", "fields": fields }));
     let line = "hash_weight_total{probe=\"p\",direction=\"ingress\",interface=\"mon0\",key=\"0\"} 9000000000";
     let page = daemon.get("/metrics").expect(200).text().to_owned();

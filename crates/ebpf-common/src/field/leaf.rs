@@ -3,6 +3,8 @@
 //! Addresses, text and blobs are not leaves: nothing can be computed with them, and they are copied as part of the
 //! value that they belong to. Where members overlap (unions), each bit belongs to one leaf at most.
 
+use std::mem;
+
 use crate::layout::Layout;
 
 use super::bits::{Bits, load, load_bits, sign_extend, store_bits};
@@ -44,7 +46,7 @@ impl<T> Leaves<T> {
     /// nothing) and returns the leaf's tag, or `None` to leave the leaf out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let (plan, mut nodes) = (Plan::new(layout, str::to_owned), Vec::new());
-        let mut walk = Walk { path: String::new(), arrays: 0, tag };
+        let mut walk = Walk { path: String::new(), is_item: false, tag };
         walk.collect(&plan, 0, layout.size, None, &mut nodes);
         Self(nodes)
     }
@@ -71,8 +73,8 @@ fn walk<T>(nodes: &[Node<T>], base: usize, visit: &mut impl FnMut(&Leaf<T>, usiz
 
 struct Walk<'a, F> {
     path: String,
-    /// The number of arrays around the plan.
-    arrays: usize,
+    /// True if the plan is that of the items of an array. The members of items have names of their own.
+    is_item: bool,
     tag: &'a mut F,
 }
 
@@ -91,6 +93,7 @@ impl<F> Walk<'_, F> {
             Plan::Scalar { kind, .. } => (Some(kind), LeafKind::of(kind)),
             Plan::Float { .. } => (None, LeafKind::Float),
             Plan::Struct(fields) => {
+                let outer = mem::replace(&mut self.is_item, false);
                 for field in disjoint(fields) {
                     let parent = self.path.len();
                     if parent > 0 {
@@ -100,13 +103,14 @@ impl<F> Walk<'_, F> {
                     self.collect(&field.plan, offset + field.offset, field.size, field.bits, nodes);
                     self.path.truncate(parent);
                 }
+                self.is_item = outer;
                 return;
             }
             Plan::Array { element, stride, len } => {
                 let mut inner = Vec::new();
-                self.arrays += 1;
+                let outer = mem::replace(&mut self.is_item, true);
                 self.collect(element, offset, *stride, None, &mut inner);
-                self.arrays -= 1;
+                self.is_item = outer;
                 if !inner.is_empty() {
                     nodes.push(Node::Repeat { stride: *stride, len: *len, nodes: inner });
                 }
@@ -117,7 +121,7 @@ impl<F> Walk<'_, F> {
             }
         };
         let width = bits.map_or(8 * size as u32, |bits| bits.width);
-        let meaning = Meaning::of(scalar, &self.path, width, self.arrays > 0);
+        let meaning = Meaning::of(scalar, &self.path, width, self.is_item);
         let tag = (self.tag)(&self.path, meaning);
         nodes.extend(tag.map(|tag| Node::Leaf(Leaf { kind, tag, offset, size, bits })));
     }
@@ -241,11 +245,24 @@ mod tests {
     fn leaves_are_numbers_by_their_path() {
         let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
         let flags = Layout { render: Some(Render::Hex), ..Layout::unsigned(1) };
-        let inner = shaped(5, Shape::Struct(vec![member("peer", 0, address), member("flags", 4, flags)]));
-        let inner = shaped(10, Shape::Array { element: Box::new(inner), len: 2 });
+        let members = vec![
+            member("peer", 0, address),
+            member("flags", 4, flags),
+            member("ttl", 5, Layout::unsigned(1)),
+            member("port", 6, shaped(4, Shape::Array { element: Box::new(Layout::unsigned(2)), len: 2 })),
+        ];
+        let inner = shaped(10, Shape::Struct(members));
+        let inner = shaped(20, Shape::Array { element: Box::new(inner), len: 2 });
         let value = Shape::Struct(vec![member("bytes", 0, Layout::unsigned(8)), member("tcp", 8, inner)]);
-        let expected = [("bytes".to_owned(), Meaning::Quantity), ("tcp.flags".to_owned(), Meaning::Flags)];
-        assert_eq!(paths(&shaped(18, value)), expected, "an address is not a leaf");
+        let expected = [
+            ("bytes", Meaning::Quantity),
+            ("tcp.flags", Meaning::Flags),
+            // The members of an array's items have names of their own, and the items of an array have none.
+            ("tcp.ttl", Meaning::Copied),
+            ("tcp.port", Meaning::Quantity),
+        ];
+        let expected = expected.map(|(path, meaning)| (path.to_owned(), meaning));
+        assert_eq!(paths(&shaped(28, value)), expected, "an address is not a leaf");
     }
 
     #[test]

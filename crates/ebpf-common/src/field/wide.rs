@@ -80,7 +80,7 @@ impl Widening<'_> {
             (Plan::Scalar { kind, .. }, _) if self.widens(&kind, path, 8 * size, is_item) => {
                 self.width.number(&kind, layout.render)
             }
-            (Plan::Struct(_), Shape::Struct(members)) => self.record(layout, members, path, is_item),
+            (Plan::Struct(_), Shape::Struct(members)) => self.record(layout, members, path),
             (Plan::Array { .. }, Shape::Array { element, len }) => {
                 let element = self.layout(element, inherited.or(layout.render), path, true);
                 let size = if element.size * len > size { element.size * len } else { size };
@@ -100,15 +100,15 @@ impl Widening<'_> {
             && (self.adds)(path, Meaning::of(Some(kind), path, width as u32, is_item))
     }
 
-    fn record(&self, layout: &Layout, members: &[Member], path: &str, is_item: bool) -> Layout {
+    fn record(&self, layout: &Layout, members: &[Member], path: &str) -> Layout {
         let mut wider = members.to_vec();
         for member in &mut wider {
             let path = if path.is_empty() { member.name.clone() } else { format!("{path}.{}", member.name) };
             match member.bitfield.map(usize::from) {
-                None => member.layout = self.layout(&member.layout, None, &path, is_item),
+                None => member.layout = self.layout(&member.layout, None, &path, false),
                 Some(width) => {
                     if let Some(Plan::Scalar { kind, .. }) = plan::bitfield::<()>(&member.layout, width)
-                        && self.widens(&kind, &path, width, is_item)
+                        && self.widens(&kind, &path, width, false)
                     {
                         (member.layout, member.bitfield) = (self.width.number(&kind, None), None);
                     }

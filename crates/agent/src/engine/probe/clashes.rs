@@ -1,10 +1,14 @@
-//! The refusal of metrics that can't all be shown: two of them would be one family of OpenMetrics.
+//! The refusal of metrics that can't all be shown: two of them would be one family of OpenMetrics, or one would have a name of the
+//! daemon's own.
 
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_exporter::{Collision, collisions};
 
 use crate::engine::probe::metric::MetricState;
+
+/// What the names of the daemon's own families begin with, those of later versions, too.
+const OWN: [&str; 2] = ["twinprobe_", "process_"];
 
 /// Returns what is wrong with the names of a probe's metrics.
 pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
@@ -19,7 +23,19 @@ pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
         );
         state.request.finding("name", message)
     };
-    collisions(&config.labels, &described).into_iter().map(finding).collect()
+    let own = shown.iter().filter_map(|state| own(state));
+    own.chain(collisions(&config.labels, &described).into_iter().map(finding)).collect()
+}
+
+/// Returns what is wrong with a metric that is called as the daemon's own ones are.
+fn own(state: &MetricState) -> Option<Finding> {
+    let subsystem = state.metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
+    let family = format!("{subsystem}{}", state.request.name);
+    let start = OWN.into_iter().find(|start| family.starts_with(start))?;
+    let message = format!(
+        "in OpenMetrics it is {family}, and names that begin with {start} are those of the daemon's own metrics; choose another name"
+    );
+    Some(state.request.finding("name", message))
 }
 
 /// Returns the words for a metric, or for a field of its value, and where the configuration has it.

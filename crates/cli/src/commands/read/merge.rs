@@ -194,7 +194,7 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
             for (name, new) in news {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 match fields.get_mut(name) {
-                    Some(field) => join(field, new, &path, is_item, rules),
+                    Some(field) => join(field, new, &path, false, rules),
                     None => _ = fields.insert(name.clone(), new.clone()),
                 }
             }

@@ -108,7 +108,7 @@ impl Samples {
         let subsystem = metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
         let path = metric_name(&format!("{subsystem}{}", metric.name));
         let (field, arrays) = (String::new(), Vec::new());
-        let mut walk = Walk { metric, samples: &mut samples, path, field, arrays };
+        let mut walk = Walk { metric, samples: &mut samples, path, field, arrays, is_item: false };
         walk.value(&plan, 0, value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
             samples.unfit = samples.unfit.saturating_add(samples.fit());
@@ -217,6 +217,8 @@ struct Walk<'a> {
     /// The path of the field in the value, as rules of `merge` name it.
     field: String,
     arrays: Vec<Dimension>,
+    /// True for the items of an array. The members of items have names of their own.
+    is_item: bool,
 }
 
 impl Walk<'_> {
@@ -224,7 +226,7 @@ impl Walk<'_> {
         match plan {
             Plan::Scalar { kind, .. } => {
                 let leaf = Leaf { kind: LeafKind::of(kind), tag: (), offset, size, bits };
-                let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), !self.arrays.is_empty());
+                let meaning = Meaning::of(Some(kind), &self.field, leaf.width(), self.is_item);
                 let counts = meaning == Meaning::Quantity
                     && matches!(kind, Scalar::Unsigned | Scalar::Decimal { signed: false });
                 let time = match kind {
@@ -236,10 +238,11 @@ impl Walk<'_> {
             }
             Plan::Float { .. } => {
                 let leaf = Leaf { kind: LeafKind::Float, tag: (), offset, size, bits: None };
-                let meaning = Meaning::of(None, &self.field, leaf.width(), !self.arrays.is_empty());
+                let meaning = Meaning::of(None, &self.field, leaf.width(), self.is_item);
                 self.leaf(leaf, false, meaning, None);
             }
             Plan::Struct(fields) => {
+                let is_item = std::mem::replace(&mut self.is_item, false);
                 for field in fields {
                     let (parent, outer) = (self.path.len(), self.field.len());
                     push_name(&mut self.path, &field.label);
@@ -251,11 +254,14 @@ impl Walk<'_> {
                     self.path.truncate(parent);
                     self.field.truncate(outer);
                 }
+                self.is_item = is_item;
             }
             Plan::Array { element, stride, len } => {
                 let prefix = format!(",{}=\"", dimension(self.arrays.len()));
                 self.arrays.push(Dimension { prefix, stride: *stride, len: *len });
+                let is_item = std::mem::replace(&mut self.is_item, true);
                 self.value(element, offset, *stride, None);
+                self.is_item = is_item;
                 self.arrays.pop();
             }
             Plan::Text { .. } | Plan::Blob { .. } | Plan::Ipv4 | Plan::Ip | Plan::Mac | Plan::Prefix(_) => {
