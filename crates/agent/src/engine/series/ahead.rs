@@ -110,8 +110,9 @@ impl<'a> NumberReader<'a> {
         if numbers.layout().key != *key {
             return Held::Other;
         }
-        let changes = if metric.layout.inner.is_none() { reader.changes(place) } else { Ok(None) };
-        match changes {
+        match reader.changes(place) {
+            // Its rows are not those of one table.
+            Ok(Some(_)) if metric.layout.inner.is_some() => Held::Unread,
             Ok(None) => whole(reader, place, metric, numbers).unwrap_or(Held::Unread),
             Ok(Some(changes)) => Held::Changes(HeldChanges {
                 since: reader.head.changes.as_ref().map_or(0, |changes| changes.since),
