@@ -63,7 +63,7 @@ pub struct HeldChanges {
 }
 
 /// A window, and what it holds as it is stored.
-pub type ReadWindow = (Arc<StoredWindow>, Held);
+pub type WindowRead = (Arc<StoredWindow>, Held);
 
 /// Reads numbers of windows. Windows of one layout share what is known of it.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ pub fn through<E>(
     windows: &Windows,
     wanted: &WantedNumbers,
     entries: &[(WindowEntry, Option<usize>)],
-    mut each: impl FnMut(&WindowEntry, Option<usize>, Option<ReadWindow>) -> Result<(), E>,
+    mut each: impl FnMut(&WindowEntry, Option<usize>, Option<WindowRead>) -> Result<(), E>,
 ) -> Result<(), E> {
     let read = |reader: &mut NumberReader<'_>, entry: &WindowEntry| {
         let stored = windows.get(entry.seq).ok()?;

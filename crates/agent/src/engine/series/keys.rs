@@ -101,13 +101,14 @@ impl KeyOrder {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
         #[test]
-        fn a_key_keeps_its_number_whatever_the_order(windows in prop::collection::vec(prop::collection::vec(0_u8..40, 0..60), 1..8)) {
+        fn a_key_keeps_its_number_whatever_the_order(windows in vec(vec(0_u8..40, 0..60), 1..8)) {
             let (mut keys, mut order, mut ids) = (Keys::default(), KeyOrder::default(), Vec::new());
             let mut known: Vec<u8> = Vec::new();
             for window in windows {
@@ -117,7 +118,8 @@ mod tests {
                     }
                 }
                 keys.ids(window.chunks(1), &order, &mut ids).unwrap();
-                let expected: Vec<u32> = window.iter().map(|key| known.iter().position(|one| one == key).unwrap() as u32).collect();
+                let number = |key: &u8| known.iter().position(|one| one == key).unwrap() as u32;
+                let expected: Vec<u32> = window.iter().map(number).collect();
                 prop_assert_eq!(&ids, &expected);
                 prop_assert!((0..known.len()).all(|id| keys.get(id as u32) == &known[id..=id]));
                 order.set(&ids, &keys);

@@ -8,7 +8,7 @@ use twinprobe_exporter::{Metric, Number};
 use twinprobe_windows::{StoredWindow, Windows};
 
 use crate::engine::series::ahead::{
-    Held, HeldChanges, KeyedNumbers, NumberReader, ReadWindow, WantedNumbers,
+    Held, HeldChanges, KeyedNumbers, NumberReader, WantedNumbers, WindowRead,
 };
 use crate::engine::series::keys::{KeyOrder, Keys, TooManyKeys};
 
@@ -32,8 +32,8 @@ pub struct Walk<'a> {
     wanted: &'a WantedNumbers,
     mode: Mode,
     pub keys: Keys,
-    /// The orders of the last two windows with all rows: a metric that windows reset has two tables in turns, each with an order of
-    /// its own.
+    /// The orders of the last two windows with all rows: a metric that windows reset has two tables in turns, each with an
+    /// order of its own.
     orders: [KeyOrder; 2],
     /// The keys of the table of the last window, in its order, and the number of each key.
     rows: Vec<u32>,
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
     /// can't be used, and `None` if nothing is known of what it adds, since what came before it is not known.
     pub fn window(
         &mut self,
-        read: Option<ReadWindow>,
+        read: Option<WindowRead>,
         add: &mut impl FnMut(Added),
     ) -> Result<Option<bool>, TooManyKeys> {
         let Some((stored, held)) = read else {
