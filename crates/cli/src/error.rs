@@ -65,6 +65,12 @@ pub enum CommandError {
     Nodes { failed: usize, total: usize },
     #[error("no table has a column {column}; there are {known}")]
     NoColumn { column: String, known: String },
+    #[error("{name} has no metric {metric}; it has {known}")]
+    NoMetric { name: String, metric: String, known: String },
+    #[error(
+        "--metric chooses what table, wide, json and yaml show; leave it out, or take one of these formats"
+    )]
+    NotOneMetric,
     #[error("{name} has no revision {number}; it has {known}")]
     NoRevision { name: String, number: u64, known: String },
     #[error("{name} has had one configuration only; there is none to compare it with")]

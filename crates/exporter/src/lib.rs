@@ -25,6 +25,6 @@ pub use encode::openmetrics::page_encoder::PageEncoder;
 pub use encode::page_format::{PageConversion, PageFormat};
 pub use largest::LargestRows;
 pub use metric::Metric;
-pub use numbers::{NoNumber, Number, Numbers};
+pub use numbers::{NoNumber, Number, NumberColumn, Numbers};
 pub use others::Others;
 pub use shape::window_shape;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use twinprobe_ebpf_common::field::bits::load_small;
 use twinprobe_ebpf_common::field::join::{LeafJoin, fold};
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::leaf::Leaves;
@@ -91,6 +92,60 @@ pub struct Numbers {
     leaves: Leaves<()>,
     folder: Option<Folder>,
     key: Option<KeyPlan<Fragment>>,
+    /// The place of the number in each value; `None` if it takes more than a look to find it.
+    fixed: Option<FixedPlace>,
+    /// The numbers of one value, in memory that is used again.
+    bits: Vec<u128>,
+}
+
+/// The place of an unsigned number of whole bytes in a value, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct FixedPlace {
+    offset: usize,
+    size: usize,
+    /// True if the number is in network order.
+    swapped: bool,
+}
+
+/// The numbers of the rows of a table, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NumberColumn {
+    Words(Vec<u64>),
+    Numbers(Vec<Number>),
+}
+
+impl NumberColumn {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Words(words) => words.len(),
+            Self::Numbers(numbers) => numbers.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of a row.
+    pub fn get(&self, row: usize) -> Option<Number> {
+        match self {
+            Self::Words(words) => words.get(row).map(|&word| Number::Integer(word.into())),
+            Self::Numbers(numbers) => numbers.get(row).copied(),
+        }
+    }
+
+    /// Appends the numbers of more rows of the same table.
+    pub fn append(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (Self::Words(words), Self::Words(more)) => words.extend(more),
+            (Self::Numbers(numbers), Self::Numbers(more)) => numbers.extend(more),
+            (_, more) => *self = Self::Numbers(self.numbers().chain(more.numbers()).collect()),
+        }
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = Number> {
+        (0..self.len()).filter_map(|row| self.get(row))
+    }
 }
 
 impl Numbers {
@@ -114,7 +169,10 @@ impl Numbers {
         let leaves = Leaves::new(value, &mut |other, _| (other == path).then_some(()));
         let folder = Folder::of(&metric, &metric.layout);
         let key = metric.layout.kind.has_keys().then(|| KeyPlan::new(&metric.layout.key, Json::label));
-        Ok(Self { nested, path, join, leaves, folder, key, metric })
+        let has_one = folder.is_none() && metric.layout.value_stride() == metric.layout.slot_stride();
+        let fixed = if has_one { fixed_place(&leaves) } else { None };
+        let bits = Vec::new();
+        Ok(Self { nested, path, join, leaves, folder, key, metric, fixed, bits })
     }
 
     /// The path of the number; empty if the value is a number itself.
@@ -132,19 +190,26 @@ impl Numbers {
         &self.metric.layout
     }
 
-    /// Calls `visit` with the key and the number of each row of the metric.
-    pub fn each(&mut self, table: &RawTable, visit: &mut dyn FnMut(&[u8], Number)) {
-        let rows = flatten(&self.nested, Cow::Borrowed(table));
-        let metric = Arc::clone(&self.metric);
-        for (key, value) in rows.entries(&metric.layout) {
-            visit(key, self.of(value));
+    /// Returns the rows of the metric as one table, which maps of maps have many of.
+    pub fn rows<'a>(&self, table: &'a RawTable) -> Cow<'a, RawTable> {
+        flatten(&self.nested, Cow::Borrowed(table))
+    }
+
+    /// Returns the numbers of values, one after the other, as rows have them. Bytes of a value that is cut off do not count.
+    pub fn column(&mut self, values: &[u8]) -> NumberColumn {
+        let stride = self.metric.layout.value_stride().max(1);
+        let values = values.chunks_exact(stride);
+        match self.fixed.and_then(|place| place.words(values.clone())) {
+            Some(words) => NumberColumn::Words(words),
+            None => NumberColumn::Numbers(values.map(|value| self.of(value)).collect()),
         }
     }
 
     /// Returns the number of one value, as rows have it.
     pub fn of(&mut self, value: &[u8]) -> Number {
-        let Self { metric, leaves, folder, join, .. } = self;
-        let (mut kind, mut bits) = (LeafKind::Bool, Vec::new());
+        let Self { metric, leaves, folder, join, bits, .. } = self;
+        bits.clear();
+        let mut kind = LeafKind::Bool;
         let mut load = |slot: &[u8]| {
             leaves.for_each(|leaf, base| {
                 kind = leaf.kind;
@@ -177,6 +242,44 @@ impl Numbers {
     }
 }
 
+/// Returns the place of the number if there is one, and it is unsigned and of whole bytes.
+fn fixed_place(leaves: &Leaves<()>) -> Option<FixedPlace> {
+    let (mut found, mut count) = (None, 0);
+    leaves.for_each(|leaf, base| {
+        count += 1;
+        if let (LeafKind::Number { signed: false, swapped }, None, 1 | 2 | 4 | 8) =
+            (leaf.kind, leaf.bits, leaf.size)
+        {
+            found = Some(FixedPlace { offset: base + leaf.offset, size: leaf.size, swapped });
+        }
+    });
+    found.filter(|_| count == 1)
+}
+
+impl FixedPlace {
+    /// Returns the numbers of values; `None` if one has more than 64 bits, as a sum may have.
+    fn words<'a>(self, values: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u64>> {
+        let Self { offset, size, swapped } = self;
+        let number = |value: &'a [u8]| load_small(&value[offset..offset + size]);
+        Some(match (size, swapped) {
+            // The sizes of most numbers are known here, so that the loop does not look at them.
+            (8, false) => values.map(|value| load_small(&value[offset..offset + 8])).collect(),
+            (16, false) => {
+                let mut high = 0;
+                let low = |value: &[u8]| {
+                    high |= load_small(&value[offset + 8..offset + 16]);
+                    load_small(&value[offset..offset + 8])
+                };
+                let words = values.map(low).collect();
+                return (high == 0).then_some(words);
+            }
+            (16, true) => return None,
+            (_, false) => values.map(number).collect(),
+            (_, true) => values.map(|value| number(value).swap_bytes() >> (64 - 8 * size)).collect(),
+        })
+    }
+}
+
 fn no_number(path: Option<&str>, known: &[(String, LeafJoin, bool)]) -> NoNumber {
     let names: Vec<&str> = known.iter().map(|(path, ..)| path.as_str()).take(LISTED).collect();
     let path = path.unwrap_or_default();
@@ -189,7 +292,7 @@ fn no_number(path: Option<&str>, known: &[(String, LeafJoin, bool)]) -> NoNumber
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, Member, Shape};
+    use twinprobe_ebpf_common::{Aggregation, Layout, MapKind, Member, Render, Shape};
 
     use super::*;
 
@@ -213,9 +316,9 @@ mod tests {
         let mut numbers = Numbers::new(&Arc::new(metric), path).unwrap();
         let values = values.iter().flat_map(|number| number.to_le_bytes()).collect();
         let table = RawTable { keys: vec![7, 8], values, ..RawTable::default() };
-        let mut found = Vec::new();
-        numbers.each(&table, &mut |key, number| found.push((key[0], number)));
-        found
+        let column = numbers.column(&numbers.rows(&table).into_owned().values);
+        let keys = table.keys.iter().copied();
+        keys.enumerate().filter_map(|(row, key)| Some((key, column.get(row)?))).collect()
     }
 
     #[test]
@@ -226,6 +329,50 @@ mod tests {
         assert_eq!(of(Some("port")), integers(53, 80));
         assert_eq!(of(None), integers(10, 20), "the first counter");
         assert_eq!(of(Some("sizes")), integers(3, 7), "items add up");
+    }
+
+    #[test]
+    fn a_column_has_the_numbers_of_its_values() {
+        let sizes = [1, 2, 4, 8].map(|size| (size, None));
+        let others = [
+            (2, Render::Be16),
+            (4, Render::Be32),
+            (8, Render::Be64),
+            (16, Render::Decimal),
+            (4, Render::Hex),
+        ];
+        for (size, render) in sizes.into_iter().chain(others.map(|(size, render)| (size, Some(render)))) {
+            let number = Layout { render, ..Layout::unsigned(size) };
+            let shape =
+                Shape::Struct(vec![member("skipped", 0, Layout::unsigned(3)), member("n", 3, number)]);
+            let value = Layout { size: 3 + size, shape, render: None };
+            let layout =
+                TableLayout { kind: MapKind::Hash, key: Layout::unsigned(1), value, slots: 1, inner: None };
+            let mut numbers = Numbers::new(&Arc::new(Metric::example("m", layout)), Some("n")).unwrap();
+            for filled in [1, 8, 16] {
+                let values: Vec<u8> = (0..4 * (3 + size))
+                    .map(|at| if at % (3 + size) < 3 + filled { at as u8 + 200 } else { 0 })
+                    .collect();
+                let column = numbers.column(&values);
+                assert_eq!(column.len(), 4);
+                for (row, value) in values.chunks(3 + size).enumerate() {
+                    assert_eq!(column.get(row), Some(numbers.of(value)), "{size} {render:?} {filled}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_both_kinds_are_one() {
+        let words = || NumberColumn::Words(vec![1, 2]);
+        let wide = || NumberColumn::Numbers(vec![Number::Float(0.5)]);
+        let joined = |mut one: NumberColumn, other| {
+            one.append(other);
+            (0..one.len()).filter_map(|row| one.get(row)).map(Number::as_f64).collect::<Vec<_>>()
+        };
+        assert_eq!(joined(words(), words()), [1.0, 2.0, 1.0, 2.0]);
+        assert_eq!(joined(words(), wide()), [1.0, 2.0, 0.5]);
+        assert_eq!(joined(wide(), words()), [0.5, 1.0, 2.0]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ struct Metric {
 }
 
 impl Tables {
-    /// Tells whether no table has a column of this title, though there are columns.
+    /// Returns the titles of all columns if none is this one. While a table is empty it is not known which columns it will have.
     pub fn lack(&mut self, column: &str) -> Option<Vec<String>> {
         let titles = || self.metrics.iter().flat_map(|metric| metric.table.titles()).cloned();
         let mut known: Vec<String> = Vec::new();
@@ -62,7 +62,8 @@ impl Tables {
             }
         }
         let has = self.metrics.iter_mut().any(|metric| metric.table.sort(column));
-        (!has && !known.is_empty()).then_some(known)
+        let is_known = self.metrics.iter().all(|metric| !metric.table.is_empty());
+        (!has && is_known && !known.is_empty()).then_some(known)
     }
 }
 

@@ -28,6 +28,22 @@ impl Content {
         }
     }
 
+    /// Reads all of it.
+    pub fn into_memory(self) -> io::Result<Self> {
+        let Self::File(file) = &self else { return Ok(self) };
+        let length = usize::try_from(self.len()?).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(Self::Bytes(bytes))
+    }
+
+    /// Returns a part of a body that is in memory; `None` of any other body, and of a part that is not there.
+    pub fn part(&self, offset: u64, length: u64) -> Option<&[u8]> {
+        let Self::Bytes(bytes) = self else { return None };
+        let (from, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+        bytes.get(from..)?.get(..length)
+    }
+
     /// Fills `out` from `offset` on. Fails with `UnexpectedEof` if the body ends before.
     pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
         match self {

@@ -182,10 +182,15 @@ pub fn examine<H: FileHead>(file: &Content) -> Result<(H, Vec<Vec<ChunkSpan>>), 
 
 /// Reads the table at `place` of a file that was examined.
 pub fn read_table(file: &Content, place: ChunkSpan) -> io::Result<RawTable> {
-    let length = usize::try_from(place.length).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, place.offset)?;
-    let mut rest = &bytes[..];
+    let mut read = Vec::new();
+    let mut rest = match file.part(place.offset, place.length) {
+        Some(part) => part,
+        None => {
+            read.resize(usize::try_from(place.length).map_err(io::Error::other)?, 0);
+            file.read_exact_at(&mut read, place.offset)?;
+            &read[..]
+        }
+    };
     let table = parse_table(&mut rest, MAX_NESTING).filter(|_| rest.is_empty());
     table.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of rows is damaged"))
 }
@@ -201,6 +206,10 @@ pub fn read_all(file: &Content, places: &[ChunkSpan]) -> io::Result<RawTable> {
 
 fn compare_digest(file: &Content, end: u64) -> Result<(), Unusable> {
     let mut digest = Sha256::new();
+    if let Some(all) = file.part(0, end) {
+        digest.update(all);
+        return expect_digest(file, end, digest);
+    }
     let mut piece = vec![0; usize::try_from(end).map_or(PIECE, |end| end.min(PIECE))];
     let mut at = 0;
     while at < end {
@@ -209,6 +218,10 @@ fn compare_digest(file: &Content, end: u64) -> Result<(), Unusable> {
         digest.update(&piece[..wanted]);
         at += wanted as u64;
     }
+    expect_digest(file, end, digest)
+}
+
+fn expect_digest(file: &Content, end: u64, digest: Sha256) -> Result<(), Unusable> {
     if take(file, end, DIGEST, end + DIGEST)?[..] == digest.finalize()[..] {
         Ok(())
     } else {

@@ -108,6 +108,14 @@ impl StoredWindow {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         self.read_alone(&*source).map_err(unread)
     }
+
+    /// Does the same as [`Self::open_as_stored`] for a reader of all rows: a body of up to `most` bytes is read once, into memory.
+    pub fn open_at_once(&self, most: u64) -> io::Result<WindowReader> {
+        let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let content = source.content(self)?;
+        let content = if content.len()? <= most { content.into_memory()? } else { content };
+        open(content, self.seq()).map_err(unread)
+    }
 }
 
 pub fn unread(error: Unusable) -> io::Error {

@@ -1,28 +1,30 @@
 //! The making of a chart.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use twinprobe_api::{Chart, ChartKind, ChartSeries, OtherKeys};
-use twinprobe_ebpf_common::{Context, Layout, MergeRule, MetricHead};
+use twinprobe_ebpf_common::{Context, MergeRule, MetricHead};
 use twinprobe_exporter::{Metric, Number, Numbers};
 use twinprobe_windows::Windows;
 
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::retained::RetainedWindows;
+use crate::engine::series::ahead::{WantedNumbers, through};
+use crate::engine::series::kept::KeptNumbers;
+use crate::engine::series::keys::TooManyKeys;
 use crate::engine::series::points::{Points, nanoseconds};
 use crate::engine::series::query::ChartQuery;
 use crate::engine::series::values::{Totals, Values, json};
-use crate::engine::series::walk::{Mode, TooManyKeys, Walk, mode};
+use crate::engine::series::walk::{Mode, Walk, mode};
 
 /// The number of charts that are made at once. Each holds the keys of its windows.
 static MAKERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(2)));
-/// The most numbers that are kept so that the windows need not be read again.
-const KEPT: usize = 1 << 19;
+/// Says that a key is one of the others.
+const OTHER: u32 = u32::MAX;
 
 impl Engine {
     /// Makes a chart of a metric over the retained windows. The end of a window waits for none.
@@ -43,24 +45,24 @@ impl Engine {
 struct Subject {
     metric: Arc<Metric>,
     context: Context,
-    field: String,
+    numbers: Numbers,
+    wanted: WantedNumbers,
     rule: MergeRule,
     mode: Mode,
-    walked: Layout,
 }
 
-fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Chart, EngineError> {
+/// Makes a chart of the windows of the probe `name`.
+pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Chart, EngineError> {
     let entries = windows.list(0).windows;
     let points = Points::new(entries, (query.from, query.to), query.step).map_err(EngineError::Query)?;
     let subject = subject(windows, name, &points, query)?;
-    let mut walk =
-        Walk::new(windows, &subject.metric, Some(&subject.field), subject.mode, subject.walked.clone());
-    let mut maker = Maker::new(&points, subject.mode);
+    let mut walk = Walk::new(windows, &subject.wanted, subject.mode);
+    let mut maker = Maker::new(windows, &subject, &points);
     maker.first_pass(&mut walk).map_err(|TooManyKeys| {
         EngineError::Query("there are more than 262144 keys in that time; take a shorter one".to_owned())
     })?;
-    let (ids, others) = maker.choose(&walk, &subject, query);
-    let (values, rest) = maker.values(&mut walk, &subject, &ids).unwrap_or_default();
+    let (ids, others) = maker.choose(&walk, query);
+    let (values, rest) = maker.values(&mut walk, &ids).unwrap_or_default();
     let has_windows: Vec<bool> = maker.seconds.iter().map(|seconds| *seconds > 0.0).collect();
     let series = ids.iter().zip(values).map(|((id, key), values)| ChartSeries {
         key: key.clone(),
@@ -82,7 +84,7 @@ fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Chart,
         probe: name.to_owned(),
         metric: subject.metric.name.clone(),
         direction: subject.metric.direction,
-        field: subject.field.clone(),
+        field: subject.wanted.field.clone(),
         shows: kind(subject.mode),
         times: points.ends.iter().map(time).collect(),
         seconds: maker.seconds,
@@ -145,112 +147,168 @@ fn subject(
     let numbers = Numbers::new(&metric, query.field.as_deref());
     let numbers = numbers.map_err(|error| EngineError::Query(format!("metric {}: {error}", query.metric)))?;
     let (rule, context) = (numbers.rule(), reader.head.context.clone());
-    let (field, walked) = (numbers.path().to_owned(), numbers.layout().key.clone());
+    let wanted = WantedNumbers {
+        direction: metric.direction,
+        metric: metric.name.clone(),
+        field: numbers.path().to_owned(),
+        key: numbers.layout().key.clone(),
+    };
     let mode = mode(&metric, rule);
-    Ok(Subject { metric, context, field, rule, mode, walked })
+    Ok(Subject { metric, context, numbers, wanted, rule, mode })
 }
 
 /// The numbers of some keys, and those of all others with what they come to.
 type Made = (Vec<Values>, Option<(Values, Option<Number>)>);
 
 struct Maker<'a> {
+    windows: &'a Windows,
+    subject: &'a Subject,
     points: &'a Points,
-    mode: Mode,
     totals: Totals,
-    /// The increases of the windows: the point, the key and the number. `None` if it was too much.
-    kept: Option<Vec<(u32, u32, Option<Number>)>>,
+    /// What the windows add. `None` if it was too much.
+    kept: Option<KeptNumbers>,
     seconds: Vec<f64>,
     used: u64,
     left_out: u64,
 }
 
 impl<'a> Maker<'a> {
-    fn new(points: &'a Points, mode: Mode) -> Self {
-        let seconds = vec![0.0; points.ends.len()];
-        Self {
-            points,
-            mode,
-            totals: Totals::default(),
-            kept: Some(Vec::new()),
-            seconds,
-            used: 0,
-            left_out: 0,
-        }
+    fn new(windows: &'a Windows, subject: &'a Subject, points: &'a Points) -> Self {
+        let (totals, kept, seconds) =
+            (Totals::default(), Some(KeptNumbers::default()), vec![0.0; points.ends.len()]);
+        Self { windows, subject, points, totals, kept, seconds, used: 0, left_out: 0 }
     }
 
     /// Goes through all windows: finds out what each key comes to, and which time each point covers.
     fn first_pass(&mut self, walk: &mut Walk<'_>) -> Result<(), TooManyKeys> {
         let mut last_end = None;
-        for (entry, point) in &self.points.windows {
-            let (mode, totals, kept) = (self.mode, &mut self.totals, &mut self.kept);
-            let known = walk.window(entry, &mut |(id, number)| {
-                let Some(point) = begins(mode, *point) else { return };
+        let Self { windows, subject, points, totals, kept, seconds, used, left_out } = self;
+        let mode = subject.mode;
+        through(windows, &subject.wanted, &points.windows, |entry, point, read| {
+            let adds_to = begins(mode, point);
+            let known = walk.window(read, &mut |(id, number)| {
+                if adds_to.is_none() {
+                    return;
+                }
                 totals.add(mode, id, number);
-                if let Some(all) = kept {
-                    all.push((point as u32, id, number));
+                if let Some(kept) = kept {
+                    kept.add(id, number);
                 }
             })?;
-            self.kept = self.kept.take().filter(|kept| kept.len() <= KEPT);
-            let Some(point) = *point else {
+            if let Some(point) = adds_to {
+                *kept = kept.take().and_then(|mut kept| kept.end(point).then_some(kept));
+            }
+            let Some(point) = point else {
                 last_end = nanoseconds(&entry.end);
-                continue;
+                return Ok(());
             };
-            let start = if self.mode == Mode::Growth { last_end } else { None };
+            let start = if mode == Mode::Growth { last_end } else { None };
             let start = start.or_else(|| nanoseconds(&entry.start));
             if let (Some(true), Some(start), Some(end)) = (known, start, nanoseconds(&entry.end)) {
-                self.seconds[point] += (end - start).max(1) as f64 / 1e9;
+                seconds[point] += (end - start).max(1) as f64 / 1e9;
             }
             last_end = if known == Some(false) { None } else { nanoseconds(&entry.end) };
             match known {
-                Some(false) => self.left_out += 1,
-                _ => self.used += 1,
+                Some(false) => *left_out += 1,
+                _ => *used += 1,
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Returns the keys that the chart shows one by one, and how many others there are.
-    fn choose(&self, walk: &Walk<'_>, subject: &Subject, query: &ChartQuery) -> (Vec<(u32, Value)>, u64) {
-        let key = |id: u32| serde_json::from_str(&walk.key(id, &subject.context)).unwrap_or_default();
+    fn choose(&self, walk: &Walk<'_>, query: &ChartQuery) -> (Vec<(u32, Value)>, u64) {
+        let Subject { numbers, context, .. } = self.subject;
+        let key =
+            |id: u32| serde_json::from_str(&numbers.key(walk.keys.get(id), context)).unwrap_or_default();
         if query.keys.is_empty() {
             let (ids, others) = self.totals.largest(query.top);
             return (ids.into_iter().map(|id| (id, key(id))).collect(), others);
         }
-        let all = (0..walk.len() as u32).map(|id| (id, key(id)));
+        let all = (0..walk.keys.len() as u32).map(|id| (id, key(id)));
         (all.filter(|(_, key)| query.names(key)).collect(), 0)
     }
 
     /// Returns the numbers of these keys and of all others.
-    fn values(
-        &self,
-        walk: &mut Walk<'_>,
-        subject: &Subject,
-        ids: &[(u32, Value)],
-    ) -> Result<Made, TooManyKeys> {
-        let count = self.points.ends.len();
-        let mut values = vec![Values::of_key(self.mode, count); ids.len()];
-        let mut others = (Values::of_many(self.mode, subject.rule, count), Totals::default());
-        let places: HashMap<u32, usize> =
-            ids.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
-        let mode = self.mode;
-        let mut add = |point: usize, id: u32, number: Option<Number>| match places.get(&id) {
-            Some(place) => values[*place].add(point, number),
-            None => {
-                others.0.add(point, number);
-                others.1.add(mode, 0, number);
-            }
-        };
+    fn values(&self, walk: &mut Walk<'_>, ids: &[(u32, Value)]) -> Result<Made, TooManyKeys> {
+        let Subject { mode, rule, wanted, .. } = self.subject;
+        let mut sums = Sums::new(*mode, *rule, self.points.ends.len(), ids, walk.keys.len());
         if let Some(kept) = &self.kept {
-            kept.iter().for_each(|(point, id, number)| add(*point as usize, *id, *number));
+            for window in kept.windows() {
+                let small = window.small().filter(|_| adds(*mode));
+                match small {
+                    Some(small) => sums.add_small(window.point, small),
+                    None => window.all().for_each(|(id, number)| sums.add(window.point, id, number)),
+                }
+            }
         } else {
             walk.rewind();
-            for (entry, point) in &self.points.windows {
-                walk.window(entry, &mut |(id, number)| {
-                    begins(mode, *point).into_iter().for_each(|point| add(point, id, number));
+            through(self.windows, wanted, &self.points.windows, |_, point, read| {
+                let point = begins(*mode, point);
+                walk.window(read, &mut |(id, number)| {
+                    point.into_iter().for_each(|point| sums.add(point, id, number));
                 })?;
+                Ok(())
+            })?;
+        }
+        let total = sums.total.get(0);
+        Ok((sums.values, Some((sums.others, total))))
+    }
+}
+
+/// Tells whether what comes at one point adds up.
+const fn adds(mode: Mode) -> bool {
+    matches!(mode, Mode::Growth | Mode::Windows(MergeRule::Sum))
+}
+
+/// The numbers of the keys of a chart, and of all others together.
+struct Sums {
+    mode: Mode,
+    /// The place of each key among those of the chart, or [`OTHER`].
+    places: Vec<u32>,
+    values: Vec<Values>,
+    others: Values,
+    total: Totals,
+}
+
+impl Sums {
+    fn new(mode: Mode, rule: MergeRule, points: usize, ids: &[(u32, Value)], keys: usize) -> Self {
+        let mut places = vec![OTHER; keys];
+        for (place, (id, _)) in (0..).zip(ids) {
+            places[*id as usize] = place;
+        }
+        let values = vec![Values::of_key(mode, points); ids.len()];
+        let others = Values::of_many(mode, rule, points);
+        Self { mode, places, values, others, total: Totals::default() }
+    }
+
+    fn add(&mut self, point: usize, id: u32, number: Option<Number>) {
+        // A window that was closed meanwhile may have further keys.
+        match self.places.get(id as usize) {
+            Some(&place) if place != OTHER => self.values[place as usize].add(point, number),
+            _ => {
+                self.others.add(point, number);
+                self.total.add(self.mode, 0, number);
             }
         }
-        let total = others.1.get(0);
-        Ok((values, Some((others.0, total))))
+    }
+
+    /// Does the same for the small numbers of a window where numbers add up.
+    fn add_small(&mut self, point: usize, numbers: impl Iterator<Item = (u32, u32)>) {
+        let (mut sum, mut has_others) = (0_u64, false);
+        for (id, number) in numbers {
+            match self.places[id as usize] {
+                OTHER => {
+                    sum += u64::from(number);
+                    has_others = true;
+                }
+                place => self.values[place as usize].add(point, Some(Number::Integer(number.into()))),
+            }
+        }
+        if has_others {
+            let sum = Some(Number::Integer(sum.into()));
+            self.others.add(point, sum);
+            self.total.add(self.mode, 0, sum);
+        }
     }
 }

@@ -1,17 +1,16 @@
 //! The walk over the windows of a chart: what each window adds to each key. Windows that hold what has changed in a sum are
 //! read as they are stored, so that a walk takes time for what has changed only.
 
-use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::window::WindowEntry;
-use twinprobe_ebpf_common::{Context, Direction, Layout, MergeRule, RawTable, TableChanges, Temporality};
-use twinprobe_exporter::{Metric, Number, Numbers};
-use twinprobe_windows::{StoredWindow, WindowReader, Windows};
+use twinprobe_ebpf_common::{MergeRule, TableLayout, Temporality};
+use twinprobe_exporter::{Metric, Number};
+use twinprobe_windows::{StoredWindow, Windows};
 
-/// The most keys that a walk may meet.
-const MOST_KEYS: usize = 1 << 18;
+use crate::engine::series::ahead::{
+    Held, HeldChanges, KeyedNumbers, NumberReader, WantedNumbers, WindowRead,
+};
+use crate::engine::series::keys::{KeyOrder, Keys, TooManyKeys};
 
 /// What a chart shows of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,38 +28,26 @@ pub type Added = (u32, Option<Number>);
 
 /// The walk over the windows of one metric.
 pub struct Walk<'a> {
-    pub windows: &'a Windows,
-    pub direction: Direction,
-    pub metric: &'a str,
-    pub field: Option<&'a str>,
-    /// The layout of the keys; windows with other keys are left out.
-    pub key: Layout,
-    pub mode: Mode,
-    numbers: Option<(Arc<Metric>, Numbers)>,
-    ids: HashMap<Box<[u8]>, u32>,
-    keys: Vec<Box<[u8]>>,
+    windows: &'a Windows,
+    wanted: &'a WantedNumbers,
+    mode: Mode,
+    pub keys: Keys,
+    /// The orders of the last two windows with all rows: a metric that windows reset has two tables in turns, each with an
+    /// order of its own.
+    orders: [KeyOrder; 2],
     /// The keys of the table of the last window, in its order, and the number of each key.
     rows: Vec<u32>,
     known: Vec<Option<Number>>,
+    /// The layout of that table.
+    layout: Option<Arc<TableLayout>>,
     /// The last window; `None` if it is not known what came before the next one.
     last: Option<u64>,
 }
 
-/// The reason why a chart is not possible.
-#[derive(Debug, PartialEq, Eq)]
-pub struct TooManyKeys;
-
 impl<'a> Walk<'a> {
-    pub fn new(
-        windows: &'a Windows,
-        metric: &'a Metric,
-        field: Option<&'a str>,
-        mode: Mode,
-        key: Layout,
-    ) -> Self {
-        let (direction, metric) = (metric.direction, &*metric.name);
-        let (numbers, ids, keys, rows, known) = Default::default();
-        Self { windows, direction, metric, field, key, mode, numbers, ids, keys, rows, known, last: None }
+    pub fn new(windows: &'a Windows, wanted: &'a WantedNumbers, mode: Mode) -> Self {
+        let (keys, orders, rows, known, layout) = Default::default();
+        Self { windows, wanted, mode, keys, orders, rows, known, layout, last: None }
     }
 
     /// Begins anew before the first window. The keys that were met keep their numbers.
@@ -70,90 +57,75 @@ impl<'a> Walk<'a> {
         self.last = None;
     }
 
-    /// The number of keys that were met.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Returns a key in JSON.
-    pub fn key(&self, id: u32, context: &Context) -> String {
-        self.numbers
-            .as_ref()
-            .map_or_else(String::new, |(_, numbers)| numbers.key(&self.keys[id as usize], context))
-    }
-
-    /// Goes on to a window, and calls `add` with what it adds. Returns false if the window can't be used, and `None` if
-    /// nothing is known of what it adds, since what came before it is not known.
+    /// Goes on to a window, of which it is known what it holds, and calls `add` with what it adds. Returns false if the window
+    /// can't be used, and `None` if nothing is known of what it adds, since what came before it is not known.
     pub fn window(
         &mut self,
-        entry: &WindowEntry,
-        add: &mut dyn FnMut(Added),
+        read: Option<WindowRead>,
+        add: &mut impl FnMut(Added),
     ) -> Result<Option<bool>, TooManyKeys> {
-        let Ok(stored) = self.windows.get(entry.seq) else {
+        let Some((stored, held)) = read else {
             self.rewind();
             return Ok(Some(false));
         };
+        let seq = stored.seq();
         // Of the first window of all it is known that nothing came before it.
-        let knows = self.last.is_some() || entry.seq == 1 || self.mode != Mode::Growth;
-        let mut ignored = |_: Added| {};
-        let add: &mut dyn FnMut(Added) = if knows { add } else { &mut ignored };
-        if self.follow(&stored, add)? {
-            return Ok(Some(true));
-        }
-        let Ok(reader) = stored.open() else {
+        let knows = self.last.is_some() || seq == 1 || self.mode != Mode::Growth;
+        let mut add = |added: Added| {
+            if knows {
+                add(added);
+            }
+        };
+        let is_used = match held {
+            Held::Whole(rows) => self.whole(seq, &rows, &mut add).map(|()| true)?,
+            Held::Changes(changes) => self.next(seq, &changes, &mut add)? || self.again(&stored, &mut add)?,
+            Held::Other => false,
+            Held::Unread => self.again(&stored, &mut add)?,
+        };
+        if !is_used {
             self.rewind();
             return Ok(Some(false));
-        };
-        let read = self.whole(&reader, add);
-        match read {
-            Ok(true) => {
-                self.last = Some(entry.seq);
-                Ok(knows.then_some(true))
-            }
-            Ok(false) | Err(None) => {
-                self.rewind();
-                Ok(Some(false))
-            }
-            Err(Some(error)) => Err(error),
         }
+        Ok(knows.then_some(true))
     }
 
-    /// Goes on by what has changed since the last window. Returns false if that is not known.
-    fn follow(
+    /// Reads a window in another way than as it is stored: by the windows between the last one and this one, else with the
+    /// windows that it builds on. A damaged one is set aside. Returns false if the window can't be used.
+    fn again(
         &mut self,
         stored: &Arc<StoredWindow>,
-        add: &mut dyn FnMut(Added),
+        add: &mut impl FnMut(Added),
     ) -> Result<bool, TooManyKeys> {
-        let steps = self.last.and_then(|last| self.windows.since(last, stored));
-        for step in steps.iter().flatten() {
-            let changes = self.read_changes(step).ok().flatten();
-            let Some(changes) = changes else { return Ok(false) };
-            if !self.change(&changes, add)? {
-                return Ok(false);
+        let mut reader = NumberReader::new(self.wanted);
+        let steps = self.last.and_then(|last| self.windows.since(last, stored)).unwrap_or_default();
+        for step in steps {
+            let Held::Changes(changes) = reader.stored(&step) else { break };
+            if !self.next(step.seq(), &changes, add)? {
+                break;
             }
-            self.last = Some(step.seq());
         }
-        Ok(steps.is_some())
-    }
-
-    /// Reads what has changed in the sum; `None` if the window does not hold what has changed since the last one.
-    fn read_changes(&self, step: &StoredWindow) -> io::Result<Option<TableChanges>> {
-        let reader = step.open_as_stored()?;
-        let since = reader.head.changes.as_ref().map(|changes| changes.since);
-        let Some(place) = self.place(&reader).filter(|_| since == self.last) else { return Ok(None) };
-        let fits = |(metric, _): &(Arc<Metric>, Numbers)| metric.layout == reader.head.metrics[place].layout;
-        if self.numbers.as_ref().is_some_and(fits) { reader.changes(place) } else { Ok(None) }
-    }
-
-    fn place(&self, reader: &WindowReader) -> Option<usize> {
-        let mut metrics = reader.head.metrics.iter();
-        metrics.position(|metric| metric.direction == self.direction && metric.name == self.metric)
+        if self.last == Some(stored.seq()) {
+            return Ok(true);
+        }
+        match stored.open().map(|opened| reader.held(&opened)) {
+            Ok(Held::Whole(rows)) => self.whole(stored.seq(), &rows, add).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     /// Makes changes in the table of the last window. Returns false if they are not those of this table.
-    fn change(&mut self, changes: &TableChanges, add: &mut dyn FnMut(Added)) -> Result<bool, TooManyKeys> {
-        if !changes.gone.is_empty() {
-            let mut gone = changes.gone.iter().peekable();
+    fn next(
+        &mut self,
+        seq: u64,
+        changes: &HeldChanges,
+        add: &mut impl FnMut(Added),
+    ) -> Result<bool, TooManyKeys> {
+        let HeldChanges { since, gone, changed, rows } = changes;
+        if self.last != Some(*since) || self.layout.as_ref() != Some(&rows.layout) {
+            return Ok(false);
+        }
+        if !gone.is_empty() {
+            let mut gone = gone.iter().peekable();
             let (mut place, known, state) = (0, &mut self.known, self.mode == Mode::State);
             self.rows.retain(|&id| {
                 let goes = gone.next_if_eq(&&place).is_some();
@@ -167,106 +139,65 @@ impl<'a> Walk<'a> {
                 !goes
             });
         }
-        let Some((metric, mut numbers)) = self.numbers.take() else { return Ok(false) };
-        let (stride, key) = (metric.layout.value_stride(), metric.layout.key.size);
-        let mut values = changes.rows.values.chunks_exact(stride.max(1));
-        let mut fits = true;
-        for (&place, value) in changes.changed.iter().zip(&mut values) {
-            match self.rows.get(place) {
-                Some(&id) => self.note(id, numbers.of(value), add),
-                None => fits = false,
+        let mut fits = changed.len() <= rows.len();
+        for (row, &place) in changed.iter().enumerate().take(rows.len()) {
+            match (self.rows.get(place), rows.numbers.get(row)) {
+                (Some(&id), Some(number)) => self.note(id, number, add),
+                _ => fits = false,
             }
         }
-        let mut keys = changes.rows.keys.chunks_exact(key.max(1));
-        for value in values {
-            let id = self.id(keys.next().unwrap_or_default())?;
+        for row in changed.len()..rows.len() {
+            let (Some(key), Some(number)) = (rows.key(row - changed.len()), rows.numbers.get(row)) else {
+                return Ok(false);
+            };
+            let id = self.keys.id(key)?;
             self.rows.push(id);
-            self.note(id, numbers.of(value), add);
+            self.note(id, number, add);
         }
-        self.numbers = Some((metric, numbers));
+        if fits {
+            self.last = Some(seq);
+        }
         Ok(fits)
     }
 
-    /// Reads all rows of a window. Returns false if it has no such numbers.
+    /// Takes all rows of a window.
     fn whole(
         &mut self,
-        reader: &WindowReader,
-        add: &mut dyn FnMut(Added),
-    ) -> Result<bool, Option<TooManyKeys>> {
-        let Some(place) = self.place(reader) else { return Ok(false) };
-        let head = &reader.head.metrics[place];
-        if self.numbers.as_ref().is_none_or(|(metric, _)| metric.layout != head.layout) {
-            let metric: Arc<Metric> = Arc::new(head.clone().into());
-            let Ok(numbers) = Numbers::new(&metric, self.field) else { return Ok(false) };
-            self.numbers = Some((metric, numbers));
-        }
-        let Some((metric, mut numbers)) = self.numbers.take() else { return Ok(false) };
-        let read = if numbers.layout().key == self.key {
-            self.rows_of(reader, place, &mut numbers, add).map(|()| true)
+        seq: u64,
+        rows: &KeyedNumbers,
+        add: &mut impl FnMut(Added),
+    ) -> Result<(), TooManyKeys> {
+        let mut ids = Vec::with_capacity(rows.len());
+        let keys = (0..rows.len()).map_while(|place| rows.key(place));
+        let order = &mut self.orders[(seq % 2) as usize];
+        self.keys.ids(keys, order, &mut ids)?;
+        order.set(&ids, &self.keys);
+        let numbers = ids.iter().enumerate().filter_map(|(row, id)| Some((*id, rows.numbers.get(row)?)));
+        if let Mode::Windows(_) = self.mode {
+            numbers.for_each(|(id, number)| add((id, Some(number))));
         } else {
-            Ok(false)
-        };
-        self.numbers = Some((metric, numbers));
-        read
-    }
-
-    fn rows_of(
-        &mut self,
-        reader: &WindowReader,
-        place: usize,
-        numbers: &mut Numbers,
-        add: &mut dyn FnMut(Added),
-    ) -> Result<(), Option<TooManyKeys>> {
-        let before = std::mem::take(&mut self.rows);
-        let mut known = std::mem::take(&mut self.known);
-        let mut now: Vec<Option<Number>> = vec![None; known.len()];
-        let (mut index, mut crowded) = (0, false);
-        while let Some(chunk) = reader.chunk(place, index).map_err(|_| None)? {
-            index += 1;
-            let chunk: RawTable = chunk;
-            numbers.each(&chunk, &mut |key, number| {
-                // Entries keep their order from window to window.
-                let same =
-                    before.get(self.rows.len()).filter(|id| *self.keys[**id as usize] == *key).copied();
-                let Some(id) = same.or_else(|| self.id(key).ok()) else {
-                    crowded = true;
-                    return;
-                };
-                self.rows.push(id);
-                known.resize(self.keys.len(), None);
-                now.resize(self.keys.len(), None);
-                self.emit(id, known[id as usize], number, add);
+            let mut now = vec![None; self.keys.len()];
+            self.known.resize(self.keys.len(), None);
+            for (id, number) in numbers {
+                self.emit(id, self.known[id as usize], number, add);
                 now[id as usize] = Some(number);
-            });
-            if crowded {
-                return Err(Some(TooManyKeys));
             }
+            if self.mode == Mode::State {
+                self.rows.iter().filter(|id| now[**id as usize].is_none()).for_each(|id| add((*id, None)));
+            }
+            self.known = now;
         }
-        if self.mode == Mode::State {
-            before.iter().filter(|id| now[**id as usize].is_none()).for_each(|id| add((*id, None)));
-        }
-        self.known = now;
+        (self.rows, self.layout, self.last) = (ids, Some(Arc::clone(&rows.layout)), Some(seq));
         Ok(())
     }
 
-    fn id(&mut self, key: &[u8]) -> Result<u32, TooManyKeys> {
-        if let Some(id) = self.ids.get(key) {
-            return Ok(*id);
-        }
-        let id =
-            u32::try_from(self.keys.len()).ok().filter(|_| self.keys.len() < MOST_KEYS).ok_or(TooManyKeys)?;
-        self.ids.insert(key.into(), id);
-        self.keys.push(key.into());
-        Ok(id)
-    }
-
-    fn note(&mut self, id: u32, number: Number, add: &mut dyn FnMut(Added)) {
+    fn note(&mut self, id: u32, number: Number, add: &mut impl FnMut(Added)) {
         self.known.resize(self.keys.len(), None);
         let before = self.known[id as usize].replace(number);
         self.emit(id, before, number, add);
     }
 
-    fn emit(&self, id: u32, before: Option<Number>, number: Number, add: &mut dyn FnMut(Added)) {
+    fn emit(&self, id: u32, before: Option<Number>, number: Number, add: &mut impl FnMut(Added)) {
         match self.mode {
             Mode::Windows(_) => add((id, Some(number))),
             Mode::State => {

@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
-use twinprobe_api::LastRead;
+use twinprobe_api::{ConfigDocument, LastRead};
 use twinprobe_client::{Answer, Client, ClientError, Document, LargestEntries};
 
 use crate::commands::read::merge;
@@ -29,6 +29,9 @@ pub struct Metrics {
     /// With --top, choose the rows by this number of the value, as bytes; without it by the first counter
     #[arg(long, value_name = "FIELD", requires = "top", conflicts_with = "sort")]
     by: Option<String>,
+    /// Show only this metric; may be given several times
+    #[arg(long, value_name = "METRIC")]
+    metric: Vec<String>,
     /// Show what the open window has counted so far, and take nothing from other readers; packets change it meanwhile
     #[arg(long)]
     peek: bool,
@@ -43,10 +46,12 @@ impl Metrics {
             return self.of_many(session).await;
         }
         let client = session.fleet.one()?;
+        self.check(client).await?;
         let largest = self.picture.largest(self.by.as_deref());
         let document = read(client, &self.name, self.output.media_type(), self.peek, largest).await?;
         if self.output.is_table() {
-            let document: Value = document.read()?;
+            let mut document: Value = document.read()?;
+            only(&mut document, &self.metric);
             let by = self.by.as_deref();
             print::print(self.picture.draw_by(&document, by, self.output.screen())?)?;
             if is_empty(&document)
@@ -56,7 +61,35 @@ impl Metrics {
             }
             return Ok(());
         }
-        print::print(self.output.show(&document)?)
+        match self.output.view().filter(|_| !self.metric.is_empty()) {
+            Some(view) => {
+                let mut document: Value = document.parsed(exact::parse)?;
+                only(&mut document, &self.metric);
+                print::print(exact::written(view.structured(&document)?.unwrap_or_default()))
+            }
+            None => print::print(self.output.show(&document)?),
+        }
+    }
+
+    /// Refuses metrics that the probe does not have, before a reading ends a window.
+    async fn check(&self, client: &Client) -> Result<(), CommandError> {
+        if self.metric.is_empty() {
+            return Ok(());
+        }
+        if self.output.view().is_none() {
+            return Err(CommandError::NotOneMetric);
+        }
+        let status = client.status(&self.name).await?.read()?;
+        // A later version may have written the configuration.
+        let Some(known) = status.config.as_ref().map(names) else { return Ok(()) };
+        match self.metric.iter().find(|metric| !known.contains(metric)) {
+            None => Ok(()),
+            Some(metric) => Err(CommandError::NoMetric {
+                name: self.name.clone(),
+                metric: metric.clone(),
+                known: known.join(", "),
+            }),
+        }
     }
 
     /// Shows the documents of all daemons, each by itself or as one.
@@ -66,7 +99,11 @@ impl Metrics {
             // What several daemons have adds up before the largest are known.
             let largest =
                 if self.merge { LargestEntries::default() } else { self.picture.largest(self.by.as_deref()) };
-            ask(&node.client, &self.name, self.peek, self.merge, largest).await
+            self.check(&node.client).await?;
+            let (mut document, status) =
+                ask(&node.client, &self.name, self.peek, self.merge, largest).await?;
+            only(&mut document, &self.metric);
+            Ok::<_, CommandError>((document, status))
         };
         let (mut found, mut failed) = (Vec::new(), 0);
         for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
@@ -110,6 +147,29 @@ impl Metrics {
             text.push_str(&format!("== {}\n{drawn}\n", part.node));
         }
         print::print(text)
+    }
+}
+
+/// Returns the names of the metrics of a probe, each once.
+fn names(config: &ConfigDocument) -> Vec<String> {
+    let directions = [&config.ingress, &config.egress].into_iter().flatten();
+    let metrics = directions.flat_map(|direction| direction.metrics.iter().flatten());
+    let mut names: Vec<String> = Vec::new();
+    for name in metrics.filter_map(|metric| metric.name.clone().or_else(|| metric.map.clone())) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Leaves the metrics with these names in a document; all if none is named.
+fn only(document: &mut Value, names: &[String]) {
+    for direction in ["ingress", "egress"] {
+        let metrics = document.get_mut(direction).and_then(Value::as_object_mut);
+        if let Some(metrics) = metrics.filter(|_| !names.is_empty()) {
+            metrics.retain(|name, _| names.contains(name));
+        }
     }
 }
 
@@ -176,6 +236,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn metrics_are_shown_by_their_names() {
+        let config = json!({ "ingress": { "metrics": [{ "name": "a", "map": "m" }, { "map": "b" }] },
+            "egress": { "metrics": [{ "name": "a", "map": "m" }] } });
+        let config: ConfigDocument = serde_json::from_value(config).unwrap();
+        assert_eq!(names(&config), ["a", "b"]);
+        let document = json!({ "probe": "p", "ingress": { "a": 1, "b": 2 }, "egress": { "a": 3 } });
+        let chosen = |wanted: &[&str]| {
+            let mut document = document.clone();
+            only(&mut document, &wanted.iter().map(ToString::to_string).collect::<Vec<_>>());
+            document
+        };
+        assert_eq!(chosen(&[]), document);
+        assert_eq!(chosen(&["b"]), json!({ "probe": "p", "ingress": { "b": 2 }, "egress": {} }));
+    }
 
     #[test]
     fn a_reading_that_finds_nothing_says_who_was_before() {

@@ -71,3 +71,21 @@ fn odd_documents_are_no_panic() {
     assert_eq!(show(&json!([1]), 100), "no metrics\n");
     show(&json!({ "ingress": { "a": 5, "b": { "entries": [5, null, { "key": [{}] }] } } }), 0);
 }
+
+#[test]
+fn a_column_is_unknown_only_if_no_table_is_empty() {
+    let entry = json!({ "key": 1, "value": { "packets": 3 } });
+    let document = |flows: Value| {
+        json!({ "ingress": {
+            "all": { "type": "array", "entries": [{ "key": 0, "value": 7 }] },
+            "flows": { "type": "hash", "entries": flows },
+        } })
+    };
+    let lacks = |document: &Value, column: &str| tables(document, false).lack(column);
+    let empty = document(json!([]));
+    assert_eq!(lacks(&empty, "packets"), None, "entries may bring it");
+    assert_eq!(lacks(&empty, "octets"), None);
+    let filled = document(json!([entry]));
+    assert_eq!(lacks(&filled, "packets"), None);
+    assert_eq!(lacks(&filled, "octets"), Some(["key", "value", "packets"].map(str::to_owned).to_vec()));
+}

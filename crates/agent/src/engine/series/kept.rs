@@ -1,0 +1,130 @@
+//! The numbers of windows in little memory, so that a chart reads each window once.
+
+use std::ops::Range;
+
+use twinprobe_exporter::Number;
+
+/// The most bytes that are kept: those of 360 windows with 30,000 keys each, in any order.
+const MOST: usize = 96 << 20;
+/// Says in place of a number that it is among the others.
+const WIDE: u32 = u32::MAX;
+
+/// The numbers of windows.
+#[derive(Debug, Default)]
+pub struct KeptNumbers {
+    ids: Vec<u32>,
+    numbers: Vec<u32>,
+    /// The numbers that are large, negative or floats, and the keys that are gone.
+    wide: Vec<Option<Number>>,
+    windows: Vec<KeptWindow>,
+    /// Where the numbers of the open window begin.
+    open: (usize, usize, usize),
+}
+
+/// The numbers of one window.
+#[derive(Clone, Debug)]
+struct KeptWindow {
+    point: usize,
+    ids: Range<usize>,
+    numbers: Range<usize>,
+    wide: Range<usize>,
+}
+
+/// The numbers of a window that are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowNumbers<'a> {
+    pub point: usize,
+    ids: &'a [u32],
+    numbers: &'a [u32],
+    wide: &'a [Option<Number>],
+}
+
+impl KeptNumbers {
+    pub fn add(&mut self, id: u32, number: Option<Number>) {
+        let small = match number {
+            Some(Number::Integer(number)) => u32::try_from(number).ok().filter(|number| *number != WIDE),
+            _ => None,
+        };
+        if small.is_none() {
+            self.wide.push(number);
+        }
+        self.ids.push(id);
+        self.numbers.push(small.unwrap_or(WIDE));
+    }
+
+    /// Ends the window. Returns false if it was too much.
+    pub fn end(&mut self, point: usize) -> bool {
+        let (ids, numbers, wide) = self.open;
+        let mut own = ids..self.ids.len();
+        // Windows often have the same keys in the order of the last window or of the one before.
+        let alike = |known: &&KeptWindow| self.ids[known.ids.clone()] == self.ids[own.clone()];
+        if let Some(known) = self.windows.iter().rev().take(2).find(alike) {
+            own = known.ids.clone();
+            self.ids.truncate(ids);
+        }
+        let (numbers, wide) = (numbers..self.numbers.len(), wide..self.wide.len());
+        self.windows.push(KeptWindow { point, ids: own, numbers, wide });
+        self.open = (self.ids.len(), self.numbers.len(), self.wide.len());
+        size_of_val(&*self.ids) + size_of_val(&*self.numbers) + size_of_val(&*self.wide) <= MOST
+    }
+
+    pub fn windows(&self) -> impl Iterator<Item = WindowNumbers<'_>> {
+        self.windows.iter().map(|window| WindowNumbers {
+            point: window.point,
+            ids: &self.ids[window.ids.clone()],
+            numbers: &self.numbers[window.numbers.clone()],
+            wide: &self.wide[window.wide.clone()],
+        })
+    }
+}
+
+impl WindowNumbers<'_> {
+    /// The keys and their numbers if all are small integers.
+    pub fn small(&self) -> Option<impl Iterator<Item = (u32, u32)>> {
+        self.wide.is_empty().then(|| self.ids.iter().copied().zip(self.numbers.iter().copied()))
+    }
+
+    /// The keys and their numbers; `None` says that a key is gone.
+    pub fn all(&self) -> impl Iterator<Item = (u32, Option<Number>)> {
+        let mut wide = self.wide.iter().copied();
+        self.ids.iter().zip(self.numbers).map(move |(&id, &number)| match number {
+            WIDE => (id, wide.next().flatten()),
+            small => (id, Some(Number::Integer(small.into()))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_as_they_were() {
+        let integer = |number| Some(Number::Integer(number));
+        let windows = [
+            vec![(0, integer(3)), (1, integer(0))],
+            vec![(1, integer(-1)), (0, None), (2, integer(i128::from(u32::MAX)))],
+            vec![(0, integer(7)), (1, Some(Number::Float(0.5)))],
+            vec![],
+        ];
+        let mut kept = KeptNumbers::default();
+        for (point, window) in windows.iter().enumerate() {
+            window.iter().for_each(|(id, number)| kept.add(*id, *number));
+            assert!(kept.end(point));
+        }
+        let back: Vec<Vec<_>> = kept.windows().map(|window| window.all().collect()).collect();
+        assert_eq!(back, windows);
+        let small: Vec<bool> = kept.windows().map(|window| window.small().is_some()).collect();
+        assert_eq!(small, [true, false, false, true]);
+        assert_eq!(kept.ids.len(), 5, "the order of the keys is kept once");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_is_room_for() {
+        let mut kept = KeptNumbers::default();
+        (0..MOST as u32 / 8).for_each(|id| kept.add(id, Some(Number::ZERO)));
+        assert!(kept.end(0));
+        kept.add(0, Some(Number::ZERO));
+        assert!(!kept.end(0));
+    }
+}
