@@ -23,6 +23,21 @@ pub struct Runs {
     pub verdict: i32,
 }
 
+/// What the kernel has counted of a program's runs, while somebody had it count (`BPF_ENABLE_STATS`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub runs: u64,
+    pub nanoseconds: u64,
+}
+
+impl Counted {
+    /// Returns the nanoseconds per run since an earlier count; 0 if there was none.
+    pub fn per_run_since(&self, earlier: Self) -> f64 {
+        let runs = self.runs - earlier.runs;
+        if runs == 0 { 0.0 } else { (self.nanoseconds - earlier.nanoseconds) as f64 / runs as f64 }
+    }
+}
+
 impl Program {
     /// Opens the program that is attached by the link pinned at `pin`.
     pub fn behind_link(pin: &Path) -> Result<Self> {
@@ -77,6 +92,22 @@ impl Program {
     pub fn from_id(id: u32) -> Result<Self> {
         let fd = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id).with_context(|| format!("open program {id}"))?;
         Ok(Self(fd))
+    }
+
+    /// Returns the kernel's count of the runs of the program for packets.
+    pub fn counted(&self) -> Result<Counted> {
+        Ok(Counted { runs: self.line("run_cnt")?, nanoseconds: self.line("run_time_ns")? })
+    }
+
+    pub fn id(&self) -> Result<u64> {
+        self.line("prog_id")
+    }
+
+    /// Returns the number that the kernel shows of the program under a name.
+    fn line(&self, name: &str) -> Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.with_context(|| format!("no {name} of a program"))?.trim().parse().context("not a number")
     }
 
     /// Runs the program `repeat` times on `frame` (`BPF_PROG_TEST_RUN`).

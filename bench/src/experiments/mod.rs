@@ -13,6 +13,7 @@ mod loss;
 mod memory;
 mod rate;
 mod reading;
+mod rules;
 mod scale;
 mod stores;
 
@@ -35,6 +36,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "reading", run: reading::run },
     Experiment { name: "extraction", run: extraction::run },
     Experiment { name: "adaptivity", run: adaptivity::run },
+    Experiment { name: "rules", run: rules::run },
     Experiment { name: "features", run: features::run },
     Experiment { name: "dispatcher", run: dispatcher::run },
     Experiment { name: "cost", run: cost::run },

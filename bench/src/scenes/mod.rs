@@ -1,6 +1,7 @@
 //! Set-ups that several experiments use, and programs of others.
 
 pub mod adaptive;
+pub mod attack;
 pub mod bcc;
 pub mod ebpf_exporter;
 pub mod events;

@@ -180,6 +180,15 @@ impl Numbers {
         &self.path
     }
 
+    /// Tells whether the numbers may be negative.
+    pub fn is_signed(&self) -> bool {
+        let mut is_signed = false;
+        self.leaves.for_each(|leaf, _| {
+            is_signed |= matches!(leaf.kind, LeafKind::Float | LeafKind::Number { signed: true, .. });
+        });
+        is_signed
+    }
+
     /// The rule by which two of the numbers join.
     pub const fn rule(&self) -> MergeRule {
         self.join.rule

@@ -131,3 +131,42 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
     scene.check(&windows);
     Ok(())
 }
+
+/// A number without a sign that is smaller than before has begun anew. One with a sign has fallen.
+#[test]
+fn a_chart_shows_how_a_signed_sum_falls() -> Result<()> {
+    const SOURCE: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __s64);
+} balance SEC(".maps");
+SEC("xdp") int count(struct xdp_md *ctx)
+{
+	__u32 key = 0;
+	__s64 *value = bpf_map_lookup_elem(&balance, &key);
+	if (value)
+		__sync_fetch_and_add(value, -3);
+	return XDP_DROP;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let metric = json!({ "name": "balance", "map": "balance", "snapshot": true });
+    let ingress = json!({ "verdict": "enforce", "source": SOURCE, "metrics": [metric] });
+    daemon.put(PROBE, &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
+    let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
+    let windows = Windows::of(&daemon, "p");
+    for packets in [100, 200, 0] {
+        generator.send(packets)?;
+        windows.close();
+    }
+    let chart = daemon.json("/v1/probes/p/series?metric=balance");
+    let series = &chart["series"][0];
+    ensure!(series["values"] == json!([-300, -600, 0]) && series["total"] == -900, "{chart}");
+    Ok(())
+}

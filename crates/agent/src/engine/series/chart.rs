@@ -102,7 +102,7 @@ fn begins(mode: Mode, point: Option<usize>) -> Option<usize> {
 
 const fn kind(mode: Mode) -> ChartKind {
     match mode {
-        Mode::Growth | Mode::Windows(MergeRule::Sum) => ChartKind::Increase,
+        Mode::Growth { .. } | Mode::Windows(MergeRule::Sum) => ChartKind::Increase,
         Mode::Windows(MergeRule::Max) => ChartKind::Max,
         Mode::Windows(MergeRule::Min) => ChartKind::Min,
         Mode::Windows(MergeRule::Or) => ChartKind::Or,
@@ -153,7 +153,7 @@ fn subject(
         field: numbers.path().to_owned(),
         key: numbers.layout().key.clone(),
     };
-    let mode = mode(&metric, rule);
+    let mode = mode(&metric, &numbers);
     Ok(Subject { metric, context, numbers, wanted, rule, mode })
 }
 
@@ -202,7 +202,7 @@ impl<'a> Maker<'a> {
                 last_end = nanoseconds(&entry.end);
                 return Ok(());
             };
-            let start = if mode == Mode::Growth { last_end } else { None };
+            let start = if matches!(mode, Mode::Growth { .. }) { last_end } else { None };
             let start = start.or_else(|| nanoseconds(&entry.start));
             if let (Some(true), Some(start), Some(end)) = (known, start, nanoseconds(&entry.end)) {
                 seconds[point] += (end - start).max(1) as f64 / 1e9;
@@ -258,7 +258,7 @@ impl<'a> Maker<'a> {
 
 /// Tells whether what comes at one point adds up.
 const fn adds(mode: Mode) -> bool {
-    matches!(mode, Mode::Growth | Mode::Windows(MergeRule::Sum))
+    matches!(mode, Mode::Growth { .. } | Mode::Windows(MergeRule::Sum))
 }
 
 /// The numbers of the keys of a chart, and of all others together.

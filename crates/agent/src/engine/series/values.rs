@@ -23,7 +23,7 @@ impl Mode {
     /// The rule by which what comes at one point joins.
     const fn within(self) -> MergeRule {
         match self {
-            Self::Growth => MergeRule::Sum,
+            Self::Growth { .. } => MergeRule::Sum,
             Self::Windows(rule) => rule,
             Self::State => MergeRule::Last,
         }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_grows_adds_up_and_what_is_stays() {
         let has_windows = [true, true, false, true];
-        let mut growth = Values::of_key(Mode::Growth, 4);
+        let mut growth = Values::of_key(Mode::Growth { falls: false }, 4);
         [(0, 5), (0, 6), (3, 1)].iter().for_each(|(point, number)| growth.add(*point, some(*number)));
         assert_eq!(finished(growth, &has_windows), "[11,0,null,1]");
         let mut state = Values::of_key(Mode::State, 4);
@@ -154,7 +154,7 @@ mod tests {
     fn the_largest_keys_come_first() {
         let mut totals = Totals::default();
         for (id, number) in [(0, 3), (1, 9), (2, 3), (4, 5), (0, 1)] {
-            totals.add(Mode::Growth, id, some(number));
+            totals.add(Mode::Growth { falls: false }, id, some(number));
         }
         assert_eq!(totals.largest(2), (vec![1, 4], 2));
         assert_eq!(totals.largest(9), (vec![1, 4, 0, 2], 0));

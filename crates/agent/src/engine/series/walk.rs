@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{MergeRule, TableLayout, Temporality};
-use twinprobe_exporter::{Metric, Number};
+use twinprobe_exporter::{Metric, Number, Numbers};
 use twinprobe_windows::{StoredWindow, Windows};
 
 use crate::engine::series::ahead::{
@@ -15,8 +15,8 @@ use crate::engine::series::keys::{KeyOrder, Keys, TooManyKeys};
 /// What a chart shows of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// How much a sum has grown.
-    Growth,
+    /// How much a sum has grown. A signed one may fall; any other that is smaller than before has begun anew.
+    Growth { falls: bool },
     /// The numbers of each window, which join by this rule.
     Windows(MergeRule),
     /// The number as it is at the end of each window.
@@ -70,7 +70,7 @@ impl<'a> Walk<'a> {
         };
         let seq = stored.seq();
         // Of the first window of all it is known that nothing came before it.
-        let knows = self.last.is_some() || seq == 1 || self.mode != Mode::Growth;
+        let knows = self.last.is_some() || seq == 1 || !matches!(self.mode, Mode::Growth { .. });
         let mut add = |added: Added| {
             if knows {
                 add(added);
@@ -205,10 +205,9 @@ impl<'a> Walk<'a> {
                     add((id, Some(number)));
                 }
             }
-            Mode::Growth => {
+            Mode::Growth { falls } => {
                 let growth = number.minus(before.unwrap_or(Number::ZERO));
-                // A sum that is smaller than before has begun anew.
-                let growth = if growth.as_f64() < 0.0 { number } else { growth };
+                let growth = if growth.as_f64() < 0.0 && !falls { number } else { growth };
                 if growth.as_f64() != 0.0 {
                     add((id, Some(growth)));
                 }
@@ -218,10 +217,10 @@ impl<'a> Walk<'a> {
 }
 
 /// Returns what a chart of this metric shows.
-pub fn mode(metric: &Metric, rule: MergeRule) -> Mode {
-    match (metric.temporality, rule) {
+pub fn mode(metric: &Metric, numbers: &Numbers) -> Mode {
+    match (metric.temporality, numbers.rule()) {
         (Temporality::Window, rule) => Mode::Windows(rule),
-        (Temporality::Cumulative, MergeRule::Sum) => Mode::Growth,
+        (Temporality::Cumulative, MergeRule::Sum) => Mode::Growth { falls: numbers.is_signed() },
         (Temporality::Cumulative | Temporality::Live, _) => Mode::State,
     }
 }
