@@ -351,7 +351,7 @@ mod tests {
             let mut numbers = Numbers::new(&Arc::new(Metric::example("m", layout)), Some("n")).unwrap();
             for filled in [1, 8, 16] {
                 let values: Vec<u8> = (0..4 * (3 + size))
-                    .map(|at| if at % (3 + size) < 3 + filled { at as u8 + 200 } else { 0 })
+                    .map(|at| if at % (3 + size) < 3 + filled { at as u8 + 170 } else { 0 })
                     .collect();
                 let column = numbers.column(&values);
                 assert_eq!(column.len(), 4);
