@@ -63,20 +63,9 @@ impl Number {
             (Self::Integer(a), Self::Integer(b), MergeRule::Or) => Self::Integer(a | b),
             (a, b, MergeRule::Sum) => Self::Float(a.as_f64() + b.as_f64()),
             (_, _, MergeRule::Or) => newer,
-            (a, b, MergeRule::Max) => {
-                if b.as_f64() > a.as_f64() {
-                    b
-                } else {
-                    a
-                }
-            }
-            (a, b, MergeRule::Min) => {
-                if b.as_f64() < a.as_f64() {
-                    b
-                } else {
-                    a
-                }
-            }
+            (a, b, MergeRule::Max) if b.as_f64() > a.as_f64() => b,
+            (a, b, MergeRule::Min) if b.as_f64() < a.as_f64() => b,
+            (a, _, MergeRule::Max | MergeRule::Min) => a,
         }
     }
 }
@@ -360,7 +349,7 @@ mod tests {
             let mut numbers = Numbers::new(&Arc::new(Metric::example("m", layout)), Some("n")).unwrap();
             for filled in [1, 8, 16] {
                 let values: Vec<u8> = (0..4 * (3 + size))
-                    .map(|at| if at % (3 + size) < 3 + filled { at as u8 + 200 } else { 0 })
+                    .map(|at| if at % (3 + size) < 3 + filled { at as u8 + 170 } else { 0 })
                     .collect();
                 let column = numbers.column(&values);
                 assert_eq!(column.len(), 4);
