@@ -115,7 +115,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
     bystanders.finish()
 }
 
-/// Probes may give one name to metrics of different types, and may use names of the daemon's own metrics.
+/// Probes may give one name to metrics of different types.
 #[test]
 fn names_that_clash_make_a_valid_page() -> Result<()> {
     let topology = Topology::new()?;
@@ -126,8 +126,7 @@ fn names_that_clash_make_a_valid_page() -> Result<()> {
         |name: &str| json!({ "name": name, "map": "in_hash", "snapshot": true, "help": "With\na \"help\\" });
     let one = json!([metric("mixed_total", false), hash("x_total")]);
     let two = json!([metric("mixed_total", true), hash("x")]);
-    let three = json!([metric("twinprobe_http_requests_total", false), hash("process_cpu_seconds")]);
-    for (probe, metrics) in [("one", one), ("two", two), ("three", three)] {
+    for (probe, metrics) in [("one", one), ("two", two)] {
         daemon.put(&format!("/v1/probes/{probe}"), &counting(&metrics)).expect(201);
     }
     generator(&topology)?.send(100)?;
@@ -143,14 +142,9 @@ fn names_that_clash_make_a_valid_page() -> Result<()> {
         assert_eq!(page.sum("x_total", &[("probe", probe)]), 100.0);
     }
     assert_eq!(page.families["x"].1, "With\na \"help\\");
-    assert_eq!(page.kind("twinprobe_http_requests"), "counter");
-    assert_eq!(page.sum("twinprobe_http_requests_total", &[("probe", "three")]), 0.0);
-    // The array has 256 entries, the hash those of the packets.
-    let skipped = page.one("twinprobe_export_skipped_total", &[("probe", "three")]);
-    assert!((257.0..=512.0).contains(&skipped), "{skipped}");
-    assert_eq!(page.one("twinprobe_export_skipped_total", &[("probe", "one")]), 0.0);
-    let again = Page::scrape(&daemon).one("twinprobe_export_skipped_total", &[("probe", "three")]);
-    assert!(again > skipped, "{again} after {skipped}");
+    for probe in ["one", "two"] {
+        assert_eq!(page.one("twinprobe_export_skipped_total", &[("probe", probe)]), 0.0);
+    }
     Ok(())
 }
 
