@@ -72,6 +72,34 @@ fn a_watch_shows_rates_sorted_once() -> Result<()> {
     Ok(())
 }
 
+/// A table without rows does not tell its columns, and one metric of several can be shown.
+#[test]
+fn a_column_of_an_empty_table_and_one_metric_are_chosen() -> Result<()> {
+    let scene = Scene::new()?;
+    scene.succeed("apply --probe top-talkers --interface mon0");
+    // Nobody talks: of the two metrics only the one with a fixed entry has columns, and `first` is none of them.
+    scene.succeed("watch top-talkers --interval 300ms --once --sort first");
+    let newest = || scene.daemon.json("/v1/probes/top-talkers")["windows"]["newest"].clone();
+    let before = newest();
+    for (arguments, reason) in [
+        ("--metric talkers", "top-talkers has no metric talkers; it has talker, talkers_all"),
+        ("--metric talker -o xml", "table, wide, json and yaml"),
+    ] {
+        let refused = scene.run(&format!("metrics top-talkers {arguments}"))?;
+        ensure!(refused.code != 0 && refused.err.contains(reason), "{}", refused.err);
+    }
+    ensure!(newest() == before, "what is refused closes no window");
+    let shown = scene.succeed("metrics top-talkers --metric talkers_all -o json");
+    let document: Value = serde_json::from_str(&shown)?;
+    for direction in ["ingress", "egress"] {
+        let names: Vec<&String> = document[direction].as_object().context(direction)?.keys().collect();
+        ensure!(names == ["talkers_all"], "{names:?}");
+    }
+    let table = scene.succeed("metrics top-talkers --metric talkers_all");
+    ensure!(table.contains("ingress talkers_all") && !table.contains("ingress talker "), "{table}");
+    Ok(())
+}
+
 /// Returns what a terminal was told to write, without spaces: those that are on the screen already are not written again.
 fn written(text: &str) -> String {
     let mut written = String::new();
