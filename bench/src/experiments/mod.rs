@@ -1,6 +1,7 @@
 //! The experiments, one file each.
 
 mod adaptivity;
+mod charts;
 mod cost;
 mod cpus;
 mod deployment;
@@ -47,6 +48,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "hooks", run: events::hooks::run },
     Experiment { name: "memory", run: memory::run },
     Experiment { name: "scale", run: scale::run },
+    Experiment { name: "charts", run: charts::run },
     Experiment { name: "rate", run: rate::run },
     Experiment { name: "stores", run: stores::run },
 ];

@@ -22,7 +22,7 @@ const ON_DEMAND: usize = 3;
 
 pub fn run(bench: &Bench) -> Result<Section> {
     let times = Times {
-        round: Duration::from_secs_f64(bench.part.max(0.2) * bench.times(60, 20) as f64),
+        round: Duration::from_secs_f64(bench.part.max(0.2) * bench.times(60, 6) as f64),
         flood: Duration::from_secs(1),
     };
     let rounds = bench.rounds(5, 1);

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use twinprobe_exporter::Number;
 
-/// The most bytes that are kept: those of 360 windows with 30,000 keys each, in any order.
-const MOST: usize = 96 << 20;
+/// The most bytes that are kept: those of 360 windows with 30,000 keys each, in one order. Two charts may be made at once, and a
+/// daemon in a container has 256 MiB by default.
+const MOST: usize = 48 << 20;
 /// Says in place of a number that it is among the others.
 const WIDE: u32 = u32::MAX;
 
