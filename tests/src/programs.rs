@@ -23,7 +23,7 @@ pub struct Runs {
     pub verdict: i32,
 }
 
-/// What the kernel has counted of a program's runs, while somebody had it count (`BPF_ENABLE_STATS`).
+/// The kernel's count of a program's runs, for the time in which `BPF_ENABLE_STATS` is on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     pub runs: u64,

@@ -33,7 +33,7 @@ const QUESTION: Duration = Duration::from_millis(5);
 /// The points of a curve over a round.
 const POINTS: u32 = 120;
 
-/// Who watches.
+/// A way to watch the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     /// An empty program, which takes the way to the hook.
@@ -53,7 +53,7 @@ pub struct Times {
     pub flood: Duration,
 }
 
-/// What a round has shown.
+/// The results of a round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// The nanoseconds of the programs for a packet, from the dispatcher on, with the kernel's counting.

@@ -77,7 +77,7 @@ fn a_watch_shows_rates_sorted_once() -> Result<()> {
 fn a_column_of_an_empty_table_and_one_metric_are_chosen() -> Result<()> {
     let scene = Scene::new()?;
     scene.succeed("apply --probe top-talkers --interface mon0");
-    // Nobody talks: of the two metrics only the one with a fixed entry has columns, and `first` is none of them.
+    // No packet has come: only the metric with a fixed entry has columns, and `first` is not among them.
     scene.succeed("watch top-talkers --interval 300ms --once --sort first");
     let newest = || scene.daemon.json("/v1/probes/top-talkers")["windows"]["newest"].clone();
     let before = newest();

@@ -7,7 +7,7 @@ use twinprobe_exporter::{Collision, collisions};
 
 use crate::engine::probe::metric::MetricState;
 
-/// What the names of the daemon's own families begin with, those of later versions, too.
+/// The prefixes of the daemon's own families, including those of later versions.
 const OWN: [&str; 2] = ["twinprobe_", "process_"];
 
 /// Returns what is wrong with the names of a probe's metrics.

@@ -40,12 +40,12 @@ pub struct KeyedNumbers {
     pub numbers: NumberColumn,
 }
 
-/// What a window holds of the numbers.
+/// The part of the numbers that a window holds.
 #[derive(Debug)]
 pub enum Held {
     /// All rows.
     Whole(KeyedNumbers),
-    /// What has changed since the window `since`.
+    /// The changes since the window `since`.
     Changes(HeldChanges),
     /// Another metric, other keys, or no such number.
     Other,
@@ -53,7 +53,7 @@ pub enum Held {
     Unread,
 }
 
-/// What has changed in a sum: the keys are those of new entries, the numbers those of changed entries, then of new ones.
+/// The changes of a sum: the keys are those of new entries, the numbers those of changed entries, then of new ones.
 #[derive(Debug)]
 pub struct HeldChanges {
     pub since: u64,

@@ -165,7 +165,7 @@ struct Maker<'a> {
     subject: &'a Subject,
     points: &'a Points,
     totals: Totals,
-    /// What the windows add. `None` if it was too much.
+    /// The numbers that the windows add; `None` if they were too many.
     kept: Option<KeptNumbers>,
     seconds: Vec<f64>,
     used: u64,

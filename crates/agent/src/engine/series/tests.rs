@@ -18,7 +18,7 @@ use twinprobe_windows::{ClosedBy, SumChanges, WindowHead, WindowStore, Windows, 
 use crate::engine::series::chart::make;
 use crate::engine::series::query::ChartQuery;
 
-/// What becomes of a window.
+/// The content of a window, or the reason why it has none.
 #[derive(Clone, Debug)]
 enum Event {
     /// It has these keys in this order, each with its number.
@@ -162,7 +162,7 @@ impl Scene {
     }
 }
 
-/// What a chart is to have: for each key the numbers of the points, `None` where nothing is known.
+/// The expected chart: for each key the numbers of the points, `None` where nothing is known.
 #[derive(Debug, Default)]
 struct Expected {
     /// The keys in the order in which they first came.

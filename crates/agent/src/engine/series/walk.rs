@@ -69,7 +69,7 @@ impl<'a> Walk<'a> {
             return Ok(Some(false));
         };
         let seq = stored.seq();
-        // Of the first window of all it is known that nothing came before it.
+        // Nothing came before the first window of a probe.
         let knows = self.last.is_some() || seq == 1 || !matches!(self.mode, Mode::Growth { .. });
         let mut add = |added: Added| {
             if knows {
