@@ -1,5 +1,5 @@
 # Commands for people and CI. ./demo and ./test install make and Rust if these are missing and then call `make demo` and
-# `make test`, which install the rest by themselves. docs/tests.md has a table of what runs where, and how long it takes.
+# `make test`, which install the rest. docs/tests.md has a table of all commands with their durations.
 #
 #   make demo    build, start a daemon, push probes, send traffic, compare what is counted with what was sent, also
 #                through a kill -9, clean up; KEEP=1 goes on for an hour, with the web console, until Ctrl-C
@@ -9,6 +9,7 @@
 #   make test-arm64  the same on Linux 6.1 for arm64, with the daemon built for arm64; not part of make test
 #   make test-console  the console in Chromium against the daemon; part of make test
 #   make test-fleet  the objects of Kubernetes against a real API server, which Go builds first; not part of make test
+#   make test-streams  windows into every receiver, those among them that Go builds first; not part of make test
 #   make test-timed  the tests that measure time or cost, on an idle machine; part of make bench
 #   make soak    all tests with the full counts; takes a night, or PART=1/4 a quarter of it
 #   make bench   the tests that measure time, then the experiments of bench/: writes the pages below docs/benchmarks/, in two
@@ -34,19 +35,20 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_'
 export CARGO_TARGET_$(HOST)_RUNNER := sudo -E
 endif
 
-.PHONY: all build setup check format console test-build test test-console test-kernels test-fleet test-arm64 test-timed soak bench probes docs reference manifests deb image demo
+.PHONY: all build setup check format console test-build test test-console test-kernels test-fleet test-streams test-arm64 test-timed soak bench probes docs reference manifests deb image demo
 
 all: build
 
 setup:
 	@sh setup/install.sh
 
-# Without the tests: beside them the binary would have their fault points. The sender of windows shares its libraries.
+# This build leaves the tests out: together with them the binary would have their fault points. The sender of windows
+# shares its libraries.
 build: console
 	$(CARGO) build --release -p twinprobe -p twinprobe-streams
 
 # The console is built again only if one of its sources, or a probe of its library, has changed.
-CONSOLE := $(shell find console/src console/*.json console/*.mjs probes/*/*.json probes/index.json -type f)
+CONSOLE := $(shell find console/src console/*.json console/*.mjs probes/*/*.json probes/index.json api/openapi.yaml -type f)
 console: setup console/dist/index.html
 console/dist/index.html: console/node_modules/.package-lock.json $(CONSOLE)
 	cd console && npm run --silent build
@@ -65,14 +67,15 @@ check: console
 test-build: console
 	$(CARGO) build --bins --tests
 
-test test-kernels test-console test-fleet test-timed test-arm64 soak: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
-# What `cargo clippy -- -D warnings` passes on.
-test test-kernels test-console test-fleet test-timed test-arm64 soak: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+test test-kernels test-console test-fleet test-streams test-timed test-arm64 soak: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+# The argument that `cargo clippy -- -D warnings` passes on.
+test test-kernels test-console test-fleet test-streams test-timed test-arm64 soak: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 
 format: setup
 	@$(CARGO) fmt --all --check
 
-# Tests mostly wait for the kernel, so there are two more at a time than processors. .config/nextest.toml has their order.
+# Tests mostly wait for the kernel, so the number of parallel tests is that of the processors plus two.
+# .config/nextest.toml has their order.
 TEST_TOOLS := $(or $(CARGO_TARGET_DIR),target)/tmp/test-tools
 export PATH := $(abspath $(TEST_TOOLS))/bin:$(PATH)
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
@@ -89,7 +92,7 @@ endef
 test: format test-build
 	$(call run-tests)
 
-# What a test is in a group, see the table in docs/tests.md.
+# The table in docs/tests.md explains the groups.
 test-kernels: TESTS := binary(kernels)
 test-kernels: test-build
 	$(call run-tests)
@@ -102,6 +105,11 @@ test-fleet: TESTS := binary(fleet)
 test-fleet: test-build
 	@sh setup/kubernetes.sh $(or $(CARGO_TARGET_DIR),target)/tmp/kubernetes
 	@sh setup/deploy-tools.sh $(TOOLS) helm
+	$(call run-tests,--ignore-default-filter)
+
+test-streams: TESTS := binary(streams)
+test-streams: test-build
+	@sh setup/test-tools.sh $(TEST_TOOLS) go
 	$(call run-tests,--ignore-default-filter)
 
 test-timed: PROFILE := timed
@@ -122,7 +130,7 @@ soak: format test-build
 	$(CARGO) test --release -p twinprobe-bench
 	$(call run-tests,--run-ignored all $(if $(PART),--partition slice:$(PART)))
 
-# The profile `bench` compiles the traffic generator with optimizations, and lies where `release` does.
+# The profile `bench` compiles the traffic generator with optimizations, and writes to the directory of `release`.
 bench: console $(if $(QUICK)$(BENCH),,test-timed)
 	$(CARGO) build --release -p twinprobe
 	$(CARGO) run --profile bench -p twinprobe-bench -- $(if $(QUICK),--quick) $(BENCH)
@@ -150,6 +158,6 @@ image: build
 	$(CARGO) build --release -p twinprobe-operator
 	@sh deploy/image/build.sh twinprobe
 
-# Only a demo that is kept shows the console: without it neither npm nor what is only for tests has to be there.
+# Only `KEEP=1` shows the console. Otherwise the demo needs neither npm nor the packages for tests.
 demo: $(if $(KEEP),console)
 	@$(if $(KEEP),,sh setup/install.sh --demo )bash tests/demo.sh

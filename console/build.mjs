@@ -26,6 +26,12 @@ export function library() {
   });
 }
 
+/** The rules by which the values of CPUs become one, from the description of the API. */
+function aggregations() {
+  const text = readFileSync(join(here, "../api/openapi.yaml"), "utf8");
+  return /\n +agg:\n[^]*?enum: \[([^\]]*)\]/.exec(text)[1].split(", ");
+}
+
 /** Bundles scripts and styles. Returns them by their names without a hash. */
 export async function bundle(options = {}) {
   const result = await build({
@@ -43,9 +49,18 @@ export async function bundle(options = {}) {
     legalComments: "none",
     metafile: true,
     write: false,
+    define: { AGGREGATIONS: JSON.stringify(aggregations()) },
     ...options,
   });
   return new Map(result.outputFiles.map((file) => [file.path.slice(dist.length + 1), Buffer.from(file.contents)]));
+}
+
+/** Bundles the page of a fleet, which the operator serves: the names of its files begin with `fleet`, and it shares none of them. */
+async function fleet() {
+  const out = await bundle({ entryPoints: { fleet: "src/fleet.tsx" }, splitting: false });
+  const file = (extension) => [...out.keys()].find((name) => name.endsWith(extension));
+  const html = readFileSync(join(here, "src/fleet.html"), "utf8").replaceAll("FLEET_JS", file(".js")).replaceAll("FLEET_CSS", file(".css"));
+  return out.set("fleet.html", Buffer.from(html));
 }
 
 /** Returns all files of the console by name. */
@@ -83,7 +98,7 @@ function notices() {
 }
 
 async function main() {
-  const out = await files();
+  const out = new Map([...(await files()), ...(await fleet())]);
   for (const name of existsSync(dist) ? readdirSync(dist) : []) {
     if (name !== ".gitignore") rmSync(join(dist, name));
   }
@@ -92,7 +107,8 @@ async function main() {
   for (const [name, content] of out) {
     const gzip = gzipSync(content, { level: 9 });
     const brotli = brotliCompressSync(content, { params: { [constants.BROTLI_PARAM_SIZE_HINT]: content.length } });
-    total += gzip.length;
+    // The daemon leaves out what the operator serves.
+    if (!name.startsWith("fleet")) total += gzip.length;
     writeFileSync(join(dist, name), content);
     writeFileSync(join(dist, `${name}.gz`), gzip);
     writeFileSync(join(dist, `${name}.br`), brotli);

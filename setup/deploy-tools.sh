@@ -1,7 +1,7 @@
 #!/bin/sh
-# deploy-tools.sh DIRECTORY TOOL...: puts tools that tests of deploy/ call into DIRECTORY/bin, unless they are there: helm,
-# kubernetes-validate, prometheus, promtool; and mdbook, for `make docs`. Nothing of the system is changed. Fails with the
-# reason on stderr.
+# deploy-tools.sh DIRECTORY TOOL...: installs the tools that the tests of deploy/ call into DIRECTORY/bin, unless they are
+# there: helm, kubernetes-validate, prometheus, promtool; and mdbook, for `make docs`. The script does not change the system.
+# Fails with the reason on stderr.
 set -eu
 directory=$1
 requirements=$(cd "$(dirname "$0")" && pwd)/requirements
@@ -52,7 +52,7 @@ install_mdbook() {
     rm -r build
 }
 
-# Installed as a package it would run as a service of this machine.
+# As an installed package it would run as a service of this machine.
 install_prometheus() {
     command -v apt-get >/dev/null || fail "no apt-get to download prometheus with"
     (umask 022 && mkdir -p package && cd package && apt-get -q -o Acquire::Retries=3 download prometheus >log 2>&1) ||
@@ -66,7 +66,7 @@ install_promtool() {
     install_prometheus
 }
 
-# Tests are processes that run side by side: one installs a tool, and the others wait until it is there.
+# Tests run in parallel processes: one installs a tool, and the others wait for it.
 for tool in "$@"; do
     [ ! -e "bin/$tool" ] || continue
     case $tool in

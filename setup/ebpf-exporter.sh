@@ -1,13 +1,13 @@
 #!/bin/sh
-# ebpf-exporter.sh DIRECTORY: puts Cloudflare's ebpf_exporter into DIRECTORY/bin, unless it is there. Go builds it from the
-# module proxy. Nothing of the system is changed. Fails with the reason on stderr.
+# ebpf-exporter.sh DIRECTORY: installs Cloudflare's ebpf_exporter into DIRECTORY/bin, unless it is there. Go builds it from
+# the module proxy. The script does not change the system. Fails with the reason on stderr.
 set -eu
 mkdir -p "$1/bin"
 cd "$1"
 directory=$PWD
 version=v2.5.1
 module=github.com/cloudflare/ebpf_exporter/v2
-# The libbpf that this version is made for; Debian 12 has an older one. The crate has its source.
+# The libbpf that this version needs; Debian 12 has an older one. The crate libbpf-sys has its source.
 libbpf=1.5.1
 # The Go that is fetched if the installed one is too old.
 go=go1.23.12
@@ -26,7 +26,7 @@ make --silent -C libbpf/crates/libbpf-sys/libbpf/src BUILD_STATIC_ONLY=1 DESTDIR
     install install_uapi_headers >/dev/null
 
 export GOPATH="$PWD/go/path" GOCACHE="$PWD/go/cache" GOFLAGS=-modcacherw GOTOOLCHAIN=local
-# directory_of MODULE@VERSION: prints the place that the module is unpacked to.
+# directory_of MODULE@VERSION: prints the directory of the unpacked module.
 directory_of() {
     (cd go && go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
 }

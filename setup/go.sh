@@ -1,5 +1,5 @@
-# go.sh: read by scripts that build with Go, in the directory that they fill. Puts a Go that is new enough on PATH: Debian 12's is too old; it fetches the
-# newer one as a module, into toolchain/. Ends the script with the reason if there is none.
+# go.sh: scripts that build with Go source this file, in their target directory. It puts a recent Go on PATH. Debian 12's Go is
+# too old, but fetches a newer one as a module, into toolchain/. Ends the script with the reason if there is none.
 
 # The Go that is fetched if the installed one is too old, and its digest as the checksum database has it.
 go=go1.26.0
@@ -10,7 +10,7 @@ export CGO_ENABLED=0 GOTOOLCHAIN=local
 if ! go version | grep -Eq 'go1\.(2[6-9]|[3-9][0-9])'; then
     newer=$(go mod download -json "golang.org/toolchain@v0.0.1-$go.linux-$(dpkg --print-architecture)" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
     [ -n "$newer" ] || { echo "${0##*/}: the module proxy has no $go" >&2; exit 1; }
-    # Modules have no executable files, and those of the cache are read-only.
+    # Modules have no executable files, and files in the module cache are read-only.
     rm -rf toolchain
     cp -r "$newer" toolchain
     chmod -R u+w toolchain

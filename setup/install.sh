@@ -71,8 +71,8 @@ if [ -z "$demo" ]; then
     fi
     need_command tc iproute2
     need_command ethtool ethtool         # GRO on veth
-    need_command xmllint libxml2-utils   # validates XML answers
-    need_command bpftool bpftool         # a second opinion on what is loaded
+    need_command xmllint libxml2-utils   # validates answers in XML
+    need_command bpftool bpftool         # a second opinion on loaded programs and maps
     need_command tshark tshark           # a second opinion on captures
     need_command nfcapd nfdump           # collectors of IPFIX
     need_file /usr/lib/python3/dist-packages/ipfix/__init__.py python3-ipfix
@@ -89,13 +89,14 @@ if [ -z "$demo" ]; then
     need_command prometheus prometheus
     need_command victoria-metrics victoria-metrics
     command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
+    need_command dnsmasq dnsmasq-base    # answers reverse DNS
     need_command podman podman           # runs the container image
     need_command runc runc
     need_command dh debhelper            # the Debian package
     need_command jq jq                   # the commands of the documentation
-    need_command chromium chromium       # looks at the console
+    need_command chromium chromium       # the browser for the console's tests
     need_command luajit luajit           # runs the script for MoonGen
-    need_command mkfs.ext4 e2fsprogs     # file systems on a disk that forgets
+    need_command mkfs.ext4 e2fsprogs     # file systems on a disk that loses writes
     need_command mkfs.xfs xfsprogs
     need_command mkfs.btrfs btrfs-progs
     need_file /usr/share/lua/5.1/argparse.lua lua-argparse
@@ -136,7 +137,7 @@ rust_is_there() {
     done
 }
 
-# A Rust that rustup has installed for this user counts, even if it is not on PATH.
+# A Rust that rustup has installed for this user also counts if it is not on PATH.
 rustup_bin="${CARGO_HOME:-$HOME/.cargo}/bin"
 rust_missing=""
 rust_on_path=yes
@@ -225,7 +226,7 @@ elif [ -n "$missing" ]; then
     exit 1
 fi
 if [ -n "$rust_missing" ]; then
-    # A user who has rustup already gets no second Rust from Debian.
+    # A user with rustup does not get a second Rust from Debian.
     if [ -z "$debian" ] || command -v rustup >/dev/null 2>&1; then
         rust_from_rustup
     else

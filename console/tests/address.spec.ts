@@ -1,4 +1,4 @@
-// What is chosen stands in the address: it stays, can be given to others, and the browser's button goes back.
+// The address has the user's choices: they survive a reload, can be shared, and the browser's back button undoes them.
 import { expect, open, test } from "./scene.ts";
 
 const list = async (scene: any, probe: string): Promise<{ seq: number; start: string; end: string }[]> =>
@@ -39,7 +39,7 @@ test("an address shows a table as it was sorted and filtered", async ({ page, sc
   await page.getByLabel("Filter").fill("192.0.2.12");
   await expect(page.locator("tbody tr")).toHaveCount(1);
   expect(page.url()).not.toBe(before);
-  // What was typed is no step of its own.
+  // Typed text makes no step in the browser's history.
   await page.goBack();
   await expect(page.getByRole("columnheader", { name: "bytes" })).toHaveAttribute("aria-sort", "ascending");
 });
@@ -48,7 +48,7 @@ test("a zoom stays while windows come in, and is undone", async ({ page, scene }
   await open(page, scene, "collector", "probe/top-talkers");
   const count = page.getByText(/windows?, \d+ to/);
   await expect.poll(async () => Number.parseInt((await count.textContent())!)).toBeGreaterThan(8);
-  // A window that comes in draws the chart anew.
+  // Each new window redraws the chart.
   let box = { x: 0, y: 0, width: 0, height: 0 };
   await expect.poll(async () => (box = (await page.locator(".chart .u-over").boundingBox()) ?? box).width).toBeGreaterThan(0);
   await page.mouse.move(box.x + box.width * 0.25, box.y + 50);
@@ -63,7 +63,7 @@ test("a zoom stays while windows come in, and is undone", async ({ page, scene }
     await expect(page.locator(".facts-line")).not.toContainText(`window ${newest}`);
     return (await count.textContent())!;
   };
-  // Windows of the range may still be on their way.
+  // Some windows of the range may not have arrived yet.
   let zoomed = "";
   await expect.poll(async () => {
     const before = zoomed;
@@ -86,7 +86,7 @@ test("a range of time over retained windows", async ({ page, scene }) => {
   const windows = await list(scene, "packet-counter");
   const local = (text: string) => page.evaluate((text) => {
     const date = new Date(Math.floor(Date.parse(text) / 1000) * 1000);
-    // The browser leaves out seconds that are 0, and the test's tool compares.
+    // The browser leaves out seconds that are 0, and Playwright compares the exact text.
     return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19).replace(/:00$/, "");
   }, text);
   await page.getByLabel("From", { exact: true }).fill(await local(windows[3]!.end));
@@ -99,7 +99,7 @@ test("a range of time over retained windows", async ({ page, scene }) => {
   const [from, to] = ["from", "to"].map((name) => Date.parse(chosen.get(name)!));
   const inside = windows.filter((window) => Date.parse(window.end) > from! && Date.parse(window.start) < to!).map((window) => String(window.seq));
   expect(inside.length).toBeGreaterThan(3);
-  // The one before is there, too: what counts from the beginning needs it.
+  // The window before the range was fetched, too: cumulative numbers need it.
   const expected = ["newest", ...inside.reverse(), String(Number(inside.at(-1)) - 1)];
   await expect.poll(() => options.evaluateAll((all) => all.map((one) => (one as HTMLOptionElement).value))).toEqual(expected);
   await page.getByRole("button", { name: "Show newest" }).click();
@@ -120,6 +120,19 @@ test("a long range is thinned out, says so, and its rates stay right", async ({ 
   await expect(page.getByText(/Every [23](nd|rd) window of this range is drawn/)).toBeVisible();
   await expect(page.getByText(/^[23]\d\d windows, /)).toBeVisible();
   await scene.api("DELETE", "/v1/probes/fast");
+});
+
+test("addresses have names where one asks for them", async ({ page, scene }) => {
+  await open(page, scene, "collector", "probe/top-talkers/table");
+  const cell = page.getByRole("cell", { name: /^192\.0\.2\.1( |$)/ });
+  await expect(cell).toHaveText("192.0.2.1");
+  await page.getByLabel("names of addresses").check();
+  await expect(cell).toHaveText("192.0.2.1 client.example");
+  await expect(page).toHaveURL(/addresses=on/);
+  await page.getByRole("tab", { name: "Chart" }).click();
+  await expect(page.locator(".legend li").filter({ hasText: "192.0.2.1 client.example" })).toHaveCount(1);
+  await page.getByLabel("names of addresses").uncheck();
+  await expect(page.locator(".legend li").filter({ hasText: "client.example" })).toHaveCount(0);
 });
 
 test("ports have the names of services where one asks for them", async ({ page, scene }) => {

@@ -1,4 +1,4 @@
-// The way of a person who knows networks and has never seen eBPF.
+// The steps of a user who knows networks and has never seen eBPF.
 import type { Page } from "@playwright/test";
 import { expect, open, source, test } from "./scene.ts";
 
@@ -48,7 +48,7 @@ test("a template is deployed, seen, broken, and the message is understood", asyn
   await expect(problem).toContainText("undefined_thing");
   await expect(problem).toContainText("undefined_thing is not known here");
   await expect(page.locator(".cm-lintRange-error")).toHaveCount(1);
-  // It runs on as it was.
+  // The probe continues to run unchanged.
   expect(JSON.parse((await scene.api("GET", "/v1/probes/mine")).text).revision).toBe(1);
   await scene.api("DELETE", "/v1/probes/mine");
 });
@@ -76,7 +76,7 @@ test("what the verifier refuses has its line and says what to write", async ({ p
   await expect(page.locator(".cm-lint-marker-error")).toHaveCount(1);
 });
 
-/** Exchanges a part of the source. */
+/** Replaces a part of the source. */
 async function exchange(page: Page, template: string, old: string, text: string) {
   const whole: string = source(template).ingress.source;
   expect(whole).toContain(old);
@@ -169,20 +169,20 @@ test("the files that a source includes have tabs, and mistakes are shown in thei
   await page.getByRole("button", { name: "Validate" }).click();
   const problem = page.getByRole("alert");
   await expect(problem).toContainText("sizes.h");
-  // The place of the mistake leads to the file.
+  // A click on the place of the mistake opens the file.
   await problem.getByRole("button", { name: /line 1/ }).first().click();
   await expect(tab).toHaveAttribute("aria-selected", "true");
   await expect(page.locator(".cm-lintRange-error").first()).toBeVisible();
   await header.click();
   await page.keyboard.press("Control+a");
-  // Chromium gives text that takes the place of several lines a style of its own, which the page's policy refuses.
+  // When text replaces several lines, Chromium adds an inline style, which the page's policy refuses.
   await page.keyboard.press("Delete");
   await page.keyboard.insertText("struct sizes { unsigned long small; unsigned long large; };\n");
   await page.getByRole("button", { name: "Deploy" }).click();
   await expect(page.getByText("Deployed.")).toBeVisible();
   const deployed = JSON.parse((await scene.api("GET", "/v1/probes/sized")).text);
   expect(deployed.config.ingress.files).toEqual({ "sizes.h": "struct sizes { unsigned long small; unsigned long large; };\n" });
-  // A file that goes is not sent any more.
+  // A removed file is no longer sent.
   await page.getByRole("button", { name: "Remove sizes.h" }).click();
   await expect(page.getByRole("tab", { name: "sizes.h" })).toHaveCount(0);
   await page.getByRole("button", { name: "Validate" }).click();

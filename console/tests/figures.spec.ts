@@ -1,4 +1,4 @@
-// The pictures of docs/figures. UPDATE_FIGURES=1 writes them there; else they are made and thrown away.
+// The screenshots in docs/figures. UPDATE_FIGURES=1 writes them there. Otherwise the test makes them and throws them away.
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ test("the overview", async ({ page, scene }) => {
   await open(page, scene, "operator");
   await expect(page.locator("article.interface").first()).toContainText("Mbit/s");
   await expect(page.locator("article").filter({ hasText: "192.0.2.12" })).toBeVisible();
-  // The lines of interfaces show a while.
+  // The lines of interfaces need some time to fill.
   const points = async () => ((await page.locator("article.interface polyline").first().getAttribute("points")) ?? "").split(" ").length;
   await expect.poll(points).toBeGreaterThan(process.env.UPDATE_FIGURES ? 24 : 3);
   await page.screenshot({ path: join(folder, "console-overview.png"), fullPage: true });
@@ -32,7 +32,7 @@ test("a histogram over time", async ({ page, scene }) => {
 test("a chart", async ({ page, scene }) => {
   await open(page, scene, "operator", "probe/top-talkers/chart?field=value.bytes");
   await expect(page.locator(".chart .legend li")).toHaveCount(3);
-  // All of them are there, without a gap.
+  // All windows are there, without a gap.
   const text = page.getByText(/^\d+ windows, /);
   const missing = async () => {
     const [windows, first, last] = [...(await text.textContent())!.matchAll(/\d+/g)].map(Number) as [number, number, number];

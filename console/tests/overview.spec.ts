@@ -1,4 +1,4 @@
-// The overview, and what it is told.
+// The overview, and the data that the daemon sends for it.
 import { execFileSync } from "node:child_process";
 import { expect, open, test } from "./scene.ts";
 
@@ -9,12 +9,12 @@ test("it opens on traffic: bits, packets and drops of each interface, also where
   await expect(server).toContainText("4 probes");
   await expect(server.locator("polyline")).toHaveCount(2);
   const cells = server.getByRole("row", { name: /^in/ }).getByRole("cell");
-  // 350 packets come in each second, of 514 bytes on average: 1.4 Mbit/s.
+  // 350 packets arrive each second, with 514 bytes on average: 1.4 Mbit/s.
   await expect.poll(async () => Number(await cells.nth(1).textContent())).toBeGreaterThan(200);
   await expect(cells.nth(0)).toHaveText(/^(\d{3}\skbit|[1-9][\d.]*\sMbit)\/s$/);
   await expect(cells.nth(2)).toHaveText("0");
   await expect(card("lo")).toContainText("no probe");
-  // A third of the packets is longer than what the interface takes now.
+  // A third of the packets is longer than the interface accepts now.
   execFileSync("ip", ["link", "set", "server0", "mtu", "500"]);
   try {
     await expect(cells.nth(2)).toHaveText(/^[1-9][\d.]*$/);
@@ -52,7 +52,7 @@ test("all probes with their state, traffic, cost and windows", async ({ page, sc
   await expect(row).toContainText("running");
   await expect(row).toContainText("server0");
   await expect(row).toContainText(/\d+\sns/);
-  // 350 packets come in each second, and some answers go out.
+  // 350 packets arrive each second, and the host sends some answers.
   const rate = row.getByRole("cell").nth(2);
   await expect(rate).toHaveText(/^\d+$/);
   await expect.poll(async () => Number(await rate.textContent())).toBeGreaterThan(200);
@@ -63,7 +63,8 @@ test("it is live without asking again", async ({ page, scene }) => {
   await open(page, scene, "viewer");
   const requests: string[] = [];
   page.on("request", (request) => requests.push(request.url()));
-  // A probe of its own: how many windows the scene's probes keep does not change once their limit is reached.
+  // This test needs another probe, because the scene's probes have reached their limits, and the number of
+  // their windows no longer changes.
   await scene.deploy("vlan", { window: { interval: "1s", retain: 10_000 } });
   await expect(page.getByRole("link", { name: "vlan" })).toBeVisible();
   const cell = page.getByRole("row").filter({ hasText: "vlan" }).getByRole("cell").nth(5);
@@ -81,7 +82,7 @@ test("what is wrong stands above: what is not attached, and a map without room",
   await scene.deploy("vlan", { interface: "later0", wait_for_interface: true });
   const alerts = page.locator(".alerts li");
   await expect(alerts.filter({ hasText: "vlan" })).toContainText("is not attached at later0: there is no interface later0 yet");
-  // Three senders, and a map for two.
+  // Three senders, and a map with room for two.
   const lines = [
     "#include <twinprobe.h>", "TP_HASH(senders, tp_ip, struct tp_counters, 2);", "TP_PROBE(count, packet) { tp_ip from; tp_parse(packet);",
     "if (!packet->version) return TP_PASS; from = tp_source(packet); tp_count(senders, &from, tp_length(packet)); return TP_PASS; }",

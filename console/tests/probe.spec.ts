@@ -49,7 +49,7 @@ test("tables are sorted, filtered and shown as one wishes, and exactly what the 
   await page.getByLabel("Filter").fill("");
   await page.getByLabel("Numbers").selectOption("hex");
   await expect(page.locator("tbody td").nth(1)).toHaveText(/^0x/);
-  // Sums have no rate; what is reset with each window has one.
+  // Sums have no rate. Numbers that each window resets have one.
   await open(page, scene, "collector", "probe/packet-counter/table");
   await page.getByLabel("Numbers").selectOption("rate");
   await expect(page.locator("tbody td").nth(1)).toHaveText(/\/s$/);
@@ -71,7 +71,7 @@ test("histograms of one window, and over time", async ({ page, scene }) => {
   await open(page, scene, "collector", "probe/packet-sizes/histogram");
   const rows = page.locator("table.histogram tbody tr");
   await expect(rows.first()).toContainText(/32\sB to 64\sB/);
-  // Frames have 60, 242 and 1242 bytes, as many of each.
+  // Frames have 60, 242 and 1242 bytes, a third each.
   const full = rows.filter({ hasNot: page.getByRole("cell", { name: "0", exact: true }) });
   await expect(full).toHaveCount(3);
   const canvas = page.getByRole("img", { name: /Heat map/ });
@@ -87,7 +87,7 @@ test("histograms of one window, and over time", async ({ page, scene }) => {
 
 test("a histogram has percentiles, of the newest window and over time", async ({ page, scene }) => {
   await open(page, scene, "collector", "probe/packet-sizes/histogram");
-  // A third each has 60, 242 and 1242 bytes: the median is in the range of the second, p95 in that of the third.
+  // Frames have 60, 242 and 1242 bytes, a third each: the median is in the range of the second, p95 in that of the third.
   const figure = (name: string) => page.locator(".figure").filter({ hasText: name }).locator("dd");
   await expect(figure("p50")).toHaveText(/^(1[3-9]\d|2[0-4]\d)(\.\d)?\sB$/);
   await expect(figure("p95")).toHaveText(/^1\.[6-9]\d?\sKiB$/);
@@ -117,7 +117,7 @@ test("the first bytes of packets are decoded", () => {
   expect(frameText(frame("86dd", `${v6}00350035${zeros(4)}`))).toBe("UDP [2001:db8::1]:53 → [fe80::2]:53");
   const arp = `0001080006040001` + `020000000002c0000202` + `${zeros(6)}c0000201`;
   expect(frameText(frame("0806", arp))).toBe("ARP who has 192.0.2.1, asks 192.0.2.2");
-  // Later fragments have no ports, and what is no frame is left as it is.
+  // Later fragments have no ports. Bytes that are not a frame are shown as they are.
   expect(frameText(frame("0800", `4500002800000010401100${"00"}c0000201c0000202${zeros(20)}`))).toBe("UDP 192.0.2.1 → 192.0.2.2 fragment");
   expect(frameText(frame("1234", zeros(60)))).toBeNull();
   expect(frameText("abcd")).toBeNull();
@@ -132,7 +132,7 @@ test("events as they come", async ({ page, scene }) => {
   const received = page.getByText(/events since/);
   const before = await received.textContent();
   await expect(received).not.toHaveText(before!);
-  // The bytes of the packet are in words, and in hex for who wants that.
+  // The view shows the packet's headers in words, and its bytes in hex on request.
   await page.getByLabel("Filter").fill("192.0.2.1:");
   await expect(rows.first()).toContainText(/UDP 192\.0\.2\.1:\d+ → 192\.0\.2\.2:500[01]/);
   await page.getByLabel("bytes in hex").check();

@@ -1,4 +1,4 @@
-// Captures are dropped on the page, and the document is shown.
+// A user drops captures onto the page, and the page shows the document.
 import { readFileSync, writeFileSync } from "node:fs";
 import { capture, expect, open, test } from "./scene.ts";
 

@@ -1,4 +1,4 @@
-// The console goes on when the daemon comes back.
+// The console continues when the daemon is back.
 import { expect, open, test } from "./scene.ts";
 
 // While the daemon is away, the browser notes each attempt to reach it.

@@ -1,4 +1,4 @@
-// A daemon with real traffic, and a browser that looks at it.
+// A daemon with real traffic, and a browser that shows its console.
 import { test as base, expect, type Page } from "@playwright/test";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { createWriteStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -21,13 +21,15 @@ export const capture = (name: string) => join(PROBES, name, "capture.pcap");
 export class Scene {
   private daemon: ChildProcess | null = null;
   private traffic: ChildProcess;
+  /** The interface's namespace has the name for 192.0.2.1, and the daemon and the browser run in it. */
+  private dns: ChildProcess;
   private proxy: Server;
   private directory = mkdtempSync(join(tmpdir(), "twinprobe-console-"));
   private bpffs = `/sys/fs/bpf/twinprobe-${process.env.CONSOLE_ID}`;
   readonly tokens = {} as Record<Role, string>;
-  /** Where the browser finds the daemon. */
+  /** The address of the daemon for the browser. */
   url = "";
-  /** The same over the Unix socket, without a token. */
+  /** The address of the proxy to the Unix socket, which needs no token. */
   local = "";
   private port = 0;
 
@@ -43,7 +45,7 @@ export class Scene {
     const fresh = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     const own = ["req", "-x509", ...fresh, "-days", "2"];
     openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", ...files("key.pem", "cert.pem"));
-    // Clients' certificates: their authority, and an operator whom it knows.
+    // Clients' certificates: their authority, and the certificate of an operator.
     openssl(...own, "-subj", "/CN=clients", ...files("clients-key.pem", "clients.pem"));
     openssl("req", "-new", ...fresh, "-subj", "/CN=person", ...files("person-key.pem", "person.csr"));
     writeFileSync(this.path("person.cnf"), `subjectAltName=DNS:${PERSON}\nextendedKeyUsage=clientAuth\n`);
@@ -53,6 +55,10 @@ export class Scene {
     );
     writeFileSync(this.path("roles"), `${PERSON} operator\n`);
     this.traffic = spawn("nsenter", [`--net=/run/netns/${process.env.CONSOLE_CLIENT}`, "node", join(HERE, "traffic.mjs")], { stdio: "ignore" });
+    this.dns = spawn("dnsmasq", [
+      "--keep-in-foreground", "--no-resolv", "--no-hosts", "--user=root", "--port=5353", "--listen-address=127.0.0.1", "--bind-interfaces",
+      "--conf-file=/dev/null", "--pid-file", "--local-ttl=300", "--host-record=client.example,192.0.2.1",
+    ], { stdio: "ignore" });
     this.proxy = createServer((incoming, outgoing) => {
       const { origin: _, ...headers } = incoming.headers;
       const onward = request({ socketPath: this.path("sock"), method: incoming.method, path: incoming.url, headers }, (answer) => {
@@ -81,12 +87,13 @@ export class Scene {
     return execFileSync(process.env.TWINPROBE!, words, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
   }
 
-  /** Starts the daemon, at the port that it had before. */
+  /** Starts the daemon, at the same port as before. */
   async start() {
     const daemon = spawn(process.env.TWINPROBE!, [
       "serve", "--listen", `127.0.0.1:${this.port}`, "--listen", `unix:${this.path("sock")}`, "--tokens", this.path("tokens"),
       "--tls-cert", this.path("cert.pem"), "--tls-key", this.path("key.pem"), "--state-dir", this.path("state"), "--bpffs", this.bpffs,
       "--client-ca", this.path("clients.pem"), "--client-roles", this.path("roles"), "--node-name", "gw-1", "--detach-on-exit",
+      "--names", "dns", "--names-dns", "127.0.0.1:5353",
     ], { stdio: ["ignore", "ignore", "pipe"] });
     this.daemon = daemon;
     const log = createWriteStream(this.path("log"), { flags: "a" });
@@ -106,7 +113,7 @@ export class Scene {
     this.url = `https://127.0.0.1:${this.port}/`;
   }
 
-  /** Ends the daemon and waits until it has gone. */
+  /** Ends the daemon and waits for its end. */
   async stop(signal: NodeJS.Signals) {
     const { daemon } = this;
     this.daemon = null;
@@ -130,7 +137,7 @@ export class Scene {
     });
   }
 
-  /** Deploys a probe of the library on the interface that has traffic. */
+  /** Deploys a probe of the library on the interface with traffic. */
   async deploy(template: string, more: object = {}, name = template) {
     const { interface: _, name: __, ...config } = source(template);
     const answer = await this.api("PUT", `/v1/probes/${name}`, { ...config, interface: "server0", ...more });
@@ -140,6 +147,7 @@ export class Scene {
   async end() {
     await this.stop("SIGTERM");
     this.traffic.kill();
+    this.dns.kill();
     this.proxy.close();
     this.proxy.closeAllConnections?.();
     rmSync(this.directory, { recursive: true, force: true });
@@ -147,7 +155,8 @@ export class Scene {
   }
 }
 
-/** Serves the page from the folder CONSOLE_DIST instead of the binary, with the headers of the binary's: no build of the daemon is needed. */
+/** Serves the page from the folder CONSOLE_DIST instead of the binary, with the same headers. A change of the console then needs
+ * no build of the daemon. */
 async function fromDist(page: Page) {
   const dist = process.env.CONSOLE_DIST!;
   const types: Record<string, string> = { js: "text/javascript", css: "text/css", json: "application/json", html: "text/html; charset=utf-8", txt: "text/plain" };

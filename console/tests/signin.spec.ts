@@ -1,4 +1,4 @@
-// Who may see and do what.
+// The views and actions of each role.
 import { expect, open, PERSON, ROLES, test } from "./scene.ts";
 
 test.describe("without a token", () => {
@@ -40,7 +40,7 @@ test("a link does not replace a token that is in use unasked", async ({ page, sc
   await expect(page.getByRole("alert")).toHaveCount(0);
   await expect(page.getByRole("banner")).toContainText("viewer");
   expect(await kept()).toBe(scene.tokens.viewer);
-  // The same token is no other, also if the page is loaded anew; another one is.
+  // A link with the token in use offers nothing, even after a reload. A link with another token does.
   await page.goto(`${scene.url}#token=${scene.tokens.viewer}`);
   await page.reload();
   await expect(page.getByRole("alert")).toHaveCount(0);
@@ -76,7 +76,7 @@ test("a certificate in the browser is credential enough", async ({ browser, scen
   await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
   await expect(page.getByRole("banner").getByTitle(PERSON)).toHaveText("operator");
   await expect(page.getByRole("button", { name: "Sign out" })).toHaveCount(0);
-  // By its address: the overview is drawn anew with each change, and may lose a click on a busy machine.
+  // The test opens the view by its address: each change redraws the overview, which may lose a click on a busy machine.
   await page.goto(`${scene.url}#/probe/top-talkers`);
   await expect(page.getByText("Largest over")).toBeVisible();
   await expect(page.getByRole("link", { name: "Edit" })).toBeVisible();

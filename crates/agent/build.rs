@@ -8,23 +8,29 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&out).join("console.rs"), console()?)
 }
 
-/// Returns the list of what `make console` has built: each file has two compressed ones beside it.
+/// Returns the list of files that `make console` has built. Each file has two compressed versions beside it.
 fn console() -> io::Result<String> {
     let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console/dist");
     println!("cargo::rerun-if-changed={}", dist.display());
-    let mut list =
-        String::from("/// The files of the console; none if it was not built.\nconst FILES: &[File] = &[\n");
+    let mut list = String::from(
+        "/// The files of the console; none if it was not built.\nconst FILES: &[ConsoleFile] = &[\n",
+    );
     let mut names: Vec<_> = fs::read_dir(&dist)?.collect::<io::Result<_>>()?;
     names.sort_by_key(fs::DirEntry::file_name);
     for entry in names {
         let path = entry.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        // The operator has the page of the fleet.
+        if name.starts_with("fleet") {
+            continue;
+        }
         let (gzip, brotli) = (dist.join(format!("{name}.gz")), dist.join(format!("{name}.br")));
         if gzip.is_file() && brotli.is_file() {
             let bytes = |path: &Path| format!("include_bytes!({path:?})");
             let (plain, gzip, brotli) = (bytes(&path), bytes(&gzip), bytes(&brotli));
-            list +=
-                &format!("    File {{ name: {name:?}, plain: {plain}, gzip: {gzip}, brotli: {brotli} }},\n");
+            list += &format!(
+                "    ConsoleFile {{ name: {name:?}, plain: {plain}, gzip: {gzip}, brotli: {brotli} }},\n"
+            );
         }
     }
     Ok(list + "];\n")

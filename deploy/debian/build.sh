@@ -1,6 +1,7 @@
 #!/bin/sh
-# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of the binary and of twinprobe-stream beside it, which are
-# built already, to OUTPUT, by debhelper. The options are those of dpkg-deb: with -Zgzip -z1 the package is larger, and there sooner.
+# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of the binary and of twinprobe-stream beside it, to OUTPUT, with
+# debhelper. Both binaries must be built already. The options are those of dpkg-deb: with -Zgzip -z1 the package is larger, but
+# its build is faster.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -27,7 +28,7 @@ twinprobe ($version-1) unstable; urgency=medium
  -- $maintainer  $(date -R)
 END
 
-# dpkg-deb writes root as the owner; nobody has to be root for that. dpkg-buildpackage, which is not called, would set this.
+# dpkg-deb writes root as the owner; this does not need root. dpkg-buildpackage, which is not called, would set this.
 export DEB_RULES_REQUIRES_ROOT=no
 
 share=debian/twinprobe/usr/share
@@ -45,9 +46,9 @@ mkdir -p $share/man/man1 $share/bash-completion/completions $share/zsh/vendor-co
 dh_install --sourcedir="$root"
 dh_installdocs
 dh_installinit # etc/default/twinprobe
-# The unit is enabled and started. An upgrade restarts it afterwards, and does not stop it before: the default since compat 10.
+# The unit is enabled and started. An upgrade does not stop it first, but restarts it at the end: the default since compat 10.
 dh_installsystemd
-# Documentation is read in place, and its links name files that are not compressed.
+# Documentation is read in place, and its links name uncompressed files.
 dh_compress --exclude=usr/share/doc
 dh_fixperms
 dh_strip --no-automatic-dbgsym

@@ -1,6 +1,7 @@
 #!/bin/sh
-# build.sh TAG [BINARY]: builds the container image with podman, or with what PODMAN names. To be called on Debian, whose clang
-# and headers go into the image; elsewhere in a container of Debian. WITHOUT_COMPILER=1 leaves the compiler out.
+# build.sh TAG [BINARY]: builds the container image with podman, or with the command in PODMAN. Call it on Debian, because the
+# image gets the system's clang and headers; on other systems in a Debian container. WITHOUT_COMPILER=1 leaves the compiler
+# out.
 set -eu
 cd "$(dirname "$0")/../.."
 binary=${2:-${CARGO_TARGET_DIR:-target}/release/twinprobe}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# rootfs.sh DIRECTORY BINARY: gathers the files of the image from this system, which has to be Debian with clang, libbpf-dev
+# rootfs.sh DIRECTORY BINARY: gathers the files of the image from this system, which must be Debian with clang, libbpf-dev
 # and linux-libc-dev: the daemon, clang with its libraries, the headers that eBPF C includes, and the commands of the
 # chart's init containers. `WITHOUT_COMPILER=1` leaves the compiler out, for objects that were compiled elsewhere.
 set -eu
@@ -33,7 +33,7 @@ copy() {
     done
 }
 
-# libraries FILE...: copies the shared libraries that programs are linked with, and their loader.
+# libraries FILE...: copies the shared libraries of programs, and the dynamic loader.
 libraries() {
     # shellcheck disable=SC2046 # paths without spaces
     copy $(ldd "$@" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*\(\/[^ ]*\) (.*/\1/p' | sort -u)
@@ -48,13 +48,13 @@ if [ -z "${WITHOUT_COMPILER:-}" ]; then
     clang=$(command -v clang)
     copy "$clang"
     libraries "$clang"
-    # Of the compiler's own headers, those that are not about a processor's instructions.
+    # The compiler's own headers, except those about a processor's instructions.
     copy "$(clang -print-resource-dir)"/include/std*.h "$(clang -print-resource-dir)"/include/limits.h
-    # No program of eBPF can use a header of libc; those below are the kernel's interfaces and libbpf's.
+    # No program of eBPF can use a header of libc; the image has only headers of the kernel's interfaces and of libbpf.
     copy /usr/include/linux /usr/include/asm-generic "/usr/include/$(clang -print-multiarch 2>/dev/null || gcc -print-multiarch)/asm" \
         /usr/include/bpf
 fi
-# The sender of windows, the operator and the agent of a node are in the same image, so that a node fetches one.
+# The sender of windows, the operator and the agent of a node are in the same image, so that a node fetches only one.
 cp "$binary" "$root/usr/bin/twinprobe"
 for name in twinprobe-stream twinprobe-operator; do
     cp "$(dirname "$binary")/$name" "$root/usr/bin/$name"

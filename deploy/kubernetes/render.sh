@@ -1,5 +1,5 @@
 #!/bin/sh
-# render.sh HELM: writes the manifests of the chart with its defaults to standard output, for those who have no helm.
+# render.sh HELM: writes the manifests of the chart with its defaults to standard output, for users without helm.
 set -eu
 cat <<'EOF'
 # Rendered from deploy/helm/twinprobe by `make manifests`: change the chart, not this file. Set `image:` to your image, then

@@ -97,7 +97,7 @@ class Database:
         self.lock = threading.Lock()
         self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self.connection.execute("PRAGMA journal_mode = WAL")
-        # A commit is on disk before the window is acknowledged, also if the power fails.
+        # A commit is on disk before the window is acknowledged, so a power failure loses nothing.
         self.connection.execute("PRAGMA synchronous = FULL")
         self.connection.executescript(SCHEMA)
 
@@ -157,7 +157,7 @@ def collect(node, probe, collector, database, wait):
                 try:
                     document = node.ask("GET", f"{path}/windows/{window['seq']}")
                 except Gone:
-                    # It had to go since it was listed. The next window says how many were lost.
+                    # The daemon has removed the window since it listed it. The next window tells how many were lost.
                     continue
                 new = database.add(document)
                 node.ask("DELETE", f"{path}/windows/{window['seq']}", {"collector": collector})
@@ -167,7 +167,7 @@ def collect(node, probe, collector, database, wait):
             logging.info("%s has no probe %s any more", node.url, probe)
             return
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # The daemon keeps the windows until it is back.
+            # The daemon keeps the windows until the database is back.
             logging.warning("%s %s: %s; again in %d s", node.url, probe, error, pause)
             time.sleep(pause)
             pause = min(2 * pause, 60)

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../bodies.rs"]
-mod bodies;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| bodies::btf_parse(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| twinprobe_fuzz::bodies::btf_parse(input));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../capture.rs"]
-mod capture;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| capture::capture(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| twinprobe_fuzz::capture::capture(input));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../config.rs"]
-mod config;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| config::config(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| twinprobe_fuzz::config::config(input));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../bodies.rs"]
-mod bodies;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| bodies::decode(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| twinprobe_fuzz::bodies::decode(input));

@@ -93,7 +93,7 @@ to_here(40073).send("S", dataofs=3)
 fragment = Ether(src=FAR, dst=NEAR) / IP(src="198.51.100.7", dst="192.0.2.80", proto=6, frag=60) / Raw(bytes(40))
 fragment.time = clock
 entered.append(fragment)
-# A pause, and packets of something else, with which the probe looks through its table.
+# A pause, and then unrelated packets, which make the probe look through its table.
 clock += 70
 for i in range(200):
     clock += 0.0001

@@ -21,7 +21,7 @@ for host in range(10, 30):
     packets += [eth / ip(host) / ICMP() / Raw(b"p" * 56)]
 for host in range(10, 20):
     packets += [eth / Dot1Q(vlan=3) / ip6(host) / IPv6ExtHdrHopByHop() / UDP() / Raw(b"u" * 20)] * 2
-# A later fragment counts as well, and a packet of which only the IP header is there.
+# A later fragment counts, too, and so does a packet that is cut after the IP header.
 packets += [eth / IP(src="198.51.100.1", dst="192.0.2.1", frag=185, proto=17) / Raw(b"f" * 500)]
 packets += [Ether(bytes(eth / ip(2) / UDP())[:34])]
 # No IP packets: ARP, a header that is cut off, a wrong version.

@@ -116,7 +116,7 @@ export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/
 # The guests have modules for all kinds of links.
 export TWINPROBE_ALL_LINKS=yes
 $lro
-# Every user can reach /run/clang, wherever the tests are.
+# Every user can reach /run/clang, unlike the directory of the tests.
 cp -r '$kernels/clang' /run/clang
 '$unit' $filter --test-threads=1 --color=never
 '$compiler' confine --test-threads=1 --color=never

@@ -158,7 +158,7 @@ pub struct NoFiles {
 }
 
 impl NoFiles {
-    /// Lowers the limit to 0: the daemon can open no more files.
+    /// Lowers the limit to 0: the daemon can't open any more files.
     pub fn limit(daemon: &Daemon) -> Result<Self> {
         let pid = libc::pid_t::try_from(daemon.pid())?;
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -16,7 +16,7 @@ const ETHERNET: u32 = 1;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const PSH_ACK: u8 = 0x18;
-/// The offsets of the sequence number of TCP, and of what UDP carries.
+/// The offsets of the sequence number of TCP, and of the payload of UDP.
 const SEQUENCE: usize = 38;
 const MESSAGE: usize = 42;
 
@@ -58,13 +58,13 @@ impl Timeline {
         self
     }
 
-    /// Lets the packets so far come later by so many nanoseconds.
+    /// Delays the packets so far by this many nanoseconds.
     fn later(&mut self, by: u64) -> &mut Self {
         self.0.iter_mut().for_each(|(time, ..)| *time += by);
         self
     }
 
-    /// Gives the packets so far this length, of which the capture has the beginning only.
+    /// Gives the packets so far this length. The capture has only their beginning.
     fn long(&mut self, length: usize) -> &mut Self {
         self.0.iter_mut().for_each(|(_, of, _)| *of = length);
         self
@@ -89,7 +89,7 @@ impl Timeline {
         self.with(&mut Self::default())
     }
 
-    /// Captures with these packets, and those that were sent.
+    /// Captures with these packets, and the packets that were sent.
     fn with(&mut self, sent: &mut Self) -> ScenePackets {
         let (ingress, egress) = (self.pcap(), sent.pcap());
         let second = |(time, _, bytes): &(u64, usize, Vec<u8>)| ((time - START) / SECOND, bytes.clone());
@@ -140,7 +140,7 @@ fn dns(source: u64, port: u64, destination_port: u16, id: u16, message: &[u8]) -
     bytes
 }
 
-/// Answers to questions that nobody has asked; many answers to questions that were.
+/// Answers to questions that no client has asked; many answers to questions that were.
 fn dns_amplification() -> RuleScene {
     const ANSWER: [u8; 10] = [0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
     // One question, for the address of `a`.
@@ -150,7 +150,7 @@ fn dns_amplification() -> RuleScene {
         let id = |second, number| (second * 1000 + number) as u16;
         let ask = |second, number| {
             let mut bytes = dns(0, 40_000, 53, id(second, number), &QUESTION);
-            // From the client to a server: the other way round.
+            // The frame goes the other way: from the client to a server.
             let (source, destination) = (client.octets(), address(1 + number % 4).octets());
             bytes[26..30].copy_from_slice(&source);
             bytes[30..34].copy_from_slice(&destination);
@@ -212,7 +212,7 @@ fn retransmissions() -> RuleScene {
         bytes[SEQUENCE..SEQUENCE + 4].copy_from_slice(&(1 + 100 * index as u32).to_be_bytes());
         bytes
     };
-    // Every so many segments one comes twice.
+    // The interval, in segments, at which a segment is sent twice.
     let transfer = |repeated: &dyn Fn(u64) -> u64| {
         let mut all = Timeline::default();
         for second in 0..SECONDS {

@@ -1,7 +1,7 @@
 //! Bystanders: two probes beside the probe under test that must lose nothing, whatever happens to it and to the daemon.
 //!
 //! [`Bystanders::deploy`] comes before the first probe of a test; [`Bystanders::finish`] is its last statement. In
-//! between, [`Bystanders::check`] may look at any time at which no packet is under way. Their counts are compared with
+//! between, [`Bystanders::check`] may be called whenever no packet is under way. Their counts are compared with
 //! counters that are independent of the daemon.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use crate::wait::wait_for;
 use crate::windows::Windows;
 
 const SOURCE: &str = include_str!("../bpf/bystander.bpf.c");
-/// The collector that acknowledges all windows but the newest, and the one that acknowledges none.
+/// The collector that acknowledges all windows except the newest, and the collector that acknowledges none.
 const COLLECTORS: [&str; 2] = ["ledger", "late"];
 /// The number of packets that [`Bystanders::finish`] sends to show that the probes still count.
 const FRAMES: u64 = 3;
@@ -44,7 +44,7 @@ pub struct Stand {
     pub tc: &'static [&'static str],
     /// True if the daemon is in another namespace than these interfaces.
     pub abroad: bool,
-    /// True if the probe at XDP is for packets of several buffers, as all others at the hook have to be then.
+    /// True if the probe at XDP is for packets of several buffers, which all others at the hook must be then, too.
     pub frags: bool,
 }
 
@@ -52,7 +52,7 @@ impl Stand {
     /// The hooks of the probe under test, in front of it.
     pub const BESIDE: Self =
         Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false, frags: false };
-    /// The same beside probes for packets of several buffers, as those of the library are.
+    /// The same bystanders beside probes for packets of several buffers, such as those of the library.
     pub const FRAGS: Self = Self { frags: true, ..Self::BESIDE };
     /// The hooks of mon1, for tests that take mon0 or its hooks away.
     pub const ELSEWHERE: Self = Self { xdp: MON1, tc: &[MON1], ..Self::BESIDE };
@@ -224,7 +224,7 @@ impl Bystanders {
         self.begin_anew()
     }
 
-    /// Adapts what is expected after the maps were lost with their pins and both probes were deployed anew: live
+    /// Adapts the expectations after the maps were lost with their pins and both probes were deployed anew: live
     /// counters and open windows begin anew with the next packet; closed windows, sums and everything else stay.
     pub fn begin_anew(&mut self) -> Result<()> {
         for n in 0..self.probes.len() {
@@ -337,7 +337,7 @@ impl Bystander {
         Ok(())
     }
 
-    /// Returns the status without what a trial measures: a start that deploys the probe anew tries it again.
+    /// Returns the status without the measurements of a trial: a start that deploys the probe anew tries it again.
     fn status(&self) -> Result<Value> {
         let mut status = self.get("")?;
         let costs = status["cost"]["directions"].as_object_mut().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! A real kube-apiserver on a real etcd, with nothing else of Kubernetes. Requests are those of kubectl.
+//! A real kube-apiserver on a real etcd, without other parts of Kubernetes. kubectl sends the requests.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::wait::{PATIENCE, wait_for};
@@ -21,6 +22,7 @@ pub struct Cluster {
     etcd: Ended,
     port: u16,
     clients: String,
+    peers: String,
     bin: PathBuf,
     directory: TempDir,
 }
@@ -31,7 +33,7 @@ pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // A process that has ended already is no failure.
+        // A process that has ended already is not a failure.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -46,20 +48,10 @@ impl Cluster {
         fs::write(at("tokens.csv"), format!("{TOKEN},admin,1,system:masters\n"))?;
         let [clients, peers, port] = ports()?;
         let (clients, peers) = (format!("http://127.0.0.1:{clients}"), format!("http://127.0.0.1:{peers}"));
-        let mut etcd = Command::new(bin.join("etcd"));
-        etcd.args([
-            "--unsafe-no-fsync",
-            "--listen-client-urls",
-            &clients,
-            "--advertise-client-urls",
-            &clients,
-        ]);
-        etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        etcd.args(["--initial-cluster", &format!("default={peers}")]).arg("--data-dir").arg(at("etcd"));
-        let etcd = started(&mut etcd, &at("etcd.log"))?;
         let at = directory.path();
+        let etcd = store(bin, at, &clients, &peers)?;
         let server = serve(bin, at, &clients, port)?;
-        let cluster = Self { server, etcd, port, clients, bin: bin.to_owned(), directory };
+        let cluster = Self { server, etcd, port, clients, peers, bin: bin.to_owned(), directory };
         cluster.wait()?;
         Ok(cluster)
     }
@@ -75,6 +67,25 @@ impl Cluster {
         meanwhile()?;
         self.server = serve(&self.bin, self.directory.path(), &self.clients, self.port)?;
         self.wait()
+    }
+
+    /// Kills etcd, and starts it again on its data after `meanwhile`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::restart`].
+    pub fn restart_etcd(&mut self, meanwhile: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.etcd.0.kill()?;
+        self.etcd.0.wait()?;
+        meanwhile()?;
+        self.etcd = store(&self.bin, self.directory.path(), &self.clients, &self.peers)?;
+        self.wait()
+    }
+
+    /// The processes of the API server and of etcd.
+    #[must_use]
+    pub fn processes(&self) -> [u32; 2] {
+        [self.server.0.id(), self.etcd.0.id()]
     }
 
     fn wait(&self) -> Result<()> {
@@ -95,7 +106,7 @@ impl Cluster {
         self.directory.path().join("certificates/apiserver.crt")
     }
 
-    /// Writes a file with which programs find the server, as whoever has this token.
+    /// Writes a file with which programs find the server, with the rights of this token.
     ///
     /// # Errors
     ///
@@ -118,16 +129,16 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with what kubectl has said if it fails.
+    /// If kubectl fails, this fails with its output.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
         self.kubectl_as(TOKEN, arguments, input)
     }
 
-    /// Does the same as whoever has this token.
+    /// Does the same with the rights of this token.
     ///
     /// # Errors
     ///
-    /// As [`Cluster::kubectl`].
+    /// Does the same as [`Cluster::kubectl`].
     pub fn kubectl_as(&self, token: &str, arguments: &[&str], input: &str) -> Result<String> {
         let output = self.ask(token, arguments, input)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -140,7 +151,7 @@ impl Cluster {
         let mut command = Command::new("kubectl");
         command.args(["--server", &self.url(), "--token", token]);
         command.args(["--insecure-skip-tls-verify", "--kubeconfig", "/dev/null"]).args(arguments);
-        // kubectl keeps what the server has told of its kinds.
+        // kubectl caches the server's list of kinds.
         command.arg("--cache-dir").arg(self.directory.path().join("cache"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("kubectl runs; Debian has it in kubernetes-client")?;
@@ -158,6 +169,26 @@ impl Cluster {
             read("etcd.log")
         )
     }
+}
+
+/// Starts etcd. Without flushes of its disk a kill loses nothing; only a loss of power would.
+fn store(bin: &Path, directory: &Path, clients: &str, peers: &str) -> Result<Ended> {
+    let mut etcd = Command::new(bin.join("etcd"));
+    etcd.args(["--unsafe-no-fsync", "--listen-client-urls", clients, "--advertise-client-urls", clients]);
+    etcd.args(["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]);
+    etcd.args(["--initial-cluster", &format!("default={peers}")]);
+    etcd.arg("--data-dir").arg(directory.join("etcd"));
+    started(&mut etcd, &directory.join("etcd.log"))
+}
+
+/// Pauses a process, or lets it continue.
+///
+/// # Errors
+///
+/// Fails if the process does not exist.
+pub fn pause(process: u32, is_paused: bool) -> Result<()> {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process")?;
+    Ok(kill_process(process, if is_paused { Signal::STOP } else { Signal::CONT })?)
 }
 
 /// Starts the API server.
@@ -207,7 +238,7 @@ fn rsa_key(path: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Fails if there are none.
+/// Fails if no ports are free.
 pub fn ports<const N: usize>() -> Result<[u16; N]> {
     let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let ports = listeners.iter().map(|it| Ok(it.local_addr()?.port())).collect::<Result<Vec<u16>>>()?;

@@ -33,7 +33,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// Options of a daemon to start. The default is `twinprobe serve` with directories of its own.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonOptions {
-    /// The arguments of `serve` beside those of the directories.
+    /// The arguments of `serve`, without those for the directories.
     pub arguments: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
     /// The binary to run instead of [`binary`].
@@ -235,7 +235,7 @@ impl Daemon {
 
     /// Returns the number of connections of this test process to the daemon's socket.
     pub fn connections(&self) -> usize {
-        /// `SS_CONNECTED`, the state of every socket except the one that listens.
+        /// `SS_CONNECTED`, the state of all sockets except listening ones.
         const CONNECTED: &str = "03";
         // The list shows the daemon's end of a connection in the namespace of the client.
         let sockets = fs::read_to_string("/proc/self/net/unix").expect("a list of sockets");
@@ -308,13 +308,13 @@ impl Daemon {
         send_signal(&self.pidfd, signal);
     }
 
-    /// Stops all of the daemon's threads until [`Daemon::resume`]; its programs in the kernel go on.
+    /// Stops all of the daemon's threads until [`Daemon::resume`]; its programs in the kernel continue.
     pub fn pause(&self) {
         send_signal(&self.pidfd, libc::SIGSTOP);
         wait_for_stop(&self.pidfd);
     }
 
-    /// Lets a daemon go on that [`Daemon::pause`] has stopped.
+    /// Lets a daemon continue that [`Daemon::pause`] has stopped.
     pub fn resume(&self) {
         send_signal(&self.pidfd, libc::SIGCONT);
     }

@@ -1,4 +1,4 @@
-//! Holds every answer against `api/openapi.yaml`: whatever a test asks for, the status is one that is described there.
+//! Checks every answer against `api/openapi.yaml`: it must describe the status of every request in tests.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -42,7 +42,7 @@ pub fn check(method: &str, target: &str, status: u16) {
     assert!(as_described || is_servers_own, "{status} is not described for {method} {path}");
 }
 
-/// True for the statuses by which a request is refused before the daemon looks whether there is such a path.
+/// True for statuses that refuse a request before the daemon checks whether its path exists.
 fn is_guards(status: u16) -> bool {
     matches!(status, 401 | 403 | 415 | 421)
 }

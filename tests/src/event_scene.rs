@@ -69,7 +69,7 @@ impl Scene {
         self.daemon.json("/v1/probes/p/metrics")["ingress"]["lost"]["entries"][0]["value"].clone()
     }
 
-    /// Waits until `done`; the error at the limit says what is wrong.
+    /// Waits until `done`; the error at the limit gives the reason.
     pub fn wait_for(&self, wrong: &str, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
         wait_for(wrong, PATIENCE, || {
             ensure!(done(self), "not yet");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
 
-/// How long to explore.
+/// The time to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The seed of the first list; the others follow.

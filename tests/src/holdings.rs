@@ -1,4 +1,4 @@
-//! Search for the kernel objects that a daemon holds, and for those that nobody holds.
+//! Search for the kernel objects that a daemon holds, and for those without a holder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ impl KernelObjects {
         Ok(Self(walk.found))
     }
 
-    /// Returns the objects that a process has open and those that they hold.
+    /// Returns the objects that a process has open, and the objects that these keep alive.
     pub fn of_process(pid: u32) -> Result<Self> {
         let mut walk = Walk::default();
         walk.process(pid)?;
@@ -73,7 +73,7 @@ impl KernelObjects {
     }
 }
 
-/// Returns a copy of a descriptor of another process; `None` if the process or the descriptor has gone.
+/// Returns a copy of a descriptor of another process; `None` if the process or the descriptor has disappeared.
 fn copied(pid: u32, number: RawFd) -> Option<OwnedFd> {
     let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
     pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
@@ -124,7 +124,7 @@ impl Walk {
             let path = entry?.path();
             if path.is_dir() {
                 self.pins(&path, except)?;
-            // The entry may be gone, or be of a kind that can't be opened.
+            // The entry may have disappeared, or be of a kind that can't be opened.
             } else if let Ok(fd) = pinned(&path) {
                 self.descriptor(
                     &FdInfo::of(std::os::fd::AsFd::as_fd(&fd))?,
@@ -141,7 +141,7 @@ impl Walk {
             // The descriptor may have been closed meanwhile.
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };
             let info = FdInfo::parse(&text);
-            // What only a map of another process holds is found through a copy of its descriptor.
+            // An object that only a map of another process holds is found through a copy of its descriptor.
             let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
             let copy = match number.filter(|_| self.careful && HOLDERS.contains(&info.map_type)) {
                 Some(number) => copied(pid, number),
@@ -187,7 +187,7 @@ impl Walk {
         if !self.found.insert(("program", id)) {
             return Ok(());
         }
-        // A program that has gone meanwhile holds nothing.
+        // A program that was removed meanwhile keeps no maps alive.
         let Ok(fd) = opened(bpf_cmd::BPF_PROG_GET_FD_BY_ID, id) else { return Ok(()) };
         let mut ids = [0_u32; MAX_MAPS as usize];
         // SAFETY: all fields are integers or byte arrays; zero is a value of each.

@@ -23,7 +23,7 @@ pub fn send_signal(pidfd: &OwnedFd, signal: i32) {
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, 0usize, 0) };
 }
 
-/// Waits until all threads of the child have stopped, or the child has ended. On a busy machine the others go on until
+/// Waits until all threads of the child have stopped, or the child has ended. On a busy machine the others continue until
 /// the thread that gets the signal has a processor.
 pub fn wait_for_stop(pidfd: &OwnedFd) {
     let (descriptor, options) = (pidfd.as_raw_fd(), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT);

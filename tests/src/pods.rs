@@ -131,7 +131,7 @@ impl Pod {
         veth_pair(&self.namespace, ETH0, host, &self.interface)
     }
 
-    /// Ends the process and removes the cgroup. The interface goes with [`Self::disconnect`] or the namespace.
+    /// Ends the process and removes the cgroup. The interface ends with [`Self::disconnect`] or the namespace.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();

@@ -1,4 +1,4 @@
-//! A simulated reboot: the kernel has nothing of the daemon any more, the disk has everything, and the boot id is another.
+//! A simulated reboot: the kernel has lost everything of the daemon, the disk has everything, and the boot id is new.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

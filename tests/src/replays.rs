@@ -20,7 +20,7 @@ pub fn head(link_type: u32) -> Vec<u8> {
     [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 262_144, link_type].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Appends a packet of this length, of which `bytes` were captured.
+/// Appends a packet of this length with `bytes` captured bytes.
 pub fn append(file: &mut Vec<u8>, time: u64, length: u32, bytes: &[u8]) {
     let (seconds, rest) = ((time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32);
     for word in [seconds, rest, bytes.len() as u32, length] {

@@ -24,7 +24,7 @@ impl Room {
     /// Fills the file system to the last byte.
     pub fn fill(&self) -> Result<()> {
         let mut file = File::options().create(true).append(true).open(&self.0)?;
-        // To reserve room is faster than to write, and leaves none as well.
+        // Reserving room is faster than writing, and leaves none as well.
         let mut size = STEP;
         while size >= 4096 {
             let end = file.metadata()?.len();

@@ -174,7 +174,7 @@ pub fn file(directories: &Directories) -> PathBuf {
     directories.state().join(FILE)
 }
 
-/// Returns the verdict of `twinprobe doctor` on the store, and what it has found.
+/// Returns the verdict of `twinprobe doctor` on the store, and its findings.
 pub fn examined(directories: &Directories) -> Result<(String, String)> {
     let mut command = Command::new(binary()?);
     let output = command.args(["doctor", "-o", "json", "--state-dir"]).arg(directories.state()).output()?;

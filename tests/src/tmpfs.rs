@@ -58,7 +58,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Unmounts lazily: a file system in use goes with its last user.
+/// Unmounts lazily: a file system in use ends with its last user.
 pub(crate) fn unmount(at: &Path) {
     if let Err(error) = path(at).and_then(|at| run("umount", &["--lazy", at])) {
         eprintln!("{error:#}");

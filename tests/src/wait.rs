@@ -1,4 +1,4 @@
-//! Waiting for conditions that a daemon or the kernel brings about in its own time.
+//! Waiting for conditions that a daemon or the kernel fulfils after some time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Daemon;
 
 /// The limit of a wait for something that takes a moment on an idle machine and has no limit of its own: a test that fails at
-/// it would wait for ever.
+/// it would wait forever.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);

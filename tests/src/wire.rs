@@ -1,4 +1,4 @@
-//! TCP between two namespaces, of which the sockets say what has been on the wire.
+//! TCP between two namespaces. Its sockets report the traffic on the wire.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::Namespace;
 /// The bytes that a sender may have under way: few enough for the rings of a veth.
 const UNDER_WAY: libc::c_int = 32 << 10;
 
-/// What one side of a connection has put on the wire, or what was counted of it.
+/// The packets and bytes of one side of a connection on the wire, or as they were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub frames: u64,
@@ -34,7 +34,7 @@ pub fn pair(a: &Namespace, a_name: &str, b: &Namespace, b_name: &str) -> Result<
     a.run("ip", &["link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", &path])
 }
 
-/// Switches off what an interface does to packets.
+/// Switches off the offloads of an interface.
 pub fn switch_off(namespace: &Namespace, interface: &str) -> Result<()> {
     let off = ["tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off", "txvlan", "off"];
     namespace.run("ethtool", &[&["-K", interface][..], &off, &["tx-vlan-stag-hw-insert", "off"]].concat())
@@ -65,7 +65,7 @@ impl Connection {
         Ok(Self { client, server })
     }
 
-    /// What the client and the server have sent.
+    /// The packets and bytes that the client and the server have sent.
     fn sent(&self) -> Result<(Traffic, Traffic)> {
         Ok((sent(&self.client, true)?, sent(&self.server, false)?))
     }
@@ -102,7 +102,7 @@ fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
         |at: usize| u64::from(u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]));
     let bytes_sent = word(200) | word(204) << 32;
     ensure!(word(100) == 0, "{} segments were sent again", word(100));
-    // An acknowledgement that tells of such segments has an option more (SACK, RFC 2018 and 2883).
+    // An acknowledgement of such segments has an additional option (SACK, RFC 2018 and 2883).
     ensure!(word(216) == 0, "{} segments came twice", word(216));
     ensure!(word(224) == 0, "{} segments came out of order", word(224));
     // The answer to the first segment is sent before there is a socket.
@@ -110,7 +110,7 @@ fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
     Ok(Traffic { frames, bytes: bytes_sent + frames * (14 + 20 + 32) + 8 })
 }
 
-/// Waits until both sides have sent what they have to send: an answer may be held back for some time.
+/// Waits until both sides have sent everything: an answer may be held back for some time.
 pub fn settled(connection: &Connection) -> Result<(Traffic, Traffic)> {
     let begun = Instant::now();
     let (mut last, mut since) = (connection.sent()?, Instant::now());

@@ -155,13 +155,12 @@ impl Turns {
         Estimate::of_ratio(&self.0[2], &self.0[0])
     }
 
-    /// Returns how many times as long as the fully adaptive probe another way takes, of what both take more than an empty
-    /// program.
+    /// Returns the time of another way relative to the fully adaptive probe, both without the time of an empty program.
     fn ratio_above(&self, way: usize, decimals: usize) -> String {
         show_ratio_above(&self.0[way], &self.0[0], &self.0[4], decimals)
     }
 
-    /// Returns what a way takes more than an empty program in each round.
+    /// Returns the additional time of a way compared with an empty program, in each round.
     fn above(&self, way: usize) -> Sample {
         above(&self.0[way], &self.0[4])
     }

@@ -1,4 +1,4 @@
-//! Deployment: the time of a PUT with twins against that of the same probe without, and against BCC (Fig. 4a).
+//! Deployment: the time of a PUT with twins, compared with the same probe without twins and with BCC (Fig. 4a).
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The dispatcher: what it adds to a packet's time beyond that of the probes' programs.
+//! The dispatcher: the time that it adds to a packet, without that of the probes' programs.
 
 use std::collections::BTreeSet;
 
@@ -356,7 +356,7 @@ impl Chain {
         if self.hook == "xdp" { ["xdp_md", "2"] } else { ["__sk_buff", "-1"] }
     }
 
-    /// Returns the source of a program with so many counters, if it counts. `section` is what its loader knows it by.
+    /// Returns the source of a program with this many counters, if it counts. `section` is its section's name, for its loader.
     fn source(self, section: &str, counters: usize) -> String {
         let [context, pass] = self.names();
         let maps = (0..counters).filter(|_| self.body == Body::Counter);
@@ -371,7 +371,7 @@ impl Chain {
         bpf::load(&self.source(self.section(), counters), &[])
     }
 
-    /// Returns the section's name that loaders of others know.
+    /// Returns the section's name for loaders of other projects.
     fn section(self) -> &'static str {
         if self.hook == "xdp" { "xdp" } else { "classifier" }
     }

@@ -75,7 +75,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     for (kind, write, batches) in bench.cases(&KINDS, &[KINDS[0], KINDS[4], KINDS[5], KINDS[6]]) {
         let mut curves = Vec::new();
         for (operation, erase) in [("read", false), ("read and erase", true)] {
-            // Elements of a QUEUE are gone once they are read.
+            // Elements of a QUEUE are removed once they are read.
             if !batches && !erase {
                 continue;
             }
@@ -162,7 +162,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Two probes with a full map each, of which one is read in batches.
+/// Two probes with a full map each. One is read in batches.
 struct Filled<'a> {
     site: &'a Site,
     daemon: Daemon,

@@ -148,7 +148,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         41 ns for all of them."
             .to_owned();
     for (which, (features, goal)) in GOALS.into_iter().enumerate() {
-        // The best of them is the one that the probe is the fewest times as fast as.
+        // The best peer is the one with the smallest advantage of the probe over it.
         let best = |exports: bool| {
             let of = against.iter().filter(|(exporter, _)| exporter.exports() == exports);
             of.min_by(|(_, one), (_, other)| one.times(which).value.total_cmp(&other.times(which).value))
@@ -208,12 +208,12 @@ impl Against {
         Ok(Self(turns))
     }
 
-    /// Returns how many times the packets per second of the exporter the probe takes, with the number of features of a goal.
+    /// Returns the probe's packets per second relative to the exporter's, with the number of features of a goal.
     fn times(&self, goal: usize) -> Estimate {
         Estimate::of_ratio(&self.0[0], &self.0[2 + goal])
     }
 
-    /// Returns how many times as long as the probe the exporter takes, of what both take more than an empty program.
+    /// Returns the exporter's time relative to the probe's, both without the time of an empty program.
     fn times_above(&self, goal: usize) -> String {
         show_ratio_above(&self.0[0], &self.0[2 + goal], &self.0[4], 1)
     }

@@ -185,8 +185,8 @@ fn measure_case(
     Ok(Measured { triples, windows })
 }
 
-/// Estimates in percent what part of the slices with the daemon is, of all the time that a slice stands for: of an
-/// interval if it has one window.
+/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time that a slice
+/// stands for (an interval, if it has one window).
 fn percent(triples: &[Triple], part: fn(&Triple) -> f64, interval: Option<Duration>) -> Estimate {
     let share = |slice: &Slice| interval.map_or(1.0, |interval| slice.seconds / interval.as_secs_f64());
     let values: Sample = triples.iter().map(|triple| 100.0 * part(triple) * share(&triple.with)).collect();
@@ -211,7 +211,7 @@ struct Together {
 }
 
 impl Together {
-    /// Returns what a packet costs more, by the interval of the windows.
+    /// Returns the additional cost of a packet, by the interval of the windows.
     fn estimates(&self) -> Vec<(Duration, Estimate)> {
         let more = |interval: &Duration| percent(&self.windows, Triple::more, Some(*interval));
         self.intervals.iter().map(|interval| (*interval, more(interval))).collect()

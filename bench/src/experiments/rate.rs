@@ -35,7 +35,7 @@ const BARE: [(Bare, u64); 6] = [
 ];
 /// The least number of steps in a slice.
 const LEAST: u64 = 5;
-/// Twice the goal is asked for, so that it can be passed: what is asked for is the most that can be reached.
+/// The experiment requests twice the goal, because the requested rate is an upper limit.
 const MOST: (usize, u64) = (100, 10);
 
 pub fn run(bench: &Bench) -> Result<Section> {
@@ -121,7 +121,7 @@ fn bare(bench: &Bench) -> Result<Table> {
     let mut times: Vec<_> =
         bench.cases(&BARE, &BARE[..4]).into_iter().map(|case| (case, Sample::default())).collect();
     for _ in 0..slices {
-        // The steps take turns, so that what disturbs the machine disturbs all.
+        // The steps take turns, so that disturbances of the machine affect all of them.
         for ((step, interval), times) in &mut times {
             let ticks = (SLICE.as_millis() as u64 / *interval).max(LEAST) as u32;
             times.add(floor::measure(*step, ticks, Duration::from_millis(*interval))?);

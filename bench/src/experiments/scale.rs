@@ -112,7 +112,7 @@ struct Interfaces {
 }
 
 impl Interfaces {
-    /// Says what each further interface adds.
+    /// Describes the cost of each further interface.
     fn slope(&self) -> String {
         let of = |points: &[(f64, Estimate)]| {
             slope(&points.iter().map(|(x, y)| (*x, y.value)).collect::<Vec<_>>())
@@ -279,7 +279,7 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
             deployed.to_string(),
             format!("{each:.1}"),
             format!("{:.1}", resident as f64 / 1024.0),
-            // A few probes more say nothing of what each takes.
+            // A few more probes are not enough to tell the cost of each.
             if broken.is_empty() {
                 format!("{:.1}", resident.saturating_sub(last) as f64 / (deployed - before) as f64)
             } else {

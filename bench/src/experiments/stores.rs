@@ -21,7 +21,7 @@ use crate::scenes::stores::single::Files;
 use crate::scenes::stores::sqlite::Sqlite;
 use crate::scenes::stores::store::{Open, Window};
 
-/// The stores, by name. The first two are what earlier versions had.
+/// The stores, by name. Earlier versions had the first two.
 const STORES: [(&str, Open, bool); 6] = [
     ("a file each, synced", Files::open, false),
     ("segment log and files", Segments::with_files, true),
@@ -104,7 +104,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
 /// Writes windows for some time. Returns windows per second, microseconds of processor time and syncs for each, and the
 /// bytes on disk for each byte that is kept.
 fn measure(open: Open, shares: bool, writers: usize, size: usize, length: Duration) -> Result<[f64; 4]> {
-    // Where this program lies there is a disk, and not a file system in memory.
+    // The directory of this program is on a disk, and not in memory.
     let disk = std::env::current_exe()?;
     let directory = tempfile::tempdir_in(disk.parent().context("a directory")?)?;
     let store = open(directory.path())?;

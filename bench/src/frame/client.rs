@@ -47,7 +47,7 @@ impl Client {
             }
             let bytes = &self.buffer[..read];
             ensure!(total > 0 || bytes.starts_with(OK), "{}", String::from_utf8_lossy(bytes));
-            // Keeps the last bytes of the answer so far: fewer than five may have come at once.
+            // Keeps the last bytes of the answer so far: a single read may give fewer than five.
             let kept = END.len() - read.min(END.len());
             end.copy_within(END.len() - kept.., 0);
             end[kept..].copy_from_slice(&bytes[read - (END.len() - kept)..]);

@@ -18,8 +18,8 @@ pub struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// Writes the page of an experiment with its figures, and its claims in place of those that the table has of it, or
-    /// at the end of the table.
+    /// Writes the page of an experiment with its figures, and its claims in the table: they replace earlier ones, or
+    /// are added at the end.
     pub fn write(&self, experiment: &str, section: &Section, conditions: &str, commit: &str) -> Result<()> {
         let figures = self.directory.join("figures");
         fs::create_dir_all(&figures)?;

@@ -1,4 +1,4 @@
-//! The machine that is measured on: what it is, and whether something else used it.
+//! The machine of the measurements: its description, and its load from other programs.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks for this long at what the machine does while nothing is measured.
+    /// Observes the idle machine for this long.
     pub fn begin(look: Duration) -> Result<Self> {
         let before = Ticks::now()?;
         thread::sleep(look);
@@ -100,8 +100,8 @@ pub fn commit() -> String {
     commit_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
 }
 
-/// Returns the commit of a repository. Changes below docs/ do not count: a run writes there itself, and nothing of
-/// what is measured is there.
+/// Returns the commit of a repository. Changes below docs/ do not count: a run writes there itself, and no
+/// measured code is there.
 fn commit_of(repository: &Path) -> String {
     let git = |arguments: &[&str]| first_line(Command::new("git").arg("-C").arg(repository).args(arguments));
     let commit = git(&["describe", "--always", "--exclude=*"]).unwrap_or_default();

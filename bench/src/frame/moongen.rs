@@ -27,7 +27,7 @@ pub struct Running {
 }
 
 impl MoonGen {
-    /// Says what sends, for the document.
+    /// Describes the sender, for the document.
     pub fn describe(&self) -> String {
         let device = match &self.interface {
             Some(interface) => format!("port {}, which arrives at {interface}", self.port),
@@ -36,7 +36,7 @@ impl MoonGen {
         format!("MoonGen, one thread, {device}")
     }
 
-    /// Starts sending out of `interface` of `namespace`, unless a card has a port for it: `count` packets, or for ever.
+    /// Starts sending out of `interface` of `namespace`, unless a card has a port for it: `count` packets, or forever.
     pub fn start(
         &self,
         namespace: &Namespace,

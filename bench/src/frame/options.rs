@@ -62,7 +62,7 @@ pub enum Generator {
 
 /// The least number of rounds of a full run.
 const LEAST: u64 = 3;
-/// The least part of a full run's repetitions within a round: fewer would not be told from what a call takes.
+/// The least part of a full run's repetitions within a round: with fewer, the duration of the call itself would hide the result.
 const LEAST_PART: f64 = 0.25;
 
 fn part(text: &str) -> Result<f64, String> {
@@ -112,12 +112,12 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    /// Returns the number of repetitions within a round, of which a run may be told to make a part.
+    /// Returns the number of repetitions within a round. An option makes only a part of them.
     pub fn part_of(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { (full as f64 * self.part.max(LEAST_PART)) as u64 }
     }
 
-    /// Returns the number of rounds, of which a run may be told to make a part.
+    /// Returns the number of rounds. An option makes only a part of them.
     pub fn rounds(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { ((full as f64 * self.part) as u64).max(full.min(LEAST)) }
     }

@@ -92,8 +92,8 @@ impl Estimate {
     }
 }
 
-/// Returns how many times as long as `way` another way takes, of what both take more than a floor that they share, with
-/// this many decimals. A ratio to what is lost in the noise says nothing, and is not made.
+/// Returns the time of another way relative to that of `way`, both without a floor that they share, with this many
+/// decimals. If the difference to the floor is lost in noise, there is no ratio.
 ///
 /// # Panics
 /// Panics if a sample is empty, or has fewer values than the others.
@@ -105,7 +105,7 @@ pub fn show_ratio_above(of: &Sample, way: &Sample, floor: &Sample, decimals: usi
     Estimate::of_ratio(&above(of, floor), &least).show(decimals)
 }
 
-/// Returns what a way takes more than a floor in each round.
+/// Returns the additional time of a way compared with a floor, in each round.
 pub fn above(way: &Sample, floor: &Sample) -> Sample {
     way.values().iter().zip(floor.values()).map(|(value, floor)| value - floor).collect()
 }
@@ -174,8 +174,8 @@ impl Comparison {
         Estimate::of(&self.ratio)
     }
 
-    /// Returns the ratio of the first way to itself, which is 1 but for what the machine does to it: a smaller
-    /// difference between two ways can't be seen.
+    /// Returns the ratio of the first way to itself. It differs from 1 only by noise of the machine. A
+    /// difference between two ways that is smaller than this noise is not visible.
     pub fn null_ratio(&self) -> Estimate {
         Estimate::of(&self.null_ratio)
     }
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!((compared.ratio().value, compared.null_ratio().value), (1.5, 1.0));
         assert_eq!((compared.difference().value, compared.null_difference().value), (1.0, 0.0));
         assert_eq!(calls.iter().filter(|way| **way == Way::Other).count(), 6);
-        // The first of a round is not always the same.
+        // The order within rounds varies.
         assert!(calls.chunks(3).any(|round| round[0] == Way::Other));
         Ok(())
     }

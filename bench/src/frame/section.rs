@@ -30,7 +30,7 @@ pub struct Section {
 #[derive(Debug)]
 pub struct Claim {
     pub claim: &'static str,
-    /// The figure of the paper, or what is aimed at.
+    /// The figure of the paper, or the goal.
     pub paper: &'static str,
     pub ours: String,
     /// The figures of others.

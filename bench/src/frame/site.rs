@@ -13,7 +13,7 @@ use super::options::{Bench, Generator};
 
 /// The longest time until the first packet, DPDK's start included.
 const FIRST_PACKET: Duration = Duration::from_secs(60);
-/// The longest time until an interface has counted what was sent.
+/// The longest time until an interface has counted the sent packets.
 const LAST_PACKET: Duration = Duration::from_secs(10);
 /// The CPU that sends and receives, if the kernel's generator sends.
 pub const LOADED: usize = 0;
@@ -53,7 +53,7 @@ impl Site {
         &self.interface
     }
 
-    /// Says what sends, for the document.
+    /// Describes the sender, for the document.
     pub fn describe(&self) -> String {
         match &self.generator {
             Generator::Traffic => {
@@ -112,7 +112,7 @@ impl Site {
         }
     }
 
-    /// Makes the kernel's generator, whatever was chosen: for experiments that need what only it can say.
+    /// Makes the kernel's generator, whichever was chosen: for experiments that need figures that only it has.
     pub fn traffic(&self, spread: Spread) -> Result<traffic::Generator> {
         let options = GeneratorOptions { spread, cpu: Some(LOADED), ..GeneratorOptions::default() };
         traffic::Generator::new(self.topology.generator(), "gen0", options)

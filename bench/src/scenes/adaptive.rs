@@ -17,7 +17,7 @@ use super::sender::Sender;
 use crate::frame::options::{Bench, Generator};
 use crate::frame::site::Site;
 
-/// The features that a monitor knows.
+/// The features of a monitor.
 pub const ALL: u32 = 100;
 const METRICS: &str = "/v1/probes/probe/metrics";
 
@@ -25,15 +25,15 @@ const METRICS: &str = "/v1/probes/probe/metrics";
 pub enum Kind {
     /// None: a program that drops the packet, and does nothing else.
     Empty,
-    /// All features, whatever is wanted.
+    /// All features, whichever are switched on.
     NonAdaptive,
-    /// All features are in the program, which looks up at run time which of them are wanted.
+    /// All features are in the program, which checks at run time which of them are switched on.
     Adaptive,
-    /// Only what is wanted is in the program.
+    /// The program has only the requested features.
     FullyAdaptive,
 }
 
-/// A probe at work at an interface of its own.
+/// A running probe on its own interface.
 pub struct Probe {
     site: Site,
     sender: Sender,
@@ -42,7 +42,7 @@ pub struct Probe {
     daemon: Option<Daemon>,
     hook: &'static str,
     wanted: u32,
-    /// How many times the program has run.
+    /// The number of times that the program has run.
     runs: u64,
     pub map_bytes: u64,
 }

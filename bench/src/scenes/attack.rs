@@ -21,7 +21,7 @@ pub const INTERVAL: &str = "100ms";
 /// Packets per second.
 pub const ORDINARY: u64 = 100_000;
 pub const FLOOD: u64 = 300_000;
-/// The coarse probe sees one packet in so many.
+/// The coarse probe sees one packet of this many.
 pub const SAMPLE: u64 = 64;
 /// SYNs in a window that are a flood; there is none in ordinary traffic, and one of the flood has 30,000.
 const SYNS: u64 = 5_000;
@@ -36,11 +36,11 @@ const POINTS: u32 = 120;
 /// A way to watch the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// An empty program, which takes the way to the hook.
+    /// An empty program, which measures the way to the hook.
     Empty,
     /// One packet in [`SAMPLE`] by its flags.
     Coarse,
-    /// All packets by their flows.
+    /// All packets, by flow.
     Fine,
     /// The coarse probe, and a rule that deploys the fine one while it sees a flood.
     OnDemand,
@@ -61,10 +61,10 @@ pub struct Round {
     pub packets: u64,
     /// The packets that the fine probe has seen.
     pub fine_packets: u64,
-    /// From the first packet of the flood: until the rule has fired, and until there is a window with flows of it.
+    /// The times from the first packet of the flood until the rule has fired, and until there is a window with flows of it.
     pub detected_ms: Option<f64>,
     pub shown_ms: Option<f64>,
-    /// From the end of the window at which the rule fired until packets were at the fine probe.
+    /// The time from the end of the window at which the rule fired until packets reached the fine probe.
     pub reaction_ms: Option<f64>,
     /// Processor time of the daemon for each second, in milliseconds.
     pub daemon_ms: f64,
@@ -132,7 +132,7 @@ fn deploy(site: &Site, daemon: &Daemon, watch: Watch) -> Result<()> {
         }
     };
     if watch == Watch::OnDemand {
-        // The source is known then, as one of a probe that was there before.
+        // Then the daemon has compiled the source already, as for a probe that was there before.
         put("fine", &fine(site)?);
         daemon.delete("/v1/probes/fine").expect(204);
     }
@@ -184,7 +184,7 @@ fn sender(site: &Site, cpu: usize, kind: Kind) -> Result<Generator> {
 struct Dispatchers(Vec<Program>);
 
 impl Dispatchers {
-    /// Looks which one is attached now. The kernel counts its runs from the first one on.
+    /// Finds the attached program. The kernel counts its runs from the first one on.
     fn follow(&mut self, site: &Site) -> Result<()> {
         let attached = site.attached("xdp")?;
         match self.0.last() {
@@ -194,7 +194,7 @@ impl Dispatchers {
         Ok(())
     }
 
-    /// Returns what all of them have run.
+    /// Returns the number of runs of all of them.
     fn counted(&self) -> Result<Counted> {
         self.0.iter().try_fold(Counted::default(), |sum, program| {
             let of = program.counted()?;
@@ -264,7 +264,7 @@ impl Watcher<'_> {
         self.ordinary.sent() + self.flood.as_ref().map_or(0, |(flood, _)| flood.sent())
     }
 
-    /// Asks what the daemon has seen, until all is known.
+    /// Asks the daemon for its counts, until they are complete.
     fn ask(&mut self, seen_at: &mut Option<u64>) -> Result<()> {
         let Some((_, begun)) = &self.flood else { return Ok(()) };
         let ms = 1e3 * begun.elapsed().as_secs_f64();

@@ -26,7 +26,7 @@ impl Bcc {
         Self::start(namespace, "read_by_bcc.py", "make HASH 1")
     }
 
-    /// Starts the program that makes JSON of a table of numbers, which is filled from outside. `None` as for
+    /// Starts the program that makes JSON of a table of numbers, whose table the caller fills. `None` as for
     /// [`Bcc::deployer`].
     pub fn exporter(namespace: &Namespace, entries: u32) -> Result<Option<Self>> {
         Self::start(namespace, "export_by_bcc.py", &format!("make {entries}"))

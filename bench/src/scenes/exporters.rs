@@ -1,4 +1,4 @@
-//! Flow exporters of others, and bare counters in user space: what a packet costs them.
+//! Flow exporters of other projects, and bare counters in user space: their cost per packet.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -30,9 +30,9 @@ pub enum Exporter {
     Pmacctd,
     Nfpcapd,
     Nprobe,
-    /// A packet socket whose packets are only counted: no exporter, but what one could reach at most.
+    /// A packet socket whose packets are only counted: an upper limit for exporters.
     PacketSocket,
-    /// An AF_XDP socket in the same way. The packets come to nobody else.
+    /// An AF_XDP socket in the same way. It alone gets the packets.
     XdpSocket,
 }
 
@@ -99,9 +99,9 @@ impl Exporter {
         Ok(Some(Cost { ns, resident_kib, packets: packets + 1_000, seen }))
     }
 
-    /// Sends this many packets as fast as possible, from the CPU that it is bound to itself, until it has nothing left to
-    /// do. Returns how many million packets it has handled per processor second, of its own and of the kernel's who sends
-    /// and receives. `None` if it is not installed.
+    /// Sends this many packets as fast as possible, from the exporter's own CPU, until the exporter is idle again.
+    /// Returns the million packets per processor second, counting the time of the exporter and of the kernel's sending
+    /// and receiving. `None` if the exporter is not installed.
     pub fn flood(self, site: &Site, packets: u64) -> Result<Option<f64>> {
         let directory = tempfile::tempdir()?;
         let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
@@ -120,7 +120,7 @@ impl Exporter {
         let path = |name: &str| directory.path().join(name).display().to_string();
         let interface = site.interface();
         let command: Vec<String> = match self {
-            // Flows go nowhere: nobody listens at the port.
+            // Flows are dropped: the port has no listener.
             Self::Softflowd => format!(
                 "softflowd -d -i {interface} -m 65536 -v 9 -n 127.0.0.1:9995 -c {} -p {}",
                 path("control"),

@@ -35,7 +35,7 @@ impl Bare {
 
 /// Does the step this number of times, once in each interval, and returns the microseconds of processor time of each.
 pub fn measure(step: Bare, times: u32, interval: Duration) -> Result<f64> {
-    // Affinity and time are those of a thread.
+    // Affinity and processor time belong to a thread.
     let done = thread::spawn(move || repeat(step, times, interval));
     done.join().map_err(|_| anyhow::anyhow!("a step panicked"))?
 }
@@ -75,7 +75,7 @@ fn visit(home: &CpuSet) -> Result<()> {
     Ok(())
 }
 
-/// Writes a block that the file has, so that its size and its place on the disk stay.
+/// Overwrites a block of the file, so that its size and its place on the disk stay.
 fn write(file: &File, number: u64) -> Result<()> {
     file.write_all_at(&[2; BLOCK], number % BLOCKS * BLOCK as u64)?;
     Ok(file.sync_data()?)

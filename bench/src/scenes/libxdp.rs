@@ -69,8 +69,8 @@ fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>>
     }
 }
 
-/// Says in a claim what was measured, in nanoseconds, and why the rest was not. A chain that is not for libxdp has an
-/// empty reason.
+/// Describes in a claim the measured values, in nanoseconds, and the reason why others are missing. A chain that is
+/// not for libxdp has an empty reason.
 pub fn claim(measured: &[String], reasons: &BTreeSet<&str>) -> String {
     let reasons: Vec<_> = reasons.iter().copied().filter(|reason| !reason.is_empty()).collect();
     match (measured, &reasons[..]) {

@@ -64,7 +64,7 @@ impl Content {
         }
     }
 
-    /// Returns the families of OpenMetrics that an entry has a sample in.
+    /// Returns the OpenMetrics families in which an entry has a sample.
     pub const fn families(self) -> u32 {
         match self {
             Self::Numbers => 1,

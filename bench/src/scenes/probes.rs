@@ -18,7 +18,7 @@ pub fn nameless(probe: &str, interface: &str) -> Result<Value> {
     Ok(config)
 }
 
-/// Returns a probe with this number of maps, each a metric, of which the program updates at most [`USED_MAPS`].
+/// Returns a probe with this number of maps, each a metric. The program updates at most [`USED_MAPS`].
 pub fn many_maps(maps: usize, interface: &str) -> Value {
     let mut source = String::from(
         "#include <linux/bpf.h>\n\

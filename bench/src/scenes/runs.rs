@@ -1,4 +1,4 @@
-//! Runs of programs on one frame (`BPF_PROG_TEST_RUN`), those of the daemon and those that are loaded beside it.
+//! Runs of programs on one frame (`BPF_PROG_TEST_RUN`), programs of the daemon, and programs that are loaded beside it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

@@ -17,15 +17,15 @@ const SETTLE: u64 = 20 * MS;
 const STOPPING: u64 = 5 * MS;
 /// The time from the beginning of a slice to the end of the window in it, in nanoseconds.
 const LEAD: u64 = 5 * MS;
-/// The number of times that frames are sent until there is a triple.
+/// The number of times that frames are sent for each triple.
 const ATTEMPTS: usize = 5;
 
 /// The place of slices in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Around multiples of so many nanoseconds since the epoch, which are the ends of windows.
+    /// Slices around multiples of this many nanoseconds since the Unix epoch, where windows end.
     Around(u64),
-    /// One after the other, so many nanoseconds with the daemon.
+    /// Slices one after the other, each with the daemon for this many nanoseconds.
     Anywhere(u64),
 }
 
@@ -62,7 +62,7 @@ pub fn measure(
     duration: Duration,
 ) -> Result<(Vec<Triple>, u64)> {
     std::thread::scope(|scope| {
-        // The caller's thread is not pinned, and what it starts is not.
+        // Neither the caller's thread nor threads that it starts are pinned.
         let measuring = scope.spawn(|| {
             step_aside()?;
             let (mut triples, mut sent) = (Vec::new(), 0);

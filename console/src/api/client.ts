@@ -14,7 +14,7 @@ export function keepToken(value: string | null) {
   else sessionStorage.setItem(TOKEN, value);
 }
 
-/** An answer that is not a success: a problem document of the daemon, or what stands for one. */
+/** An answer that is not a success: a problem document of the daemon, or one that the console made. */
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -37,7 +37,7 @@ async function problem(answer: Response): Promise<Problem> {
   }
 }
 
-/** Turns what was thrown into a problem that can be shown. */
+/** Turns a thrown error into a problem that can be shown. */
 export function asProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof TypeError) return new Problem(0, "No connection", "The daemon can't be reached. Is it running?");
@@ -73,6 +73,7 @@ export async function ask<T>(path: string, options: Options = {}): Promise<T> {
   return parseJson(await answer.text()) as T;
 }
 
+export const rulePath = (name: string) => `/v1/rules/${encodeURIComponent(name)}`;
 export const probePath = (name: string) => `/v1/probes/${encodeURIComponent(name)}`;
 
 /** A path with the reason for a change, which the list of revisions shows. */

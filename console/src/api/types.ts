@@ -1,4 +1,4 @@
-// What the daemon answers, as far as the console reads it. `api/openapi.yaml` describes all of it.
+// The daemon's answers, as far as the console reads them. `api/openapi.yaml` describes all of it.
 
 export type Direction = "ingress" | "egress";
 export const DIRECTIONS: Direction[] = ["ingress", "egress"];
@@ -91,7 +91,7 @@ export interface Finding {
   line?: number;
   column?: number;
   message: string;
-  /** What to write instead, where the daemon knows. */
+  /** The daemon's suggestion of what to write instead, if it has one. */
   hint?: string;
 }
 
@@ -141,14 +141,80 @@ export interface HistoryEntry {
   cost_after?: Cost;
 }
 
-export interface Revision {
+/** What all revisions have, those of a probe and those of a rule. */
+export interface Past {
   revision: number;
   created: string;
   pushed_by?: string;
-  /** Why it was deployed. */
+  /** The reason for the deployment. */
   message?: string;
   current: boolean;
+}
+
+export interface Revision extends Past {
   config: Config;
+}
+
+export interface RuleRevision extends Past {
+  rule: Rule;
+}
+
+/** One of the fields is there. */
+export interface RuleAction {
+  apply?: { name: string; probe?: string; template?: string; config?: Config; expires: string };
+  change?: { name: string; sample?: number | string; variables?: object; defines?: object };
+  notify?: string;
+  delete?: string;
+  mark?: string;
+}
+
+export interface Rule {
+  watch: string;
+  when: string;
+  for?: number;
+  until?: string;
+  do: RuleAction[];
+  cooldown?: string;
+  max_actions_per_hour?: number;
+}
+
+export interface Firing {
+  window: number;
+  time: string;
+  do: RuleAction[];
+  done?: string;
+  ended?: string;
+  error?: string;
+}
+
+export interface RuleStatus {
+  name: string;
+  state: "watching" | "firing" | "stopped";
+  reason?: string;
+  revision: number;
+  created: string;
+  pushed_by: string;
+  role: string;
+  window: number;
+  holds: number;
+  missed: number;
+  actions_left: number;
+  last_error?: string;
+  /** Those that the rule has made, and those that it has changed. */
+  probes: string[];
+  changed?: string[];
+  /** Oldest first. */
+  firings: Firing[];
+  rule: Rule;
+}
+
+/** A configuration that rules deploy. */
+export interface RuleTemplate {
+  name: string;
+  revision: number;
+  changed: string;
+  pushed_by: string;
+  rules: string[];
 }
 
 export interface WindowEntry {

@@ -1,18 +1,18 @@
-// What the daemon itself knows to be wrong: numbers that are missing, probes that do not run, interfaces that drop.
+// Problems that the daemon itself reports: missing numbers, probes that do not run, interfaces that drop packets.
 import type { Document, Probe } from "../api/types.ts";
 import { count, exact, plural } from "./format.ts";
 import { metricAt, placesOf } from "./rows.ts";
 
 export interface Alert {
   kind: "bad" | "warn";
-  /** The probe or the interface that it is about. */
+  /** The probe or the interface that the alert is about. */
   about: string;
   text: string;
-  /** The view of the probe where more stands. */
+  /** The view of the probe that has details. */
   tab?: string;
 }
 
-/** What a dispatcher or the kernel refused, and what waits. */
+/** Attachments that a dispatcher or the kernel refused, and pending ones. */
 function ofState(probe: Probe): Omit<Alert, "about">[] {
   const alerts: Omit<Alert, "about">[] = [];
   if (probe.state === "failed") alerts.push({ kind: "bad", text: `does not run: ${probe.reason ?? "no reason is known"}`, tab: "attachment" });
@@ -52,13 +52,13 @@ function ofMaps(newest: Document | undefined): Omit<Alert, "about">[] {
   });
 }
 
-/** What is wrong with a probe, the worst first. */
+/** The problems of a probe, the worst first. */
 export function alertsOf(probe: Probe, newest: Document | undefined): Alert[] {
   const all = [...ofState(probe), ...ofWindows(probe), ...ofMaps(newest), ...ofEvents(probe)];
   return all.map((alert) => ({ ...alert, about: probe.name })).sort((a, b) => Number(b.kind === "bad") - Number(a.kind === "bad"));
 }
 
-/** Packets that an interface throws away now. */
+/** Packets that an interface drops now. */
 export function dropsOf(name: string, rates: { ingress: { dropped: number }; egress: { dropped: number } } | undefined): Alert[] {
   if (!rates) return [];
   const ways = ([["received", rates.ingress.dropped], ["to be sent", rates.egress.dropped]] as const).filter(([, dropped]) => dropped > 0);

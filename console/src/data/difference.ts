@@ -1,6 +1,7 @@
-// The difference of two configurations: of each source and its files, and of everything else.
+// The difference of two configurations: of each source and its files, and of everything else. And that of two rules.
 import { structuredPatch } from "diff";
-import type { Config } from "../api/types.ts";
+import { writeJson } from "../api/json.ts";
+import type { Config, Rule } from "../api/types.ts";
 import { DIRECTIONS } from "../api/types.ts";
 
 export interface Line {
@@ -37,7 +38,7 @@ function linesOf(before: string, after: string): Line[][] {
   });
 }
 
-/** What differs between two configurations. Parts that are the same are left out. */
+/** The differences between two configurations. Equal parts are left out. */
 export function differences(before: Config, after: Config): Difference[] {
   const json = (config: Config) => `${JSON.stringify(withoutSources(config), null, 2)}\n`;
   const parts: [string, string, string][] = [["configuration", json(before), json(after)]];
@@ -46,5 +47,14 @@ export function differences(before: Config, after: Config): Difference[] {
     const [old, now] = [before[direction]?.files ?? {}, after[direction]?.files ?? {}];
     for (const name of Object.keys({ ...old, ...now })) parts.push([`${direction} ${name}`, old[name] ?? "", now[name] ?? ""]);
   }
-  return parts.filter(([, a, b]) => a !== b).map(([title, a, b]) => ({ title, hunks: linesOf(a, b) }));
+  return differing(parts);
 }
+
+/** What differs between two documents of a rule. */
+export function ruleDifferences(before: Rule, after: Rule): Difference[] {
+  const [a, b] = [before, after].map((rule) => `${writeJson(rule, 2)}\n`) as [string, string];
+  return differing([["rule", a, b]]);
+}
+
+const differing = (parts: [string, string, string][]): Difference[] =>
+  parts.filter(([, a, b]) => a !== b).map(([title, a, b]) => ({ title, hunks: linesOf(a, b) }));

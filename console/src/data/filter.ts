@@ -4,7 +4,7 @@ import { type Column, isNumber, type Row } from "./rows.ts";
 
 const COMPARISON = /^([\w.[\]]+)(>=|<=|!=|=|>|<)(.+)$/;
 
-/** Compares as people sort: numbers by size, addresses and other texts by their numbers first. */
+/** Compares cells for sorting: numbers by size, addresses and other texts by the numbers within them first. */
 export function compare(a: Value | undefined, b: Value | undefined): number {
   if (isNumber(a) && isNumber(b)) return a < b ? -1 : a > b ? 1 : 0;
   return String(a ?? "").localeCompare(String(b ?? ""), "en", { numeric: true });
@@ -23,7 +23,7 @@ function holds(value: Value | undefined, operator: string, wanted: string): bool
   }
 }
 
-/** Makes a filter of words, all of which a row has to match: a part of any cell, or `column>number`. */
+/** Makes a filter from words. A row must match every word: a part of any cell, or `column>number`. */
 export function filterOf(text: string, columns: Column[]): (row: Row) => boolean {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const tests = words.map((word) => {

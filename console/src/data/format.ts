@@ -22,7 +22,7 @@ function scaled(value: number, step: number, units: string[], gap: string): stri
 }
 
 export const count = (value: number) => scaled(value, 1000, SI, "\u202f");
-/** What lines carry is counted in bits, by thousands. */
+/** Rates of network links are in bits, by powers of 1000. */
 export const bits = (value: number) => scaled(value, 1000, ["bit", "kbit", "Mbit", "Gbit", "Tbit", "Pbit", "Ebit"], "\u202f");
 export const bytes = (value: number) => scaled(value, 1024, IEC, "\u202f");
 
@@ -65,7 +65,7 @@ export function ago(time: string): string {
 
 export type Unit = "count" | "bytes" | "ns";
 
-/** The unit of a number, by the name of its field or metric, and what one of it is in this unit. */
+/** The unit of a number, by the name of its field or metric, and the factor that converts the number to this unit. */
 export function unitOf(name: string): { unit: Unit; factor: number } {
   const word = name.toLowerCase();
   if (/(^|[_.])(bytes?|octets?|len|length)($|_total$|[_.])/.test(word)) return { unit: "bytes", factor: 1 };
@@ -85,7 +85,7 @@ export function inUnit(value: number, name: string, perSecond = false): string {
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
 
-/** An address as people write it: one of IPv4 without the prefix by which IPv6 has it. */
+/** An address as people write it: IPv4 addresses without the prefix `::ffff:`. */
 export const address = (value: string) => value.replace(/(^|\s)::ffff:(\d+\.\d+\.\d+\.\d+)/g, "$1$2");
 
 /** A text as a table shows it: times by the browser's clock. */

@@ -4,21 +4,21 @@ import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
 import { inUnit } from "./format.ts";
 import { mapsOf } from "./source.ts";
 
-/** What slots stand for: powers of two, those of BCC's `bpf_log2l`, or themselves. */
+/** The meaning of slots: powers of two, powers of two as in BCC's `bpf_log2l`, or the numbers of the slots themselves. */
 export type Scale = "log2" | "log2l" | "linear";
 
 export interface Buckets {
-  /** The number of a slot and what it holds. */
+  /** The number of a slot and its count. */
   slots: Map<number, number>;
 }
 
-/** The slot of a number: that of its highest bit. */
+/** The slot of a number: the position of its highest bit. */
 export function slotOf(value: number | bigint): number {
   const whole = typeof value === "bigint" ? value : BigInt(Math.max(0, Math.trunc(value)));
   return whole <= 0n ? 0 : whole.toString(2).length - 1;
 }
 
-/** The slots of an array, or with a `field` how many entries have a number in each slot. */
+/** The slots of an array. With a `field`: for each slot, the number of entries whose field falls into it. */
 export function bucketsOf(document: Document, place: Place, field: string | null): Map<number, number> {
   const slots = new Map<number, number>();
   const metric = metricAt(document, place);
@@ -43,12 +43,12 @@ export function difference(now: Map<number, number>, before: Map<number, number>
   return new Map([...now].map(([slot, value]) => [slot, Math.max(0, value - (before.get(slot) ?? 0))]));
 }
 
-/** The shares whose values are shown. */
+/** The quantiles that are shown. */
 export const PERCENTILES = [["p50", 0.5], ["p95", 0.95], ["p99", 0.99]] as const;
 
 /**
- * The value below which this share of all values lies: within its slot, values are taken to spread evenly, as Prometheus
- * does. `null` if nothing was counted.
+ * The value below which this share of all values lies. Like Prometheus, this assumes that values spread evenly within a
+ * slot. `null` if nothing was counted.
  */
 export function percentile(slots: Map<number, number>, share: number, scale: Scale): number | null {
   const order = [...slots].filter(([, value]) => value > 0).sort(([a], [b]) => a - b);
@@ -65,7 +65,7 @@ export function percentile(slots: Map<number, number>, share: number, scale: Sca
   return null;
 }
 
-/** The range of slots that hold something in any of the windows; `null` if none does. */
+/** The range of slots that are not empty in at least one window; `null` if all are empty. */
 export function rangeOf(windows: Map<number, number>[]): { first: number; last: number } | null {
   let [first, last] = [Infinity, -Infinity];
   for (const slots of windows) {
@@ -76,10 +76,10 @@ export function rangeOf(windows: Map<number, number>[]): { first: number; last: 
   return first <= last ? { first, last } : null;
 }
 
-/** The end of a slot, which belongs to the next one. */
+/** The end of a slot. The value itself belongs to the next slot. */
 const endOf = (slot: number, scale: Scale) => 2 ** (scale === "log2" ? slot + 1 : slot);
 
-/** The least value of a slot: that of the first one is 0. */
+/** The least value of a slot; 0 for the first slot. */
 const startOf = (slot: number, scale: Scale) => (slot === 0 ? 0 : endOf(slot - 1, scale));
 
 /** The lower end of a slot in words. */
@@ -94,7 +94,7 @@ export function slotRange(slot: number, scale: Scale, name: string): string {
   return `${slotLabel(slot, scale, name)} to ${inUnit(endOf(slot, scale), name)}`;
 }
 
-/** What the slots of a metric stand for; `null` if its entries are not slots of a histogram. BCC's have no tag that a document shows. */
+/** The meaning of a metric's slots; `null` if its entries are not slots of a histogram. BCC's slots have no tag in documents. */
 export function histogramOf(probe: Probe | undefined, place: Place, metric: Metric | undefined): Scale | null {
   if (!metric) return null;
   if (metric.histogram) return "log2";

@@ -18,14 +18,14 @@ export function library(): Promise<Template[]> {
   return loaded;
 }
 
-/** A source that both directions have stands there once. */
+/** The library has a source that both directions use only once. */
 function whole(template: Template): Template {
   const { ingress, egress } = template.config;
   if (ingress && egress && egress.source === null) egress.source = ingress.source;
   return template;
 }
 
-/** The windows of a probe that is deployed here, so that there is something to see at once. */
+/** The window settings of a probe that the console deploys: short intervals, so that numbers appear soon. */
 export const WINDOW = { interval: "5s", retain: 360 };
 
 /** The configuration of a template for some interfaces. */

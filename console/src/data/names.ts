@@ -1,4 +1,5 @@
-// Names of services by their port, for who asks for them: a small table of what is met most, as IANA and habit have it.
+// Names of services by their port, for users who switch them on: a small table of the most common ports, by IANA and by
+// convention.
 const SERVICES: Record<number, string> = {
   20: "ftp-data", 21: "ftp", 22: "ssh", 23: "telnet", 25: "smtp", 53: "dns", 67: "dhcp", 68: "dhcp", 69: "tftp", 80: "http", 88: "kerberos", 110: "pop3",
   111: "rpcbind", 123: "ntp", 137: "netbios", 139: "netbios", 143: "imap", 161: "snmp", 162: "snmp-trap", 179: "bgp", 389: "ldap", 443: "https", 445: "smb",
@@ -9,8 +10,8 @@ const SERVICES: Record<number, string> = {
   9090: "prometheus", 9092: "kafka", 9100: "node-exporter", 9200: "elasticsearch", 9470: "twinprobe", 10250: "kubelet", 11211: "memcached", 27017: "mongodb", 51820: "wireguard",
 };
 
-/** Whether a column has ports, by its name. */
+/** Tells by the name of a column whether it has ports. */
 export const isPort = (id: string) => /(^|[._])port$/.test(id);
 
-/** A port with the name of what is usually there. */
+/** A port with the name of its usual service. */
 export const portText = (port: unknown) => (typeof port === "number" && SERVICES[port] ? `${port} ${SERVICES[port]}` : String(port ?? ""));

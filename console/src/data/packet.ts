@@ -6,10 +6,10 @@ const ICMP: Record<number, string> = { 0: "echo reply", 3: "unreachable", 5: "re
 const ICMPV6: Record<number, string> = { 1: "unreachable", 2: "packet too big", 3: "time exceeded", 128: "echo request", 129: "echo reply", 133: "router solicitation", 134: "router advertisement", 135: "neighbour solicitation", 136: "neighbour advertisement" };
 const MAC = 14;
 const TAGS = [0x8100, 0x88a8];
-/** Extension headers of IPv6 that are followed to what they carry. */
+/** Extension headers of IPv6 that are skipped to find the next protocol. */
 const EXTENSIONS = [0, 43, 60];
 
-/** The bytes of a text of hexadecimal digits that is long enough to be the begin of a frame; `null` if it is none. */
+/** The bytes of a hexadecimal text; `null` if it is not hexadecimal or too short for the beginning of a frame. */
 export function bytesOf(text: unknown): Uint8Array | null {
   const match = typeof text === "string" && /^(?:0x)?((?:[0-9a-f]{2}){34,})$/i.exec(text);
   return match ? Uint8Array.from(match[1]!.match(/../g)!, (pair) => Number.parseInt(pair, 16)) : null;
@@ -66,7 +66,7 @@ function overIpv6(read: Reader, at: number): string | null {
   return transport(read, next, protocol, from, to, true);
 }
 
-/** What the headers of a frame say in one line; `null` if the bytes are none that are known here. */
+/** The headers of a frame in one line; `null` if this module does not know the bytes. */
 export function frameText(text: unknown): string | null {
   const bytes = bytesOf(text);
   if (!bytes) return null;

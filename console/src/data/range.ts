@@ -2,9 +2,9 @@
 export interface Range {
   /** In milliseconds. */
   from: number;
-  /** Infinity if windows that are closed from now on belong to it. */
+  /** Infinity if the range includes windows that will be closed later. */
   to: number;
-  /** The length of the last minutes, which go on. */
+  /** The length of a range that ends now and moves with the time. */
   length?: number;
 }
 
@@ -17,7 +17,7 @@ export function lengthOf(last: string): number | null {
   return match ? Number(match[1]) * UNITS[match[2]!]! : null;
 }
 
-/** The range that an address has; `null` for the newest windows. */
+/** The range in an address; `null` for the newest windows. */
 export function rangeOf(query: URLSearchParams, now = Date.now()): Range | null {
   const length = lengthOf(query.get("last") ?? "");
   if (length !== null) return { from: now - length, to: Infinity, length };
@@ -26,10 +26,10 @@ export function rangeOf(query: URLSearchParams, now = Date.now()): Range | null 
   return { from: Number.isNaN(from) ? 0 : from, to: Number.isNaN(to) ? Infinity : to };
 }
 
-/** The identity of what an address asks for: it is the same as long as nothing else was chosen. */
+/** The identity of the range that an address asks for. It changes only if the user chooses another range. */
 export const rangeId = (query: URLSearchParams) => ["last", "from", "to"].map((name) => query.get(name) ?? "").join(" ");
 
-/** The parameters of a range, to the second. */
+/** The parameters of a range for the address, rounded to seconds. */
 export const rangeParameters = (range: Range | null) => ({
   last: null,
   from: range && range.from > 0 ? new Date(range.from).toISOString().replace(/\.\d+Z$/, "Z") : null,
@@ -38,21 +38,21 @@ export const rangeParameters = (range: Range | null) => ({
 
 const two = (value: number) => String(value).padStart(2, "0");
 
-/** A moment as fields for dates have it, by the browser's zone. */
+/** A moment in the format of date inputs, in the browser's time zone. */
 export function localText(time: number): string {
   const date = new Date(time);
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   return `${day}T${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** The windows of a list, oldest first, that a range draws: every `stride`th one, so that they are at most so many. */
+/** The windows of a list, oldest first, that a range draws: every `stride`th one, so that there are not too many. */
 export function pick<W extends { start: string; end: string; bytes: number }>(windows: W[], range: Range, most: number, room: number) {
   const inside = windows.map((window, index) => ({ window, index })).filter(({ window }) => Date.parse(window.end) > range.from && Date.parse(window.start) < range.to);
   const bytes = inside.reduce((sum, { window }) => sum + window.bytes, 0);
   const stride = Math.max(1, Math.ceil(inside.length / most), Math.ceil(bytes / room));
   const last = inside.length - 1;
   const picked = inside.filter((_, index) => (last - index) % stride === 0);
-  // What counts from the beginning needs the window before the first one, to take it off.
+  // Cumulative numbers also need the window before the first one, to subtract it.
   const before = picked.length > 0 ? windows[picked[0]!.index - stride] ?? windows[picked[0]!.index - 1] : undefined;
   return { windows: [...(before ? [before] : []), ...picked.map(({ window }) => window)], stride, inside: inside.length };
 }

@@ -12,7 +12,7 @@ export interface Column {
 
 export type Row = Record<string, Value>;
 
-/** Arrays with more parts than this stand in one cell. */
+/** Arrays with more elements than this are shown in one cell. */
 const PARTS = 16;
 
 function flatten(path: string, value: Value, into: Row) {
@@ -37,7 +37,7 @@ export const rowsOf = (metric: Metric): Row[] => metric.entries.map(rowOf);
 export const isNumber = (value: Value | undefined): value is number | bigint =>
   typeof value === "number" || typeof value === "bigint";
 
-/** The columns of rows, keys first. A column of numbers has nothing else. */
+/** The columns of rows, keys first. A column counts as numeric only if all its cells are numbers. */
 export function columnsOf(rows: Row[], agg?: string): Column[] {
   const found = new Map<string, Column>();
   for (const row of rows.slice(0, 200)) {
@@ -56,7 +56,7 @@ function titleOf(id: string, agg?: string): string {
   return !agg && /^\[\d+\]$/.test(title) ? `cpu ${title.slice(1, -1)}` : title;
 }
 
-/** What people look at first, by its name. */
+/** The columns that people look at first, by name. */
 const FIRST = [/(^|_)(packets|pkts)(_|$)/i, /(^|_)(bytes|octets)(_|$)/i, /(^|_)(count|total|connections|queries|events)(_|$)/i];
 
 /** The column of numbers that is shown first: that of packets or bytes, else the first one that is not all zeros. */
@@ -84,10 +84,10 @@ export function placesOf(document: Document | undefined): Place[] {
 
 export const metricAt = (document: Document, place: Place): Metric | undefined => document[place.direction][place.name];
 
-/** The name by which a column's unit is known: `bytes` of a struct, or the metric's own name. */
+/** The name that tells the unit of a column: `bytes` of a struct, or the metric's own name. */
 export const unitName = (column: Column, metric: string) => (column.title === "value" || column.title.startsWith("cpu ") ? metric : column.title);
 
-/** Whether the entries are slots `0..n` with one number each, as those of histograms are. */
+/** True if the entries are slots `0..n` with one number each, as in histograms. */
 export function isSlots(metric: Metric): boolean {
   return (
     /array$/.test(metric.type) &&

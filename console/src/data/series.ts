@@ -12,12 +12,12 @@ export interface Choice {
   /** The columns of the key that make lines; none for one line of everything. */
   by: string[];
   top: number;
-  /** Whether numbers count from the beginning of the probe, so that windows are differences. */
+  /** True if numbers are cumulative, so that windows are differences. */
   cumulative: boolean;
   perSecond: boolean;
-  /** That each so manieth window is here: 1 if all are. */
+  /** The step between the windows that are here: 1 if all are, 2 if every second one is. */
   stride?: number;
-  /** Whether ports have the names of services. */
+  /** True if ports are shown with the names of services. */
   names?: boolean;
 }
 
@@ -49,7 +49,8 @@ export function groupsOf(document: Document, choice: Pick<Choice, "place" | "fie
   return groups;
 }
 
-/** The points of documents, oldest first. Of what is cumulative, the first document only begins the first window. */
+/** The points of documents, oldest first. If the metric is cumulative, the first document is only the start of the
+ * first window. */
 export function pointsOf(documents: Document[], choice: Choice): Point[] {
   const points: Point[] = [];
   let before: { seq: number; end: number; groups: Map<string, number> } | null = null;
@@ -65,7 +66,7 @@ export function pointsOf(documents: Document[], choice: Choice): Point[] {
       const begins: Map<string, number> | undefined = before && before.seq >= window.seq - stride ? before.groups : undefined;
       if (before && begins && before.seq !== window.seq - 1) seconds = end - before.end;
       before = { seq: window.seq, end, groups: all };
-      // The first window of a probe begins with nothing.
+      // Before the first window of a probe all sums are 0.
       if (!begins && window.seq !== 1) continue;
       groups = new Map([...all].map(([label, value]) => [label, Math.max(0, value - (begins?.get(label) ?? 0))]));
     }
@@ -84,7 +85,7 @@ export function seriesOf(documents: Document[], choice: Choice, range: Range | n
 const scaled = (value: number, point: Point, choice: Choice) =>
   choice.perSecond && point.seconds > 0 ? value / point.seconds : value;
 
-/** The lines of points: the largest groups over all of them, and the others together. */
+/** The lines of a chart: the groups that are largest over all points, and one line for the sum of the others. */
 export function linesOf(points: Point[], choice: Choice): Line[] {
   const totals = new Map<string, number>();
   for (const point of points) {

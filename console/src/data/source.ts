@@ -1,4 +1,4 @@
-// What a source says of its maps, as far as its text shows it: the daemon decides, this is for completing metrics.
+// The maps of a source, as far as its text shows them. This only helps to complete metrics; the daemon's analysis decides.
 
 export interface SourceMap {
   name: string;
@@ -6,9 +6,9 @@ export interface SourceMap {
   type: string;
   /** The C type of events. */
   event?: string;
-  /** Whether the slots are those of a histogram. */
+  /** True if the entries are slots of a histogram. */
   histogram?: boolean;
-  /** Whether the slots are those of BCC. */
+  /** True if the slots are numbered as in BCC. */
   bcc?: boolean;
 }
 
@@ -57,7 +57,7 @@ export function mapsOf(source: string): SourceMap[] {
 export const isEvents = (type: string) => type === "ringbuf" || type === "perf_event_array";
 const isPercpu = (type: string) => type.includes("percpu");
 
-/** A metric for a map, with what is usual for its type. */
+/** A metric for a map, with the usual settings for its type. */
 export function metricFor(map: SourceMap, taken: string[]) {
   let name = map.name.replace(/[^a-zA-Z0-9_:]/g, "_");
   for (let number = 2; taken.includes(name); number += 1) name = `${map.name}_${number}`;

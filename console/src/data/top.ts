@@ -1,4 +1,4 @@
-// What of a probe's newest window is worth a look: the largest keys of its main metric, or how a histogram spreads.
+// The summary of a probe's newest window: the largest keys of its main metric, or the distribution of a histogram.
 import type { Document, Metric, Probe } from "../api/types.ts";
 import { unitOf } from "./format.ts";
 import { histogramOf, type Scale } from "./histogram.ts";
@@ -7,23 +7,23 @@ import { linesOf, pointsOf } from "./series.ts";
 
 export interface Top {
   place: Place;
-  /** The column whose numbers are shown, and the name by which its unit is known. */
+  /** The column whose numbers are shown, and the name that tells its unit. */
   field: Column;
   unit: string;
-  /** What slots stand for, if the lines are those of a histogram. */
+  /** The meaning of slots, if the lines are a histogram. */
   scale: Scale | null;
   keys: string[];
-  /** The largest keys, with what they have in a second. */
+  /** The largest keys, with their numbers per second. */
   lines: { label: string; value: number; bytes?: number }[];
 }
 
-/** Whether a metric counts from the beginning of the probe. */
+/** True if a metric is cumulative. */
 export function isCumulative(probe: Probe, place: Place): boolean {
   const metric = probe.config[place.direction]?.metrics?.find((metric) => metric.name === place.name);
   return metric ? !metric.init : false;
 }
 
-/** Tables by keys that mean something come first, then numbers, then slots. */
+/** Tables with keys come first, then single numbers, then slots. */
 function rank(metric: Metric): number {
   if (metric.entries.length === 0) return 3;
   if (metric.histogram || isSlots(metric)) return 2;
@@ -53,12 +53,12 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
     return linesOf(pointsOf(windows, own).slice(-1), own).map(({ label, values }) => ({ label, value: values[0] ?? 0 }));
   };
   const lines = rates(field.id, most).filter((line) => line.value > 0);
-  // Who knows packets wants to know bytes, too.
+  // Bytes are shown beside packets.
   const sizes = columns.find((column) => column.isNumber && !column.isKey && column.id !== field.id && unitOf(column.title).unit === "bytes");
   const bytes = new Map(sizes ? rates(sizes.id, Infinity).map((line) => [line.label, line.value]) : []);
-  // The name of a histogram says the unit of what is counted, not that of the counts.
+  // The name of a histogram tells the unit of its slots. Its counts have no unit.
   const unit = scale ? "" : unitName(field, place.name);
-  // The only slot of an array has no name.
+  // An array with a single slot needs no name for it.
   const isOne = keys.length === 1 && rows.length === 1 && rows[0]!.key === 0;
   return { place, field, unit, scale, keys: isOne ? [] : keys.map((key) => key.title), lines: lines.map((line) => ({ ...line, label: isOne ? "all" : line.label, bytes: bytes.get(line.label) })) };
 }

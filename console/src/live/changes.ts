@@ -1,4 +1,4 @@
-// What the daemon tells by `GET /v1/changes`: the state of all probes, and each closed window.
+// The messages of `GET /v1/changes`: the state of all probes, and each closed window.
 import { batch, computed, signal } from "@preact/signals";
 import { asProblem, keepToken, type Problem, token } from "../api/client.ts";
 import { messages } from "../api/stream.ts";
@@ -15,17 +15,17 @@ export interface Hello {
 export type Connection = "connecting" | "live" | "lost" | "signed-out";
 
 export const connection = signal<Connection>("connecting");
-/** Why there is no connection, or why the credential was refused. */
+/** The reason why there is no connection, or why the credential was refused. */
 export const trouble = signal<Problem | null>(null);
 export const hello = signal<Hello | null>(null);
 export const probes = signal<ReadonlyMap<string, Probe>>(new Map());
-/** False until the daemon has told of all probes. */
+/** False until the daemon has sent the state of all probes. */
 export const listed = signal(false);
 
 export type OnWindow = (probe: string, window: WindowEntry) => void;
 const listeners = new Set<OnWindow>();
 
-/** Calls back for each window that is closed. Returns how to end that. */
+/** Calls back for each closed window. Returns a function that ends this. */
 export function onWindow(listener: OnWindow): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -33,12 +33,12 @@ export function onWindow(listener: OnWindow): () => void {
 
 const RANKS: Role[] = ["viewer", "collector", "operator", "admin"];
 
-/** Whether the credential may do what needs this role. */
+/** True if the credential has this role or a higher one. */
 export function may(role: Role): boolean {
   return hello.value !== null && RANKS.indexOf(hello.value.role) >= RANKS.indexOf(role);
 }
 
-/** The probes that the daemon has told of since the connection began. */
+/** The probes that the daemon has reported since the connection began. */
 let fresh: Map<string, Probe> | null = null;
 
 function put(probe: Probe) {
@@ -46,7 +46,7 @@ function put(probe: Probe) {
   else probes.value = new Map([...probes.value, [probe.name, probe]].sort(([a], [b]) => (a! < b! ? -1 : 1)) as never);
 }
 
-/** Puts the status that a request was answered with in place, before the daemon tells of it. */
+/** Shows the status from the answer to a request, before the daemon's stream reports it. */
 export const putProbe = (probe: Probe) => put(probe);
 
 function take(event: string, data: any) {
@@ -86,16 +86,16 @@ function take(event: string, data: any) {
     case "traffic":
       takeTraffic(Date.parse(data.time), data.interfaces);
       break;
-    // Changes that this client was too slow for are missing: begin anew.
+    // This client was too slow and has missed changes: begin anew.
     case "missed":
       throw new Error("changes are missing");
   }
 }
 
 const LONGEST_PAUSE = 5000;
-/** The time that the daemon may be silent: it says at least every 15 s that it is there. */
+/** The longest silence of a healthy connection: the daemon sends something at least every 15 s. */
 const SILENCE = 40_000;
-/** A page that nobody sees gives its connection back after this time; browsers have six for a server. */
+/** A hidden page closes its connection after this time, because browsers allow six connections to a server. */
 const HIDDEN = 60_000;
 
 let current: AbortController | null = null;
@@ -130,12 +130,12 @@ const sleep = (ms: number) => new Promise<void>((resolve) => {
   wake = () => (clearTimeout(timer), resolve());
 });
 
-/** The token that a link has brought while another credential is in use. Anybody can make a link. */
+/** The token from a link, while another credential is in use. It is only offered, because anybody can make a link. */
 export const offered = signal<string | null>(null);
 
 /**
- * Takes the token that a link has brought (`/#token=...`), and takes it out of the address. What is behind `#` is sent to
- * nobody. Where another credential is in use, the token is only offered.
+ * Takes the token from a link (`/#token=...`) and removes it from the address. Browsers do not send the part behind `#`.
+ * If another credential is in use, the token is only offered.
  */
 function takeToken() {
   const text = /^#token=(.+)$/.exec(location.hash)?.[1];
@@ -153,7 +153,7 @@ function exchange(value: string) {
   signIn(value);
 }
 
-/** Ends the offer of a token: it replaces the credential that is in use, or is forgotten. */
+/** Ends the offer of a token: the token replaces the credential in use, or is forgotten. */
 export function answerOffer(isTaken: boolean) {
   const value = offered.value;
   offered.value = null;
@@ -201,7 +201,7 @@ function signedOut(problem: Problem): Promise<void> {
   return new Promise((resolve) => (wake = resolve));
 }
 
-/** Tries again at once. */
+/** Tries again immediately. */
 export function tryNow() {
   pause = 250;
   wake?.();

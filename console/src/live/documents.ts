@@ -1,37 +1,40 @@
-// The windows of one probe: those of a range of time, or the newest ones and each one that is closed while the view is open.
+// The windows of one probe: the windows of a range of time, or the newest ones and each window that is closed while the view
+// is open.
 import { signal } from "@preact/signals";
 import { ask, asProblem, type Problem, probePath } from "../api/client.ts";
 import type { Document, WindowEntry } from "../api/types.ts";
 import { pick, type Range } from "../data/range.ts";
 import { onWindow, probes } from "./changes.ts";
 
-/** At most so many windows are kept. */
+/** The most windows that are kept. */
 const WINDOWS = 360;
-/** And so many entries of all of them: a million numbers take some 100 MiB. */
+/** The most entries that all kept windows have together: a million numbers take about 100 MiB. */
 const ENTRIES = 150_000;
-/** The size of the files of windows that are fetched when the view is opened. */
+/** The most bytes of windows that are fetched when the view is opened. */
 const FETCH_BYTES = 16 << 20;
-/** Windows are fetched so many at a time. */
+/** The number of entries that is enough to offer fields and keys. */
+const FEW = 50;
+/** The number of windows that are fetched in parallel. */
 const LANES = 3;
 
 const entriesOf = (document: Document) =>
   [...Object.values(document.ingress), ...Object.values(document.egress)].reduce((sum, metric) => sum + metric.entries.length + 1, 0);
 
-/** Whether reading a probe closes windows: one of its metrics is reset. */
+/** True if reading the probe closes a window, because one of its metrics is reset. */
 export function hasWindows(config: { ingress?: any; egress?: any }): boolean {
   return [config.ingress, config.egress].some((direction) =>
     direction?.metrics?.some((metric: any) => metric.snapshot || metric.init),
   );
 }
 
-/** The newest windows of a list, oldest first, that together are not too large. */
+/** The newest windows of a list whose total size is within the limit, oldest first. */
 function newestOf(windows: WindowEntry[]): WindowEntry[] {
   let room = FETCH_BYTES;
   const newest = [...windows].reverse().filter((window, index) => {
     room -= window.bytes;
     return index === 0 || (index < WINDOWS && room >= 0);
   });
-  // The oldest goes when the next window is closed, which may be before it is asked for.
+  // The daemon may remove the oldest window when it closes the next one, before this client requests it.
   if (newest.length > 2 && newest.length === windows.length) newest.splice(-2);
   return newest.reverse();
 }
@@ -39,13 +42,13 @@ function newestOf(windows: WindowEntry[]): WindowEntry[] {
 class Loader {
   /** Oldest first. */
   windows = signal<Document[]>([]);
-  /** What was read last without waiting for a window. */
+  /** The last live reading, which waits for no window. */
   live = signal<{ document: Document; time: Date } | null>(null);
   problem = signal<Problem | null>(null);
   loading = signal(true);
   /** The moments of the oldest and the newest window that is retained, in milliseconds. */
   span = signal<{ first: number; last: number } | null>(null);
-  /** How many windows the range has, and that each so manieth one of them is fetched. */
+  /** The number of windows in the range, and the step between those that are fetched. */
   drawn = signal<{ inside: number; stride: number }>({ inside: 0, stride: 1 });
   private control = new AbortController();
   private begun = false;
@@ -55,8 +58,9 @@ class Loader {
   private busy = 0;
   private stop: () => void;
 
-  /** `had` are windows that were fetched before, for another range. */
-  constructor(private name: string, private range: Range | null, had: Document[]) {
+  /** `had` has windows that were fetched before, for another range. With `few`, only the newest window is fetched, with few of
+   * its entries. */
+  constructor(private name: string, private range: Range | null, had: Document[], private few: boolean) {
     const fits = (document: Document) => !range || (Date.parse(document.window!.end) > range.from && Date.parse(document.window!.start) < range.to);
     this.had = new Map(had.map((document) => [document.window!.seq, document]));
     this.windows.value = range ? had.filter(fits) : [];
@@ -64,20 +68,20 @@ class Loader {
       if (probe !== name) return;
       const span = this.span.peek();
       if (span) this.span.value = { ...span, last: Date.parse(window.end) };
-      if (!range || Date.parse(window.start) < range.to) this.want([window.seq]);
+      if (!few && (!range || Date.parse(window.start) < range.to)) this.want([window.seq]);
     });
   }
 
-  /** Fetches the windows that are retained and not known yet: to begin with, and after a connection was lost. */
+  /** Fetches the retained windows that are not here yet: at the beginning, and after a lost connection. */
   async begin() {
     try {
       const list = await ask<{ windows: WindowEntry[] }>(`${probePath(this.name)}/windows`, { signal: this.control.signal });
       const all = list.windows;
       if (all.length > 0) this.span.value = { first: Date.parse(all[0]!.start), last: Date.parse(all[all.length - 1]!.end) };
-      const { windows, ...drawn } = this.range ? pick(all, this.range, WINDOWS, FETCH_BYTES) : { windows: newestOf(all), inside: all.length, stride: 1 };
+      const { windows, ...drawn } = this.few ? { windows: all.slice(-1), inside: all.length, stride: 1 } : this.range ? pick(all, this.range, WINDOWS, FETCH_BYTES) : { windows: newestOf(all), inside: all.length, stride: 1 };
       this.drawn.value = drawn;
       const wanted = new Set(windows.map((window) => window.seq));
-      // What was fetched before may be closer together than what is drawn of this range.
+      // Windows that were fetched before may be closer together than this range needs.
       if (this.range && !this.begun) this.windows.value = this.windows.peek().filter((document) => wanted.has(document.window!.seq));
       this.begun = true;
       this.want([...wanted].reverse());
@@ -89,7 +93,7 @@ class Loader {
 
   private failed(error: unknown) {
     const problem = asProblem(error);
-    // A lost connection is told of for all views, and made up for once it is there again.
+    // The page reports a lost connection for all views. Missed windows are fetched after it is back.
     if (!this.control.signal.aborted && problem.status !== 0) this.problem.value = problem;
   }
 
@@ -113,7 +117,7 @@ class Loader {
       const seq = this.waiting.shift()!;
       if (seq < (probes.peek().get(this.name)?.windows.oldest ?? 0)) continue;
       try {
-        got.push(await ask<Document>(`${probePath(this.name)}/windows/${seq}`, { signal: this.control.signal }));
+        got.push(await ask<Document>(`${probePath(this.name)}/windows/${seq}${this.few ? `?top=${FEW}` : ""}`, { signal: this.control.signal }));
         this.problem.value = null;
       } catch (error) {
         // A window may be acknowledged or lost between the list and this request.
@@ -121,7 +125,7 @@ class Loader {
         if (status === 0) this.known.delete(seq);
         if (status !== 404) this.failed(error);
       }
-      // The first ones are shown at once.
+      // The first windows are shown immediately.
       const enough = this.windows.peek().length === 0 ? 2 : 16;
       if (got.length > 0 && (got.length >= enough || this.waiting.length === 0)) this.keep(got.splice(0));
     }
@@ -175,4 +179,4 @@ class Loader {
 }
 
 export type { Loader };
-export const loadDocuments = (name: string, range: Range | null, had: Document[]) => new Loader(name, range, had);
+export const loadDocuments = (name: string, range: Range | null, had: Document[], few: boolean) => new Loader(name, range, had, few);

@@ -1,5 +1,5 @@
-// The newest window of every probe, for the page that shows them all. Windows that are large are left to the view of
-// their probe.
+// The newest window of every probe, for the page that shows all probes. Only the view of a single probe fetches
+// large windows.
 import { signal } from "@preact/signals";
 import { ask, probePath } from "../api/client.ts";
 import type { Document, Probe } from "../api/types.ts";
@@ -8,7 +8,7 @@ import { onWindow, probes } from "./changes.ts";
 export interface Standing {
   /** The newest windows, oldest first: two, of which the later one is shown. */
   windows: Document[];
-  /** The size of a window that is not fetched, in bytes. */
+  /** The size of a window that was too large to be fetched, in bytes. */
   large?: number;
 }
 
@@ -16,16 +16,16 @@ export const standings = signal<ReadonlyMap<string, Standing>>(new Map());
 
 /** A window larger than this is not fetched. */
 const LARGEST = 256 << 10;
-/** A probe's windows are fetched at most so often, in milliseconds. */
+/** The shortest time between two fetches of a probe's windows, in milliseconds. */
 const PACE = 3000;
 const LANES = 2;
 
 const put = (name: string, standing: Standing) => (standings.value = new Map([...standings.value, [name, standing]]));
 
-/** The size of a window so far, by those that are retained. */
+/** The expected size of a window, from the retained ones. */
 const usual = ({ windows }: Probe) => (windows.retained > 0 ? windows.bytes / windows.retained : 0);
 
-/** Fetches the newest windows of all probes as long as the page is open. Returns how to end that. */
+/** Fetches the newest windows of all probes as long as the page is open. Returns a function that ends this. */
 export function followNewest(): () => void {
   const control = new AbortController();
   const scheduled = new Set<string>();
@@ -57,7 +57,7 @@ export function followNewest(): () => void {
       const name = queue.shift()!;
       scheduled.delete(name);
       last.set(name, performance.now());
-      // A window may be acknowledged meanwhile, and the next one is fetched in any case.
+      // A window may have been acknowledged meanwhile. The next window is fetched in any case.
       await fetch(name).catch(() => {});
     }
     busy -= 1;

@@ -1,16 +1,16 @@
-// What goes through interfaces, by the kernel's own counters, which the daemon tells of with its changes.
+// The traffic of interfaces, from the kernel's own counters, which the daemon sends with its changes.
 import { computed, effect, signal } from "@preact/signals";
 import type { Direction, Probe } from "../api/types.ts";
 
-/** What an interface has received or sent since it was made. */
+/** The packets and bytes that an interface has received or sent since its creation. */
 interface Amount {
   packets: number;
   bytes: number;
-  /** Absent from daemons before this one. */
+  /** Earlier versions of the daemon do not send this. */
   dropped?: number;
 }
 
-/** What an interface has counted, at one moment. */
+/** The counters of an interface at one moment. */
 export interface Counted {
   netns?: string;
   interface: string;
@@ -19,7 +19,7 @@ export interface Counted {
   sent: Amount;
 }
 
-/** So much of it in a second. */
+/** The rates per second. */
 export interface Rate {
   packets: number;
   bytes: number;
@@ -38,13 +38,13 @@ export interface Interface {
   netns?: string;
   name: string;
   ifindex: number;
-  /** All bytes since it was made. */
+  /** All bytes since the creation of the interface. */
   bytes: number;
-  /** Oldest first; empty while it was counted once only. */
+  /** Oldest first; empty until there are two counts. */
   past: Moment[];
 }
 
-/** The rates that are kept of each interface: five minutes, at one in two seconds. */
+/** The number of rates that are kept for each interface: five minutes, with one rate every two seconds. */
 const KEPT = 150;
 
 export const placeOf = (netns: unknown, ifindex: number) => `${netns ?? ""} ${ifindex}`;
@@ -52,12 +52,12 @@ export const placeOf = (netns: unknown, ifindex: number) => `${netns ?? ""} ${if
 const all = signal<ReadonlyMap<string, Interface>>(new Map());
 let before: { time: number; counted: Map<string, Counted> } | null = null;
 
-/** All interfaces that the daemon tells of, those that have carried most first. That order does not jump. */
+/** All interfaces that the daemon reports, those with the most bytes since their creation first. This order rarely changes. */
 export const carriers = computed(() => [...all.value.values()].sort((a, b) => b.bytes - a.bytes));
 
 export const newest = (one: Interface): Moment | undefined => one.past[one.past.length - 1];
 
-/** Counters of another connection may be those of another daemon: no rate goes from the one to the other. */
+/** After a new connection the counters may come from another daemon, so no rate spans two connections. */
 export const beginTraffic = () => (before = null);
 
 export function takeTraffic(time: number, told: Counted[]) {
@@ -85,7 +85,7 @@ export function ratesOf(netns: unknown, ifindex: number): Moment | null {
   return (found && newest(found)) ?? null;
 }
 
-/** What meets a probe in a second; `null` while that is not known. */
+/** The packets per second that reach a probe; `null` while this is not known. */
 export function rateOf(probe: Probe, direction?: Direction): Rate | null {
   const sum = { packets: 0, bytes: 0, dropped: 0 };
   let known = false;
@@ -101,7 +101,7 @@ export function rateOf(probe: Probe, direction?: Direction): Rate | null {
   return known ? sum : null;
 }
 
-/** The interfaces of the daemon's own namespace that it tells this credential of, with what goes through them. */
+/** The interfaces of the daemon's own namespace that this credential may see, with their traffic. */
 export const interfaces = computed(() =>
   [...all.value.values()]
     .filter((one) => !one.netns)
@@ -111,7 +111,7 @@ export const interfaces = computed(() =>
     }),
 );
 
-/** Waits until the daemon has told of interfaces, as it does shortly after it has told of the probes. */
+/** Waits until the daemon has reported interfaces, which it does shortly after the probes. */
 export function interfacesTold(): Promise<void> {
   return new Promise((resolve) => {
     const longest = setTimeout(resolve, 3000);

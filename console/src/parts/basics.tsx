@@ -8,7 +8,7 @@ export function Badge({ kind, children, title }: { kind: "good" | "bad" | "warn"
   return <span class={`badge ${kind}`} title={title}>{children}</span>;
 }
 
-/** A table that scrolls by itself where the screen is narrow. */
+/** A table that scrolls sideways within the page if the screen is narrow. */
 export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
   return <div class="table-scroll" tabIndex={0} role="region" aria-label={label}><table>{children}</table></div>;
 }
@@ -40,10 +40,10 @@ export function FindingText({ finding, onGo }: { finding: Finding; onGo?: (findi
   );
 }
 
-/** The most mistakes of a source that are shown at once: those below mostly follow from the first ones. */
+/** The most mistakes of a source that are shown together: later ones mostly follow from the first ones. */
 const MOST = 3;
 
-/** What went wrong, with everything the daemon says about it. */
+/** An error, with everything that the daemon says about it. */
 export function ProblemBox({ problem, onGo }: { problem: Problem; onGo?: (finding: Finding) => void }) {
   const only = problem.errors.length === 1 && problem.errors[0]!.message === problem.detail;
   const follows = problem.errors[0]?.stage === "compile" ? problem.errors.slice(MOST) : [];
@@ -67,10 +67,10 @@ export function Warnings({ warnings }: { warnings: Finding[] }) {
   );
 }
 
-/** What a request has come to. */
+/** The outcome of a request. */
 export type Loading<T> = { state: "loading" } | { state: "failed"; problem: Problem } | { state: "there"; value: T };
 
-/** Asks once for each change of `inputs`. `again` asks once more. */
+/** Sends one request for each change of `inputs`. `again` repeats it. */
 export function useAsk<T>(ask: (signal: AbortSignal) => Promise<T>, inputs: unknown[]): [Loading<T>, () => void] {
   const [loading, set] = useState<Loading<T>>({ state: "loading" });
   const [times, setTimes] = useState(0);
@@ -85,7 +85,7 @@ export function useAsk<T>(ask: (signal: AbortSignal) => Promise<T>, inputs: unkn
   return [loading, () => setTimes((times) => times + 1)];
 }
 
-/** A question that has to be answered before something is done. */
+/** A question that the user must answer before an action. */
 export function Dialog({ title, children, onClose }: { title: string; children: ComponentChildren; onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -115,7 +115,7 @@ export function Select<T extends string>({ label, value, options, onChange }: {
   );
 }
 
-/** Asks why something is changed. The daemon keeps it with the revision. */
+/** Asks for the reason of a change. The daemon keeps it with the revision. */
 export function Reason({ value, onChange }: { value: string; onChange: (value: string) => void }) {
   return (
     <label class="field grow reason-field">
@@ -134,7 +134,7 @@ export function Check({ label, value, onChange, disabled }: { label: string; val
   );
 }
 
-/** Tabs, moved through by arrow keys as screen readers expect. */
+/** Tabs. Arrow keys move between them, as screen readers expect. */
 export function Tabs({ label, tabs, active, onSelect }: {
   label: string;
   tabs: readonly (readonly [string, string])[];

@@ -1,4 +1,4 @@
-// Lines over time. The same numbers stand in a legend, which is what screen readers get.
+// Lines over time. A legend has the same numbers, for screen readers, too.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Line } from "../data/series.ts";
@@ -6,7 +6,7 @@ import { clock, moment } from "../data/format.ts";
 import { colour, lineColour, shown } from "./theme.ts";
 
 const HEIGHT = 260;
-/** The time before and after a point that is the only one, in seconds. */
+/** The time that is shown before and after a single point, in seconds. */
 const ALONE = 30;
 
 export interface ChartProps {
@@ -14,9 +14,9 @@ export interface ChartProps {
   times: number[];
   lines: Line[];
   format: (value: number) => string;
-  /** Whether the last line is what is left over. */
+  /** True if the last line is the sum of all other groups. */
   hasOthers: boolean;
-  /** Whether ticks stand at powers of two, as those of bytes do. */
+  /** True if ticks are at powers of two, as for bytes. */
   binary?: boolean;
   /** The range of time that is drawn, in seconds; without one, that of the points. */
   range?: { from: number; to: number } | null;
@@ -24,13 +24,13 @@ export interface ChartProps {
   onZoom?: (range: { from: number; to: number } | null) => void;
 }
 
-/** A narrower one was not meant, in pixels. */
+/** A narrower selection counts as a click, in pixels. */
 const NARROWEST = 6;
 
 const DAY = 86_400;
 const POWERS = Array.from({ length: 60 }, (_, exponent) => 2 ** exponent);
 
-/** The labels of times: with the day where they go beyond one. */
+/** The labels of times; with the day if the range is longer than a day. */
 const timeLabel = (splits: number[]) => {
   const isLong = splits.length > 1 && splits[splits.length - 1]! - splits[0]! > DAY;
   return (time: number) => (isLong ? moment(time * 1000).slice(5, 16) : clock(time * 1000));
@@ -57,14 +57,14 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
         height: HEIGHT,
         padding: [8, 12, 0, 0],
         legend: { show: false },
-        // A zoom is a range of time in the address: what comes in meanwhile does not end it.
+        // A zoom is a range of time in the address, so new windows do not end it.
         cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
         axes: [
           { ...axis, values: (_, splits) => splits.map(timeLabel(splits)), space: 90 },
           { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72, ...(binary && { incrs: POWERS }) },
         ],
         scales: {
-          // The scale of one window alone would end far in the future.
+          // With a single window, the chart's own scale would end far in the future.
           x: { range: (plot, from, to) => {
             const { range } = newest.current;
             if (range) return [range.from, range.to];
@@ -106,7 +106,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
 
   useEffect(() => plot.current?.setData(data), [times, lines, range?.from, range?.to]);
 
-  // The legend has the values under the pointer, else the newest.
+  // The legend shows the values under the pointer, or else the newest ones.
   const value = (line: Line) => line.values[at ?? line.values.length - 1];
   return (
     <figure class="chart" aria-label={label}>

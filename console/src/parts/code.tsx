@@ -1,5 +1,5 @@
-// An editor for C. It lives in a shadow tree: there its styles are constructed style sheets, which a strict
-// Content-Security-Policy allows, and not elements, which it forbids.
+// An editor for C. It lives in a shadow tree. There its styles are constructed style sheets, which a strict
+// Content-Security-Policy allows. Elsewhere they would be elements, which the policy forbids.
 import { autocompletion, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { bracketMatching, HighlightStyle, indentUnit, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
@@ -80,7 +80,7 @@ export interface CodeProps {
   plain?: boolean;
   errors?: Finding[];
   warnings?: Finding[];
-  /** The place to go to; another object goes there again. */
+  /** The place to jump to. A new object jumps again, even to the same place. */
   goTo?: { line: number; column?: number } | null;
   onChange?: (value: string) => void;
   onSave?: () => void;

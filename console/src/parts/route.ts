@@ -1,5 +1,5 @@
-// Where in the console one is: the part of the address behind `#`. Everything that a view shows by choice stands there, so
-// that an address shows the same to whoever opens it, and the browser's buttons lead back and forth.
+// The current place in the console: the part of the address behind `#`. It has every choice of the user, so that an
+// address shows everyone the same view, and the browser's buttons lead back and forth.
 import { computed, signal } from "@preact/signals";
 
 const hash = signal(location.hash);
@@ -25,14 +25,14 @@ export function go(...parts: string[]) {
   location.hash = link(...parts);
 }
 
-/** Goes to another view of the same thing, with the choices that were made. */
+/** Changes to another view of the same object and keeps the user's choices. */
 export function goKeeping(...parts: string[]) {
   location.hash = linkWith(parts, route.peek().query);
 }
 
 /**
- * Changes parameters of the address. Each choice is a step to which the browser's button goes back; with `replace`, as
- * for what is typed, it is not.
+ * Changes parameters of the address. Each choice is a step for the browser's back button. `replace` makes no step, for
+ * example for typed text.
  */
 export function choose(changes: Record<string, string | null>, replace = false) {
   const { parts, query } = route.peek();
@@ -43,13 +43,13 @@ export function choose(changes: Record<string, string | null>, replace = false) 
   hash.value = location.hash;
 }
 
-/** The value of a parameter. What is not in the address is `fallback`, and the other way round. */
+/** The value of a parameter. A value that is not in the address is `fallback`, and `fallback` is not written into the address. */
 export function parameter(name: string, fallback = ""): [string, (value: string, replace?: boolean) => void] {
   const value = route.value.query.get(name) ?? fallback;
   return [value, (value, replace) => choose({ [name]: value === fallback ? null : value }, replace)];
 }
 
-/** The same for what is on or off. */
+/** The value of a parameter that is on or off. */
 export function toggle(name: string, fallback: boolean): [boolean, (on: boolean) => void] {
   const [value, set] = parameter(name, fallback ? "on" : "off");
   return [value === "on", (on) => set(on ? "on" : "off")];

@@ -1,4 +1,4 @@
-// Small lines without axes: how something has gone lately. They share one scale, and the numbers stand beside them.
+// Small lines without axes: the recent course of some numbers. They share one scale, and the numbers are beside them.
 const WIDTH = 300;
 const HEIGHT = 40;
 
@@ -9,7 +9,7 @@ function path(values: number[], length: number, most: number): string {
   return values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
 }
 
-/** Lines of `length` moments at most. While there are fewer, the left part is empty. */
+/** Lines have at most `length` points. With fewer, the left part is empty. */
 export function Spark({ label, lines, length }: { label: string; lines: number[][]; length: number }) {
   const most = Math.max(1e-9, ...lines.flat());
   return (

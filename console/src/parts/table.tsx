@@ -1,11 +1,12 @@
 // The entries of a metric: sorted, filtered, in units or exactly.
 import { useMemo, useState } from "preact/hooks";
 import type { Metric } from "../api/types.ts";
-import { exact, inUnit, plural, text } from "../data/format.ts";
+import { address, exact, inUnit, plural, text } from "../data/format.ts";
 import { isPort, portText } from "../data/names.ts";
 import { compare, filterOf } from "../data/filter.ts";
 import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
 import { type Scale, slotRange } from "../data/histogram.ts";
+import { isAddress, named, nameless } from "../live/names.ts";
 import { Check, Empty, Select } from "./basics.tsx";
 import { parameter, toggle } from "./route.ts";
 
@@ -13,12 +14,13 @@ const PAGE = 100;
 
 export type Rendering = "units" | "exact" | "hex" | "rate";
 
-function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number, scale: Scale | null, names: boolean): string {
+function cell(row: Row, column: Column, metric: string, rendering: Rendering, seconds: number, scale: Scale | null, names: boolean, hosts: boolean): string {
   const value = row[column.id];
   if (value === undefined) return "";
-  // The name of a histogram says the unit of what is counted, not that of the counts.
+  // The name of a histogram tells the unit of its slots. Its counts have no unit.
   if (scale && column.isKey && typeof value === "number" && rendering !== "exact" && rendering !== "hex") return slotRange(value, scale, metric);
   if (scale && !column.isKey) metric = "";
+  if (hosts && column.isKey && typeof value === "string") return named(address(value));
   if (!isNumber(value)) return rendering === "exact" && typeof value === "string" ? value : text(value);
   if (column.isKey && rendering !== "hex") return names && isPort(column.id) ? portText(value) : String(value);
   switch (rendering) {
@@ -29,11 +31,14 @@ function cell(row: Row, column: Column, metric: string, rendering: Rendering, se
   }
 }
 
+/** Tells from the first rows whether a column has addresses. */
+const hasAddresses = (rows: Row[], column: Column) => rows.slice(0, 20).some((row) => typeof row[column.id] === "string" && isAddress(address(String(row[column.id]))));
+
 interface TableProps {
   name: string;
   metric: Metric;
   seconds?: number;
-  /** What the slots stand for, of a histogram. */
+  /** The meaning of the slots, for a histogram. */
   scale?: Scale | null;
 }
 
@@ -44,10 +49,11 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
   const [sort, setSort] = parameter("sort");
   const [rendering, setRendering] = parameter("numbers", "units") as [Rendering, (value: Rendering) => void];
   const [names, setNames] = toggle("names", false);
+  const [hosts, setHosts] = toggle("addresses", false);
   const [limit, setLimit] = useState(PAGE);
   const first = useMemo(() => mainColumn(columns, rows), [columns]);
   const slots = /array$/.test(metric.type);
-  // The order stands in the address as the column, with a minus before it where the largest comes first.
+  // The address has the order as the name of the column, with a minus before it if the largest comes first.
   const chosen = sort && columns.find((column) => column.id === sort.replace(/^-/, "")) ? { id: sort.replace(/^-/, ""), down: sort.startsWith("-") } : null;
   const order = chosen ?? (first && !slots ? { id: first.id, down: true } : null);
   const found = useMemo(() => rows.filter(filterOf(filter, columns)), [rows, filter]);
@@ -59,7 +65,7 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
   const renderings: [Rendering, string][] = [["units", "units"], ["exact", "exact"], ["hex", "hex"]];
   if (seconds) renderings.push(["rate", "per second"]);
   const click = (column: Column) => setSort(`${(order?.id === column.id ? !order.down : column.isNumber) ? "-" : ""}${column.id}`);
-  // A sum has entries of earlier windows as well, which the map does not hold any more.
+  // A sum also has entries of earlier windows that are no longer in the map.
   const fill = metric.max_entries && rows.length <= (metric.entries_used ?? 0)
     ? `${plural(metric.entries_used ?? 0, "entry").replace("entrys", "entries")} of ${exact(metric.max_entries)}`
     : `${plural(rows.length, "entry").replace("entrys", "entries")}`;
@@ -73,6 +79,8 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
         </label>
         <Select label="Numbers" value={rendering} options={renderings} onChange={setRendering} />
         {columns.some((column) => column.isKey && isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
+        {columns.some((column) => column.isKey && hasAddresses(rows, column)) && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
+        {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
         <p class="muted summary" role="status">
           {filter ? `${exact(found.length)} of ${plural(rows.length, "row")}` : fill}
           {metric.full && <strong class="warn-text"> full: what found no room is missing</strong>}
@@ -99,7 +107,7 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
               {sorted.slice(0, limit).map((row) => (
                 <tr>
                   {columns.map((column) => (
-                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1, scale, names)}</td>
+                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1, scale, names, hosts)}</td>
                   ))}
                 </tr>
               ))}

@@ -17,10 +17,10 @@ export function setTheme(value: Theme) {
 
 shown.subscribe((value) => (document.documentElement.dataset.theme = value));
 
-/** The value of a custom property of the style sheet, for what is drawn on a canvas. */
+/** The value of a custom property of the style sheet, for drawing on a canvas. */
 export const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** Colours of lines; tell them apart also without red and green. */
+/** Colours of lines that people with red-green blindness can tell apart. */
 export const LINES = ["line-1", "line-2", "line-3", "line-4", "line-5", "line-6", "line-7", "line-8"];
 export const lineColour = (index: number, count: number, isOthers: boolean) =>
   colour(isOthers && index === count - 1 ? "line-others" : LINES[index % LINES.length]!);

@@ -1,4 +1,4 @@
-// What the daemon can do on this machine.
+// The capabilities of the daemon on this machine.
 import { ask } from "../api/client.ts";
 import type { Capabilities as Answer } from "../api/types.ts";
 import { Badge, ProblemBox, Section, useAsk, Wide } from "../parts/basics.tsx";

@@ -1,4 +1,4 @@
-// What a probe would have measured of captured packets.
+// The replay: the numbers that a probe would have measured on captured packets.
 import { useRef, useState } from "preact/hooks";
 import { ask, asProblem, type Problem, probePath } from "../api/client.ts";
 import { writeJson } from "../api/json.ts";
@@ -37,7 +37,7 @@ const WORDS: Record<string, string> = {
   truncated: "captured only at their beginning", out_of_order: "earlier than a packet before", events: "events written",
 };
 
-/** The counts with their labels; those of a list have the name of what they count, too. */
+/** The counts with their labels. Counts in a list also have the name of what they count. */
 const figuresOf = (replayed: NonNullable<Document["replayed"]>): [string, number][] =>
   Object.entries(replayed).flatMap(([name, value]) => {
     const label = WORDS[name] ?? name;
@@ -75,7 +75,7 @@ function Result({ document, took }: { document: Document; took: number }) {
   );
 }
 
-/** The page, which a document of metrics has the name of in places. */
+/** The page. The name `document` means a document of metrics in some places here. */
 const page = globalThis.document;
 
 export function Replay() {

@@ -1,4 +1,4 @@
-// The frame of all views: where one can go, whether the daemon is there, and who one is.
+// The frame of all views: navigation, the state of the connection, and the current user.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { answerOffer, connection, hasToken, hello, listed, offered, signOut, trouble, tryNow } from "../live/changes.ts";
@@ -9,9 +9,9 @@ import { Overview } from "./overview/overview.tsx";
 import { ProbeView } from "./probe/probe.tsx";
 import { SignIn } from "./signin.tsx";
 
-const PLACES = [["", "Overview"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
+const PLACES = [["", "Overview"], ["rules", "Rules"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
 
-/** A view whose code is loaded when it is opened. */
+/** A view whose code the browser loads when the user opens it. */
 function Later({ load, ...rest }: { load: () => Promise<ComponentType<any>>; [more: string]: unknown }) {
   const [View, set] = useState<ComponentType<any> | null>(null);
   useEffect(() => {
@@ -21,6 +21,8 @@ function Later({ load, ...rest }: { load: () => Promise<ComponentType<any>>; [mo
 }
 
 const loadEditor = () => import("./editor/editor.tsx").then((file) => file.Editor as ComponentType<any>);
+const loadRules = () => import("./rules/rules.tsx").then((file) => file.Rules as ComponentType<any>);
+const loadRule = () => import("./rules/rule.tsx").then((file) => file.RuleView as ComponentType<any>);
 const loadReplay = () => import("./replay.tsx").then((file) => file.Replay as ComponentType<any>);
 
 function View() {
@@ -29,6 +31,8 @@ function View() {
   switch (place) {
     case undefined: return <Overview />;
     case "probe": return <ProbeView key={name} name={name ?? ""} tab={tab ?? "chart"} />;
+    case "rules": return <Later key="rules" load={loadRules} />;
+    case "rule": return <Later key={`rule ${name}`} load={loadRule} name={name ?? ""} tab={tab ?? "firings"} />;
     case "new": return <Later key={`new ${name}`} load={loadEditor} template={name} />;
     case "edit": return <Later key={`edit ${name} ${query.get("revision")}`} load={loadEditor} name={name} revision={query.get("revision")} />;
     case "replay": return <Later load={loadReplay} />;
@@ -43,14 +47,15 @@ function State() {
 }
 
 const title = (parts: string[]) =>
-  [parts[0] === "probe" ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
+  [parts[0] === "probe" || parts[0] === "rule" ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
 
 export function Shell() {
   const { parts } = route.value;
   useEffect(() => {
     document.title = title(parts);
   }, [parts, hello.value]);
-  const here = parts[0] === "probe" ? "" : parts[0] === "edit" ? "new" : (parts[0] ?? "");
+  const [place = ""] = parts;
+  const here = { probe: "", edit: "new", rule: "rules" }[place] ?? place;
   const signedOut = connection.value === "signed-out";
   return (
     <>

@@ -1,4 +1,4 @@
-// The token by which the daemon knows who this is.
+// The form for the token that identifies the user to the daemon.
 import { useState } from "preact/hooks";
 import { hasToken, signIn, trouble } from "../live/changes.ts";
 

@@ -80,13 +80,13 @@ impl Access {
         });
         for failed in [tokens, roles].into_iter().flatten().filter_map(Result::err) {
             let error = twinprobe_ebpf_common::finding::with_causes(&failed);
-            tracing::error!(error, "the file is not used; what was read before holds");
+            tracing::error!(error, "the file is not used; the earlier content holds");
         }
         if let Some(log) = &self.audit
             && let Err(error) = log.reopen()
         {
             let path = log.path().display();
-            tracing::error!(%path, %error, "the audit log can't be opened again and goes on in the old file");
+            tracing::error!(%path, %error, "the audit log can't be opened again and continues in the old file");
         }
         tracing::info!("tokens, roles and the audit log were read again");
     }
@@ -95,7 +95,7 @@ impl Access {
         self.audit.clone()
     }
 
-    /// Writes what the audit log counts still, since the daemon ends.
+    /// Writes the counts that the audit log still holds, because the daemon ends.
     pub fn end(&self) {
         self.audit.iter().for_each(|log| log.end_interval());
     }

@@ -1,6 +1,6 @@
 //! The roles of clients that have a certificate: one per line, `SAN ROLE`.
 //!
-//! A certificate says of each of its names of which kind it is, and an authority may let clients choose names of one kind
+//! A certificate gives the kind of each of its names, and an authority may let clients choose names of one kind
 //! only. Therefore a line is about names of one kind: that of its prefix (`dns:`, `email:`, `uri:`, `ip:`), or the kind that
 //! the name looks like.
 

@@ -15,9 +15,6 @@ mod principal;
 mod refusal;
 mod role;
 #[cfg(test)]
-#[path = "../../../fuzz/runner.rs"]
-mod runner;
-#[cfg(test)]
 mod tests;
 pub mod tokens;
 

@@ -44,7 +44,7 @@ fn prefixed(name: &str) -> Option<(NameKind, &str)> {
     Some((kind, rest))
 }
 
-/// Returns the only way in which a name of a certificate is written: the name itself if it looks like what it is, else with
+/// Returns the only way in which a name of a certificate is written: the name itself if its form shows its kind, else with
 /// the prefix of its kind. Names of different kinds are thus never the same.
 pub fn canonical(kind: NameKind, name: &str) -> String {
     if prefixed(name).is_none() && NameKind::of(name) == kind {

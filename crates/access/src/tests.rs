@@ -10,7 +10,9 @@ const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0
 
 fn run(name: &str, seeds: &[&str], body: fn(&str)) {
     let seeds: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
-    crate::runner::run(name, Duration::from_secs(1), &seeds, |input| body(&String::from_utf8_lossy(input)));
+    twinprobe_fuzz::runner::run(name, Duration::from_secs(1), &seeds, |input| {
+        body(&String::from_utf8_lossy(input));
+    });
 }
 
 /// Asserts that mistakes name lines of the text, and that none of them shows its line.

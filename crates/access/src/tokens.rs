@@ -20,10 +20,10 @@ const PREFIX: &str = "tp_";
 
 /// The tokens of a file: one per line, `NAME ROLE SHA256HEX`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tokens(Vec<Known>);
+pub struct Tokens(Vec<KnownToken>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct KnownToken {
     name: String,
     role: Role,
     digest: [u8; 32],
@@ -43,7 +43,7 @@ impl Tokens {
             if !digests.insert(digest) {
                 return Err("another line has this token already".to_owned());
             }
-            known.push(Known { name: name.to_owned(), role, digest });
+            known.push(KnownToken { name: name.to_owned(), role, digest });
             Ok(())
         })?;
         Ok(Self(known))
@@ -58,7 +58,10 @@ impl Tokens {
                 found = Some(known);
             }
         }
-        found.map(|Known { name, role, .. }| Principal { who: Who::Token(name.clone()), role: Some(*role) })
+        found.map(|KnownToken { name, role, .. }| Principal {
+            who: Who::Token(name.clone()),
+            role: Some(*role),
+        })
     }
 }
 

@@ -7,6 +7,7 @@ mod engine;
 mod folder;
 mod limits;
 mod local;
+mod names;
 mod privileges;
 mod rules;
 mod serve;
@@ -34,11 +35,11 @@ struct Cli {
     #[command(flatten)]
     options: twinprobe_cli::Options,
     #[command(subcommand)]
-    command: Command,
+    command: DaemonCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum DaemonCommand {
     /// Run the daemon in the foreground
     Serve(Box<Serve>),
     /// Read the store of a state directory
@@ -84,7 +85,7 @@ fn parse() -> Cli {
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let Command::Serve(options) = &cli.command {
+    if let DaemonCommand::Serve(options) = &cli.command {
         privileges::drop(options.needs())?;
     }
     let runtime = runtime(&cli.command)?;
@@ -96,11 +97,11 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Serve(options) => serve::serve(*options).await?,
-        Command::Examine(command) => command.run()?,
-        Command::Store(command) => command.run()?,
-        Command::Local(command) => return Ok(command.run(&cli.options).await),
-        Command::Other(command) => {
+        DaemonCommand::Serve(options) => serve::serve(*options).await?,
+        DaemonCommand::Examine(command) => command.run()?,
+        DaemonCommand::Store(command) => command.run()?,
+        DaemonCommand::Local(command) => return Ok(command.run(&cli.options).await),
+        DaemonCommand::Other(command) => {
             return Ok(twinprobe_cli::run(
                 command,
                 cli.options,
@@ -114,14 +115,15 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Makes the runtime: two worker threads for the daemon, since kernel work runs on blocking threads, and the main
 /// thread for a client.
-fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
+fn runtime(command: &DaemonCommand) -> std::io::Result<tokio::runtime::Runtime> {
     match command {
-        Command::Serve(_) => {
+        DaemonCommand::Serve(_) => {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
         }
-        Command::Examine(_) | Command::Store(_) | Command::Local(_) | Command::Other(_) => {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()
-        }
+        DaemonCommand::Examine(_)
+        | DaemonCommand::Store(_)
+        | DaemonCommand::Local(_)
+        | DaemonCommand::Other(_) => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     }
 }
 

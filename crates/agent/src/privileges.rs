@@ -32,7 +32,7 @@ pub struct Needs {
 }
 
 /// Drops all capabilities but those that are needed, and the way to get them back. Files that are made from now on are
-/// the daemon's alone. To be called before there are threads, each of which has capabilities of its own.
+/// the daemon's alone. To be called before there are threads: each thread has capabilities of its own.
 pub fn drop(needs: Needs) -> anyhow::Result<()> {
     umask(Mode::from_bits_retain(0o077));
     let had = capabilities(None).context("the daemon's capabilities can't be read")?;

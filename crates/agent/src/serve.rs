@@ -21,6 +21,8 @@ use crate::engine::engine::Engine;
 use crate::folder::changes::WatchedFiles;
 use crate::folder::deploy::{self, FolderOptions};
 use crate::limits::options::RequestLimits;
+use crate::names::book::NameBook;
+use crate::names::options::NameOptions;
 use crate::privileges::Needs;
 use crate::rules::book::RuleBook;
 use crate::rules::options::RuleOptions;
@@ -77,6 +79,8 @@ pub struct Serve {
     /// Root of the cgroups, where the processes of pods are looked for
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     cgroups: PathBuf,
+    #[command(flatten)]
+    names: NameOptions,
     #[command(flatten)]
     rules: RuleOptions,
     #[command(flatten)]
@@ -147,7 +151,7 @@ fn expedite_choices() -> impl TypedValueParser<Value = Expedite> {
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
     // Signals are handled before anything else, so that a daemon that is stopped while it takes over probes ends in
     // order, too.
-    let mut told = Told::new()?;
+    let mut told = StopSignals::new()?;
     let hangup = signal(SignalKind::hangup())?;
     let files = options.reload_on_change.then(|| WatchedFiles::new(options.files()));
     let node = options.node_name.map_or_else(host_name, Ok)?;
@@ -161,6 +165,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     options.folder.check().context("--probes can't be used")?;
     options.rules.keys().map_err(|error| anyhow!(error))?;
     tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
+    let book = NameBook::open(options.names).map_err(|error| anyhow!(error))?;
     let store = Store::open(&options.state_dir, options.limits.keep_history)
         .context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
@@ -210,6 +215,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let api = state::Api {
         engine: Arc::clone(&engine),
         rules: Arc::clone(&rules),
+        names: Arc::new(book),
         readiness: Arc::clone(&readiness),
         access: Arc::clone(&access),
         answered: Arc::clone(&answered),
@@ -322,12 +328,12 @@ async fn rest(answered: Arc<Notify>) {
 }
 
 /// The signals that mean that the daemon is to stop.
-struct Told {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Told {
+impl StopSignals {
     fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

@@ -19,9 +19,11 @@ pub mod pending;
 pub mod pods;
 pub mod record;
 pub mod room;
+pub mod rule_revisions;
 pub mod rules;
 pub mod spool;
 pub mod takeover;
+pub mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -64,12 +66,12 @@ pub type StoredRecord = (String, Result<StoredProbe, Unread>);
 
 /// A table of records by the names of probes.
 #[derive(Clone, Copy)]
-enum Table {
+enum RecordTable {
     Probes,
     Expired,
 }
 
-impl Table {
+impl RecordTable {
     const fn all(self) -> &'static str {
         match self {
             Self::Probes => "SELECT name, record FROM probes ORDER BY name",
@@ -98,22 +100,22 @@ impl Store {
         Ok(Self { database, objects, state_dir: state_dir.to_owned(), keep_history, _lock: lock })
     }
 
-    /// The place for files of what is too large for the memory, which leave `keep_free` bytes of the disk free.
+    /// The place for files with data that is too large for the memory. They leave `keep_free` bytes of the disk free.
     pub fn spools(&self, keep_free: u64) -> Spools {
         Spools { directory: self.state_dir.clone(), keep_free }
     }
 
     /// Reads every stored probe, sorted by name.
     pub fn load(&self) -> Result<Vec<StoredRecord>, StoreError> {
-        self.load_all(Table::Probes)
+        self.load_all(RecordTable::Probes)
     }
 
     /// Reads the records of probes whose leases have ended, sorted by name.
     pub fn load_expired(&self) -> Result<Vec<StoredRecord>, StoreError> {
-        self.load_all(Table::Expired)
+        self.load_all(RecordTable::Expired)
     }
 
-    fn load_all(&self, table: Table) -> Result<Vec<StoredRecord>, StoreError> {
+    fn load_all(&self, table: RecordTable) -> Result<Vec<StoredRecord>, StoreError> {
         let records = self.read("the probes", |connection| {
             let mut statement = connection.prepare(table.all())?;
             let rows =

@@ -6,11 +6,14 @@ mod config;
 mod entries;
 mod fleet;
 mod history;
+mod names;
 mod pods;
 mod problem;
 mod rule;
+mod rule_history;
 mod series;
 mod status;
+mod template;
 
 pub use self::config::document::{
     ConfigDocument, DirectionDocument, MergeDocument, MetricDocument, WindowDocument,
@@ -23,23 +26,29 @@ pub use self::config::place::place_of;
 pub use self::config::pods::PodsDocument;
 pub use self::config::present::Object;
 pub use self::entries::{MapChange, MapEntries};
-pub use self::fleet::assignment::{AssignmentSpec, RevisionKind, RevisionSpec};
+pub use self::fleet::assignment::{
+    AssignmentSpec, CompiledRevision, RevisionKind, RevisionObjects, RevisionSpec,
+};
+pub use self::fleet::overview::{FleetObject, FleetOverview};
 pub use self::fleet::report::{NodeReport, NodeState};
 pub use self::fleet::spec::{Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, OnFailure};
 pub use self::fleet::status::{
     FleetCondition, FleetCounts, FleetFailure, FleetRuleStatus, FleetStatus, WorstCost,
 };
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
+pub use self::names::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, PortNames};
 pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, Workload};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
 pub use self::rule::{
-    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleProbe, RuleStatus,
-    RuleTrial,
+    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleNodes, RuleProbe,
+    RuleStatus, RuleTrial,
 };
+pub use self::rule_history::{RuleRevision, RuleRevisionList};
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
     AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,
     ProbeStatus, ProgramStatus, Revision, RevisionList, Rollback, SharedMapStatus, SumStatus,
     ValidationReport, WindowStatus, Word,
 };
+pub use self::template::{TemplateList, TemplateStatus};

@@ -1,6 +1,7 @@
-//! The pods of a node, as a local agent tells them to the daemon, and what the daemon has found of them.
+//! The pods of a node, as a local agent reports them to the daemon, and the daemon's findings about them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +60,10 @@ pub struct PodStatus {
     pub workload: Option<Workload>,
     /// The names of the interfaces in the daemon's network namespace that lead to the pod, sorted.
     pub interfaces: Vec<String>,
-    /// The reason why there are none.
+    /// The addresses in the pod's network namespace, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// The reason why the list of interfaces is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

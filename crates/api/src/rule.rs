@@ -13,6 +13,12 @@ use crate::status::Word;
 pub struct RuleDocument {
     /// The probe whose windows the rule looks at.
     pub watch: String,
+    /// Where windows are judged: `node`, the default, or `fleet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// The nodes that a rule over a fleet acts on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<RuleNodes>,
     /// The condition, in CEL.
     pub when: String,
     /// The number of windows in a row for which the condition has to hold.
@@ -28,6 +34,33 @@ pub struct RuleDocument {
     pub cooldown: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_actions_per_hour: Option<u32>,
+}
+
+/// The nodes that a rule over a fleet acts on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RuleNodes {
+    /// `where`: those at which the condition holds, which is the default; or `all`.
+    Named(String),
+    /// Those whose watched probe has these labels.
+    Labels(BTreeMap<String, String>),
+}
+
+impl RuleNodes {
+    pub const ALL: &str = "all";
+    pub const NAMES: [&str; 2] = ["where", Self::ALL];
+}
+
+impl RuleDocument {
+    /// Returns the names of the templates that the rule deploys.
+    pub fn templates(&self) -> impl Iterator<Item = &str> {
+        self.actions.iter().filter_map(|action| match action {
+            RuleAction::Apply(probe) => probe.template.as_deref(),
+            RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
+                None
+            }
+        })
+    }
 }
 
 /// One thing that a rule does: an object with one field, its name.
@@ -81,6 +114,24 @@ impl TryFrom<ActionFields> for RuleAction {
     }
 }
 
+impl RuleAction {
+    /// Removes the programs of an inline configuration, which may be large, for what is remembered of firings.
+    #[must_use]
+    pub fn without_sources(mut self) -> Self {
+        if let Self::Apply(probe) = &mut self
+            && let Some(config) = &mut probe.config
+        {
+            for direction in ["ingress", "egress"] {
+                let Some(Value::Object(direction)) = config.get_mut(direction) else { continue };
+                for program in ["source", "object", "files"] {
+                    direction.remove(program);
+                }
+            }
+        }
+        self
+    }
+}
+
 impl From<RuleAction> for ActionFields {
     fn from(action: RuleAction) -> Self {
         match action {
@@ -93,7 +144,7 @@ impl From<RuleAction> for ActionFields {
     }
 }
 
-/// The probe that a rule deploys: one of the library, or a configuration.
+/// The probe that a rule deploys: one of the library, a configuration, or a template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleProbe {
@@ -103,6 +154,9 @@ pub struct RuleProbe {
     pub probe: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Map<String, Value>>,
+    /// The name of a template. In a firing, `config` is what it has become.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// The time after which the probe ends, such as `5m`.
     pub expires: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -111,7 +165,7 @@ pub struct RuleProbe {
     pub defines: BTreeMap<String, String>,
 }
 
-/// Other choices for a probe that is there.
+/// Changes to an existing probe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleChange {
@@ -120,6 +174,9 @@ pub struct RuleChange {
     pub variables: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defines: BTreeMap<String, String>,
+    /// The probe sees one packet in so many, in each direction that it has: a number, or a text that becomes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Value>,
 }
 
 /// The answer to `GET /v1/rules`.
@@ -132,9 +189,9 @@ pub struct RuleList {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RuleStatus {
     pub name: String,
-    /// `watching`, `firing` (what the rule has begun goes on) or `stopped`.
+    /// `watching`, `firing` (what the rule has begun continues) or `stopped`.
     pub state: Word,
-    /// Why the rule has stopped.
+    /// The reason why the rule has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The number of documents that the rule has had.
@@ -148,7 +205,7 @@ pub struct RuleStatus {
     pub window: u64,
     /// The windows in a row for which the condition holds.
     pub holds: u32,
-    /// The windows that were gone before the rule could judge them.
+    /// The windows that were removed before the rule could judge them.
     pub missed: u64,
     /// The actions that the rule may still take in this hour.
     pub actions_left: u32,
@@ -185,7 +242,7 @@ pub struct RuleFiring {
     pub error: Option<String>,
 }
 
-/// What a rule would have done over windows, by `POST /v1/replay/rule`.
+/// The outcome of a rule's trial over windows, by `POST /v1/replay/rule`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RuleTrial {
     /// The probe whose windows were judged.
@@ -193,12 +250,12 @@ pub struct RuleTrial {
     /// The number of windows that were judged.
     pub windows: u64,
     pub decisions: Vec<RuleDecision>,
-    /// Why the rule would have stopped itself.
+    /// The reason why the rule would have stopped itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
 }
 
-/// What a rule would have done at the end of a window.
+/// The effect that a rule would have had at the end of a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RuleDecision {
     /// The number of the window.
@@ -210,7 +267,7 @@ pub struct RuleDecision {
     /// The actions with the values of the window in them.
     #[serde(rename = "do", default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<RuleAction>,
-    /// Why the actions could not be made.
+    /// The reason why the actions could not be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

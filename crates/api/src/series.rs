@@ -12,7 +12,7 @@ pub struct Chart {
     pub direction: Direction,
     /// The path of the number in the value; empty if the value is a number itself.
     pub field: String,
-    /// What the numbers are.
+    /// The meaning of the numbers.
     pub shows: ChartKind,
     /// The ends of the points, RFC 3339.
     pub times: Vec<String>,
@@ -30,11 +30,11 @@ pub struct Chart {
     pub others: Option<OtherKeys>,
 }
 
-/// What the numbers of a chart are.
+/// The meaning of the numbers of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChartKind {
-    /// What was counted in the time of the point.
+    /// The counts within the time of the point.
     Increase,
     Max,
     Min,
@@ -48,7 +48,7 @@ pub enum ChartKind {
 pub struct ChartSeries {
     /// The key, as documents show it; `null` if the map has no keys.
     pub key: Value,
-    /// What the points come to.
+    /// The total over all points.
     pub total: Option<Number>,
     /// A number for each point; `null` if there is none.
     pub values: Vec<Option<Number>>,
@@ -60,7 +60,7 @@ pub struct OtherKeys {
     /// Their number.
     pub keys: u64,
     pub total: Option<Number>,
-    /// What they come to at each point; `null` where that means nothing.
+    /// The total at each point; `null` where a total means nothing.
     pub values: Vec<Option<Number>>,
 }
 

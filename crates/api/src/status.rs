@@ -116,7 +116,7 @@ pub struct LiveCost {
     pub hook: Word,
     /// The probe's share of what the dispatcher took, in nanoseconds.
     pub ns_per_packet: f64,
-    /// What the share follows from: `samples` or `trial`.
+    /// The source of the share: `samples` or `trial`.
     pub by: Word,
     /// The nanoseconds that the dispatcher took with all of its probes.
     pub dispatcher_ns_per_packet: f64,

@@ -41,7 +41,7 @@ pub struct Capture {
     records: Box<dyn CaptureRecords + Send>,
     fate: Arc<Fate>,
     local: Vec<LocalAddress>,
-    found: Option<Found>,
+    found: Option<FoundPacket>,
     /// The bytes of the present packet with its header, if the file has none.
     frame: Vec<u8>,
     /// The packets so far, skipped ones included.
@@ -51,7 +51,7 @@ pub struct Capture {
 }
 
 /// The present packet.
-struct Found {
+struct FoundPacket {
     record: CaptureRecord,
     /// True if the packet is in `frame`.
     is_framed: bool,
@@ -93,7 +93,7 @@ impl Capture {
         })
     }
 
-    /// Goes on to the next packet that a probe can get. Returns false at the end, also where the file ends within a packet: see
+    /// Continues to the next packet that a probe can get. Returns false at the end, also where the file ends within a packet: see
     /// [`Self::is_cut_off`].
     pub fn advance(&mut self) -> Result<bool, CaptureError> {
         self.found = None;
@@ -104,7 +104,7 @@ impl Capture {
             self.packets += 1;
             let bytes = &self.records.data()[record.start..record.start + record.captured];
             match link::content(record.link, bytes, record.length) {
-                Ok(LinkContent::Ethernet) => self.found = Some(Found { record, is_framed: false }),
+                Ok(LinkContent::Ethernet) => self.found = Some(FoundPacket { record, is_framed: false }),
                 Ok(LinkContent::Framed(framed)) => self.add_header(record, &framed),
                 Err(unfit) => {
                     let reason = unfit.name().map_or_else(|| link::name(record.link), Cow::from);
@@ -125,12 +125,12 @@ impl Capture {
         *self.framed.entry(link::name(record.link)).or_default() += 1;
         let direction = record.direction.or(framed.direction);
         let record = CaptureRecord { direction, length: framed.length, ..record };
-        self.found = Some(Found { record, is_framed: true });
+        self.found = Some(FoundPacket { record, is_framed: true });
     }
 
     /// Returns the packet that [`Self::advance`] has reached.
     pub fn packet(&self) -> Option<Packet<'_>> {
-        let Found { record, is_framed } = self.found.as_ref()?;
+        let FoundPacket { record, is_framed } = self.found.as_ref()?;
         let bytes = match is_framed {
             true => &self.frame[..],
             false => &self.records.data()[record.start..record.start + record.captured],

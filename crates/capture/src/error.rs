@@ -17,7 +17,7 @@ pub enum CaptureError {
     Read(#[from] io::Error),
 }
 
-/// The reason why a reader has stopped. Whoever counts the packets adds their number.
+/// The reason why a reader has stopped. The counter of packets adds their number.
 #[derive(Debug)]
 pub enum Stop {
     /// The file is damaged.

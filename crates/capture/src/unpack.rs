@@ -29,12 +29,12 @@ pub struct Unpacked {
 #[derive(Debug, Default)]
 pub struct Fate {
     limit: u64,
-    trouble: OnceLock<Trouble>,
+    failure: OnceLock<UnpackError>,
     cut_off: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Trouble {
+enum UnpackError {
     TooLarge,
     /// The compressed data makes no sense.
     Packed(String),
@@ -47,14 +47,15 @@ impl Fate {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// Returns the error that reading has failed with, after so many packets.
+    /// Returns the error that ended reading, with the number of packets before it.
     pub fn error(&self, packets: u64) -> Option<CaptureError> {
-        Some(match self.trouble.get()? {
-            Trouble::TooLarge => CaptureError::TooLarge { packets, limit: self.limit },
-            Trouble::Packed(why) => {
-                CaptureError::Damaged { packets, what: format!("what follows can't be decompressed ({why})") }
-            }
-            Trouble::Read(kind, why) => CaptureError::Read(io::Error::new(*kind, why.clone())),
+        Some(match self.failure.get()? {
+            UnpackError::TooLarge => CaptureError::TooLarge { packets, limit: self.limit },
+            UnpackError::Packed(reason) => CaptureError::Damaged {
+                packets,
+                what: format!("what follows can't be decompressed ({reason})"),
+            },
+            UnpackError::Read(kind, reason) => CaptureError::Read(io::Error::new(*kind, reason.clone())),
         })
     }
 }
@@ -82,10 +83,10 @@ impl Unpacked {
         Arc::clone(&self.fate)
     }
 
-    fn fail(&mut self, trouble: Trouble) -> io::Error {
+    fn fail(&mut self, failure: UnpackError) -> io::Error {
         self.has_failed = true;
         // The first reason counts.
-        let _ = self.fate.trouble.set(trouble);
+        let _ = self.fate.failure.set(failure);
         io::Error::other("the capture can't be read")
     }
 
@@ -97,15 +98,15 @@ impl Unpacked {
                     self.left = left;
                     Ok(size)
                 }
-                None => Err(self.fail(Trouble::TooLarge)),
+                None => Err(self.fail(UnpackError::TooLarge)),
             },
             Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
             Err(error) if self.is_packed && is_end(&error) => {
                 self.fate.cut_off.store(true, Ordering::Relaxed);
                 Ok(0)
             }
-            Err(error) if self.is_packed => Err(self.fail(Trouble::Packed(error.to_string()))),
-            Err(error) => Err(self.fail(Trouble::Read(error.kind(), error.to_string()))),
+            Err(error) if self.is_packed => Err(self.fail(UnpackError::Packed(error.to_string()))),
+            Err(error) => Err(self.fail(UnpackError::Read(error.kind(), error.to_string()))),
         }
     }
 }
@@ -137,7 +138,7 @@ fn is_end(error: &io::Error) -> bool {
     if error.kind() == ErrorKind::UnexpectedEof {
         return true;
     }
-    // The error inside is a cause only of what it causes itself.
+    // The inner error has its own causes.
     let mut cause = error.get_ref().map(|inner| inner as &dyn std::error::Error);
     while let Some(error) = cause {
         if let Some(io) = error.downcast_ref::<io::Error>() {

@@ -1,16 +1,12 @@
 //! The body of the fuzz target `capture` on damaged captures.
 
-#[path = "../../../fuzz/capture.rs"]
-mod capture;
-#[path = "../../../fuzz/runner.rs"]
-mod runner;
-
 use std::io::Write as _;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use twinprobe_fuzz::{capture, runner};
 
 /// The kinds of links whose packets get a header.
 const LINKS: [u32; 7] = [0, 101, 105, 113, 127, 229, 276];

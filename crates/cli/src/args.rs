@@ -20,6 +20,7 @@ use crate::commands::read::events::Events;
 use crate::commands::read::get::Get;
 use crate::commands::read::list::List;
 use crate::commands::read::metrics::Metrics;
+use crate::commands::read::names::NamesCommand;
 use crate::commands::read::series::SeriesCommand;
 use crate::commands::read::watch::WatchCommand;
 use crate::commands::read::windows::WindowsCommand;
@@ -73,6 +74,8 @@ pub enum ClientCommand {
     Windows(WindowsCommand),
     /// Show numbers of a metric over the windows that are retained
     Series(SeriesCommand),
+    /// Show the names of addresses and ports
+    Names(NamesCommand),
     /// Follow a probe's windows as they are closed
     Watch(WatchCommand),
     /// Follow a probe's events

@@ -73,7 +73,7 @@ pub enum CommandError {
     NotOneMetric,
     #[error("{name} has no revision {number}; it has {known}")]
     NoRevision { name: String, number: u64, known: String },
-    #[error("{name} has had one configuration only; there is none to compare it with")]
+    #[error("{name} has had only one configuration; a comparison needs an earlier one")]
     OneRevision { name: String },
     #[error("could not write {}", path.display())]
     Written { path: PathBuf, source: io::Error },
@@ -81,7 +81,7 @@ pub enum CommandError {
     Library(#[from] LibraryError),
     #[error(transparent)]
     LibraryRule(#[from] NoSuchRule),
-    /// Not a failure: scripts tell it by the exit status.
+    /// An end that is not a failure: scripts read it from the exit status.
     #[error("the rule would not have fired (exit status 3)")]
     NotFired,
     #[error(transparent)]

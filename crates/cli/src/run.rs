@@ -60,6 +60,7 @@ async fn ask(command: ClientCommand, session: &Session) -> Result<(), CommandErr
         ClientCommand::Metrics(command) => command.run(session).await,
         ClientCommand::Windows(command) => command.run(session).await,
         ClientCommand::Series(command) => command.run(session).await,
+        ClientCommand::Names(command) => command.run(session).await,
         ClientCommand::Watch(command) => command.run(session).await,
         ClientCommand::Events(command) => command.run(session).await,
         ClientCommand::Replay(command) => command.run(session).await,

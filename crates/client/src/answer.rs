@@ -14,7 +14,7 @@ use crate::error::ClientError;
 pub struct Answer<T> {
     call: String,
     pub status: StatusCode,
-    /// Whether the daemon has found nothing to change (`Twinprobe-Outcome: unchanged`).
+    /// True if the daemon has found nothing to change (`Twinprobe-Outcome: unchanged`).
     pub is_unchanged: bool,
     /// The time for which a replay's programs have run, of the header `Server-Timing`.
     pub ran: Option<Duration>,
@@ -62,7 +62,7 @@ impl<T: DeserializeOwned> Answer<T> {
     }
 }
 
-/// An answer that goes on until the probe is deleted or replaced, or the daemon stops.
+/// An answer that continues until the probe is deleted or replaced, or the daemon stops.
 #[derive(Debug)]
 pub struct EventStream {
     pub(crate) call: String,
@@ -70,7 +70,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Waits for the next piece: some lines, of which the last one may go on in the piece after. `None` at the end.
+    /// Waits for the next piece: some lines. The last line may continue in the piece after. `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         let piece = self.response.chunk().await.map_err(|error| ClientError::exchange(&self.call, error))?;
         Ok(piece.map(Vec::from))

@@ -18,11 +18,11 @@ use crate::transport::Transport;
 use twinprobe_api::Chart;
 use twinprobe_api::ConfigDocument;
 use twinprobe_api::{
-    HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, RuleDocument, RuleList,
-    RuleStatus, RuleTrial, ValidationReport,
+    HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, RuleDocument, RuleTrial,
+    ValidationReport,
 };
 
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 /// The time that the answer to a long poll may take after the end of the poll.
 const LATE: Duration = Duration::from_secs(30);
 
@@ -65,7 +65,7 @@ impl LargestEntries<'_> {
 /// with the media type `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or the reason why there was
 /// no answer.
 impl Client {
-    /// Creates a client. Sends no request yet.
+    /// Creates a client, without sending a request yet.
     pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
         Ok(Self { transport: Transport::new(server, credentials, 0)? })
     }
@@ -164,8 +164,8 @@ impl Client {
         self.whole(self.transport.request(Method::POST, ["v1", "replay"], accept).multipart(form)).await
     }
 
-    /// `POST /v1/replay/rule`: says what a rule would have done over captured packets. They go to the probe `config`, else to the
-    /// one that `query` names, else to the one that the rule watches. `query` has the parameters of the call.
+    /// `POST /v1/replay/rule`: says what a rule would have done over captured packets. The probe is `config`, else the one that
+    /// `query` names, else the one that the rule watches. `query` has the parameters of the call.
     pub async fn try_rule(
         &self,
         rule: &RuleDocument,
@@ -189,7 +189,7 @@ impl Client {
         self.whole(largest.of(self.probe(Method::GET, name, ["metrics"], accept)?)).await
     }
 
-    /// `GET /v1/probes/{name}/metrics?peek=true`: what the open window has counted so far. Takes nothing from other readers.
+    /// `GET /v1/probes/{name}/metrics?peek=true`: the counts of the open window so far. Takes nothing from other readers.
     pub async fn peek(
         &self,
         name: &str,
@@ -277,39 +277,6 @@ impl Client {
         Ok(EventStream { call, response })
     }
 
-    /// `GET /v1/rules`.
-    pub async fn rules(&self) -> Result<Answer<RuleList>, ClientError> {
-        self.whole(self.transport.request(Method::GET, ["v1", "rules"], JSON)).await
-    }
-
-    /// `GET /v1/rules/{name}`.
-    pub async fn rule(&self, name: &str) -> Result<Answer<RuleStatus>, ClientError> {
-        self.whole(self.of_rule(Method::GET, name)?).await
-    }
-
-    /// `PUT /v1/rules/{name}`: creates (201) or replaces (200) a rule.
-    pub async fn put_rule(
-        &self,
-        name: &str,
-        rule: &RuleDocument,
-        message: Option<&str>,
-    ) -> Result<Answer<RuleStatus>, ClientError> {
-        self.whole(explained(self.of_rule(Method::PUT, name)?, message).json(rule)).await
-    }
-
-    /// `DELETE /v1/rules/{name}`.
-    pub async fn delete_rule(&self, name: &str, message: Option<&str>) -> Result<(), ClientError> {
-        let request = explained(self.of_rule(Method::DELETE, name)?, message);
-        self.transport.send(request).await.map(drop)
-    }
-
-    fn of_rule(&self, method: Method, name: &str) -> Result<RequestBuilder, ClientError> {
-        if matches!(name, "." | "..") {
-            return Err(ClientError::Name(name.to_owned()));
-        }
-        Ok(self.transport.request(method, ["v1", "rules", name], JSON))
-    }
-
     /// `GET /v1/capabilities`: what the kernel and the compiler can do.
     pub async fn capabilities(&self) -> Result<Answer<Value>, ClientError> {
         self.whole(self.transport.request(Method::GET, ["v1", "capabilities"], JSON)).await
@@ -369,7 +336,7 @@ fn text(document: &impl Serialize) -> String {
     serde_json::to_string(document).expect("a document is JSON")
 }
 
-fn explained(request: RequestBuilder, message: Option<&str>) -> RequestBuilder {
+pub(crate) fn explained(request: RequestBuilder, message: Option<&str>) -> RequestBuilder {
     request.query(&message.map(|message| ("message", message)).as_slice())
 }
 

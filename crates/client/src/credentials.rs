@@ -15,7 +15,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Believes these authorities (PEM), and no others.
+    /// Trusts only these authorities (PEM).
     pub fn authorities(mut self, pem: &[u8]) -> Result<Self, ClientError> {
         let authorities = Certificate::from_pem_bundle(pem).map_err(unusable("authorities"))?;
         if authorities.is_empty() {

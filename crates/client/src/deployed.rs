@@ -1,4 +1,4 @@
-//! What a daemon has of a probe that a fleet wants there, and what the probe has shown so far.
+//! The state of a probe at a daemon where a fleet wants it, and the probe's numbers so far.
 
 use jiff::{SignedDuration, Timestamp};
 use twinprobe_api::{ConfigDocument, NodeReport, ProbeStatus};
@@ -23,7 +23,7 @@ pub struct WantedProbe<'a> {
     pub reads_inserts: bool,
 }
 
-/// What the daemon has under the name.
+/// The probe that the daemon has under the name.
 #[derive(Clone, Debug)]
 pub enum NodeAnswer {
     Absent,
@@ -33,7 +33,7 @@ pub enum NodeAnswer {
     Wanted(Box<NodeReport>),
 }
 
-/// Asks the daemon of `node` what it has of a probe.
+/// Asks the daemon of `node` for the state of a probe.
 pub async fn deployed(
     client: &Client,
     node: &str,
@@ -81,7 +81,7 @@ async fn observed(
         if wanted.reads_inserts {
             let document =
                 client.window(wanted.name, window.seq, "application/json", LargestEntries::default()).await;
-            // A window may have gone since the list was made.
+            // A window may have been removed since the list was made.
             failed += document.as_ref().map_or(0, inserts);
         }
     }

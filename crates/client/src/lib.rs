@@ -9,8 +9,10 @@ mod convert;
 mod credentials;
 mod deployed;
 mod error;
+mod names;
 mod notifier;
 mod pods;
+mod rules;
 mod server;
 mod transport;
 

@@ -20,7 +20,7 @@ const IDENTITY: &str = "Idempotency-Key";
 const ID: &str = "webhook-id";
 const TIMESTAMP: &str = "webhook-timestamp";
 const SIGNATURE: &str = "webhook-signature";
-/// What keys begin with, and the bytes that a key has.
+/// The prefix of keys, and the number of bytes that a key has.
 const PREFIX: &str = "whsec_";
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
@@ -76,7 +76,7 @@ impl SigningKeys {
     }
 }
 
-/// The identity in the form that Standard Webhooks wants: without dots, which stand between the parts of what is signed.
+/// The identity in the form of Standard Webhooks: without dots, because dots separate the parts of the signed text.
 fn id(identity: &str) -> String {
     let digest = Sha256::digest(identity);
     let digits: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();

@@ -72,7 +72,7 @@ pub(crate) fn builder(idle: usize) -> ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
         .redirect(Policy::none())
-        // By default each request has a connection of its own: a kept one might lead to a daemon that has ended.
+        // By default each request opens a new connection: a kept one might lead to a daemon that has ended.
         .pool_max_idle_per_host(idle)
 }
 

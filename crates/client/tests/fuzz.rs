@@ -1,11 +1,8 @@
 //! The body of the fuzz target `config` on mutated configurations.
 
-#[path = "../../../fuzz/config.rs"]
-mod config;
-#[path = "../../../fuzz/runner.rs"]
-mod runner;
-
 use std::time::Duration;
+
+use twinprobe_fuzz::{config, runner};
 
 const EVERYTHING: &str = r#"{"name":"flows","interfaces":["eth0","veth*"],"wait_for_interface":true,"netns":"/run/netns/blue",
 "priority":-10.0,"position":"first","on_replace":"carry","format":"xml","ingress":{"hook":"xdp","mode":"native","verdict":

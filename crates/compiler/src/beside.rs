@@ -49,7 +49,7 @@ impl FilesBeside {
         if let Some(usual) = usual.and_then(|at| arguments.get_mut(at + 1)) {
             *usual = overlay.into();
         }
-        // Where clang looks for names in quotation marks, before it looks for headers.
-        arguments.splice(0..0, ["-iquote", BESIDE].map(OsString::from));
+        // The places where clang looks for names in quotation marks, before it looks for headers.
+        arguments.splice(0..0, ["-iquote", BESIDE, "-idirafter", BESIDE].map(OsString::from));
     }
 }

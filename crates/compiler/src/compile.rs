@@ -38,7 +38,7 @@ pub struct Compiler {
     /// The first line of `clang --version`.
     pub version: String,
     pub include: Vec<OsString>,
-    /// The description of what clang sees of the files.
+    /// The description of clang's view of the files.
     pub view: Arc<Value>,
     pub limits: CompileLimits,
     pub confinement: Confinement,
@@ -58,9 +58,7 @@ impl Compiler {
         if let Some(object) = self.known.get(&key) {
             return Ok(CompiledObject { shared, ..object });
         }
-        if KernelTypes::are_asked_for(source)
-            || unit.files.values().any(|text| KernelTypes::are_asked_for(text))
-        {
+        if Self::follows_types(unit) {
             let types = Arc::clone(&self.types);
             let written = tokio::task::spawn_blocking(move || types.write()).await;
             written.unwrap_or_else(|error| Err(error.to_string())).map_err(refuse)?;
@@ -119,6 +117,11 @@ impl Compiler {
         status.signal() == Some(libc::SIGKILL) && cpu_time * INACCURACY >= self.limits.cpu_time
     }
 
+    /// Tells whether a source asks for `vmlinux.h`, so that its object follows from the types of a kernel.
+    pub fn follows_types(unit: &Unit<'_>) -> bool {
+        unit.files.values().map(String::as_str).chain([unit.source]).any(KernelTypes::are_asked_for)
+    }
+
     /// Takes the types of `vmlinux.h` from this file: BTF, or an ELF file that has it.
     pub fn take_types_from(&self, path: &Path) {
         self.types.take_from(path);
@@ -142,8 +145,8 @@ impl Compiler {
     }
 }
 
-/// The kernel holds the limit against ticks, which a busy host may give to the wrong process, and shows the exact time: a run that
-/// was killed is over its limit if it has taken at least one part in so many of it.
+/// The kernel applies the limit to ticks, which a busy host may assign to the wrong process, but reports the exact time. A killed
+/// run counts as over its limit if it has used at least one part of this many of the limit.
 const INACCURACY: u32 = 2;
 /// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";

@@ -15,19 +15,19 @@ pub struct Diagnostics {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Severity {
+enum ClangSeverity {
     Error,
     Warning,
     /// A message that explains the diagnostic before it; only the log shows it.
     Note,
 }
 
-const MARKERS: [(&str, Severity); 5] = [
-    ("fatal error: ", Severity::Error),
-    ("error: ", Severity::Error),
-    ("warning: ", Severity::Warning),
-    ("note: ", Severity::Note),
-    ("remark: ", Severity::Note),
+const MARKERS: [(&str, ClangSeverity); 5] = [
+    ("fatal error: ", ClangSeverity::Error),
+    ("error: ", ClangSeverity::Error),
+    ("warning: ", ClangSeverity::Warning),
+    ("note: ", ClangSeverity::Note),
+    ("remark: ", ClangSeverity::Note),
 ];
 
 /// A position as clang prints it; its lines and columns start at 1, and 0 means unknown.
@@ -49,13 +49,13 @@ pub fn parse(field: &str, log: &str) -> Diagnostics {
         }
         let Some((severity, location, message)) = diagnostic(line) else { continue };
         let list = match severity {
-            Severity::Error => &mut found.errors,
-            Severity::Warning => &mut found.warnings,
-            Severity::Note => continue,
+            ClangSeverity::Error => &mut found.errors,
+            ClangSeverity::Warning => &mut found.warnings,
+            ClangSeverity::Note => continue,
         };
         list.push(finding(field, location, message, &mut includes));
     }
-    // This message only says that the others exist.
+    // This message of clang only says that there were other errors.
     if found.errors.len() > 1 {
         found.errors.retain(|error| !error.message.starts_with("clang frontend command failed"));
     }
@@ -69,18 +69,18 @@ pub fn without_crash_report(log: &str) -> &str {
 
 /// Splits `FILE:LINE:COLUMN: SEVERITY: MESSAGE`, where the position may be missing. Other lines (source excerpts,
 /// carets, counts) are not diagnostics.
-fn diagnostic(line: &str) -> Option<(Severity, Option<Location<'_>>, &str)> {
+fn diagnostic(line: &str) -> Option<(ClangSeverity, Option<Location<'_>>, &str)> {
     if let Some(rest) = line.strip_prefix("Error at line ") {
         let (number, message) = rest.split_once(": ")?;
         let location = Location { file: SOURCE_NAME, line: number.parse().ok()?, column: None };
-        return Some((Severity::Error, Some(location), message));
+        return Some((ClangSeverity::Error, Some(location), message));
     }
     for (marker, severity) in MARKERS {
         if let Some(message) = line.strip_prefix(marker) {
             return Some((severity, None, message));
         }
     }
-    let split = |(marker, severity): (&str, Severity)| {
+    let split = |(marker, severity): (&str, ClangSeverity)| {
         let at = line.find(&format!(": {marker}"))?;
         Some((at, severity, &line[at + 2 + marker.len()..]))
     };

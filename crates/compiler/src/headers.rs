@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ const COMMON_HEADERS: [(&str, &str); 10] = [
     ("twinprobe/segments.h", include_str!("../headers/twinprobe/segments.h")),
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
-/// The headers of the dialect, and those that take the place of a host's header.
-const BCC_HEADERS: [(&str, &str); 14] = [
+/// The headers of the dialect, and headers that replace a header of the host.
+const BCC_HEADERS: [(&str, &str); 19] = [
     ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
     ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
@@ -41,6 +41,11 @@ const BCC_HEADERS: [(&str, &str); 14] = [
     ("bcc/unsupported.h", include_str!("../headers/bcc/unsupported.h")),
     ("inttypes.h", INTEGERS),
     ("linux/if_vlan.h", include_str!("../headers/bcc/if_vlan.h")),
+    ("net/ip.h", "#include <linux/ip.h>\n"),
+    ("net/ipv6.h", "#include <linux/ipv6.h>\n"),
+    ("net/sock.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n"),
+    ("net/tcp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/tcp.h>\n"),
+    ("net/udp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/udp.h>\n"),
     ("stdint.h", INTEGERS),
     ("sys/socket.h", include_str!("../headers/bcc/socket.h")),
     (NONE, include_str!("../headers/bcc/none.h")),
@@ -48,9 +53,9 @@ const BCC_HEADERS: [(&str, &str); 14] = [
 const INTEGERS: &str = include_str!("../headers/bcc/stdint.h");
 /// The header that stands for every other one in [`NOTHING`].
 const NONE: &str = "bcc/helpers.h";
-/// The headers of the kernel that sources for BCC include and user space does not have. What probes need of them is in
-/// the dialect's own header.
-const NOTHING: [&str; 24] = [
+/// The headers of the kernel that sources for BCC include and user space does not have. The dialect's own header has
+/// the parts that probes need.
+const NOTHING: [&str; 19] = [
     "asm/page.h",
     "linux/bitops.h",
     "linux/compiler.h",
@@ -66,18 +71,15 @@ const NOTHING: [&str; 24] = [
     "linux/slab.h",
     "linux/time64.h",
     "net/inet_sock.h",
-    "net/ip.h",
-    "net/ipv6.h",
     "net/net_namespace.h",
     "net/netns/generic.h",
-    "net/sock.h",
-    "net/tcp.h",
     "net/tcp_states.h",
-    "net/udp.h",
     "string.h",
 ];
 /// The header by which a directory is known to have the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
+/// The header by which a directory is known to be that of libbpf's headers.
+const LIBBPF: &str = "bpf_helpers.h";
 
 /// Tells whether clang names a header of the daemon so, or a file beside the source.
 pub fn is_own(name: &str) -> bool {
@@ -100,8 +102,8 @@ pub struct HeaderFiles {
 }
 
 impl HeaderFiles {
-    /// Makes the view of what the preprocessor sees: the daemon's headers, these directories of the host, and nothing
-    /// else. A file that may not be read is then not there, so that a source can't ask for it.
+    /// Makes the preprocessor's view of the file system: the daemon's headers, these directories of the host, and
+    /// nothing else. Other files are absent, so a source can't test whether they exist.
     pub fn new(host: &[PathBuf], types: &KernelTypes) -> io::Result<Self> {
         let mut headers = Vec::new();
         let mut entries = |list: &[(&str, &str)]| -> io::Result<Vec<Value>> {
@@ -121,12 +123,15 @@ impl HeaderFiles {
         let types = types.file()?;
         common.push(entry(vmlinux::NAME, &path(&types)));
         headers.push(types);
-        // BCC compiles against the sources of the kernel, which have the headers for user space in a directory of their own.
+        // The sources of the kernel, against which BCC and the kernel's own samples compile, have the headers for user space in a
+        // directory of their own.
         if let Some(linux) = host.iter().find(|path| path.join(LINUX).exists()).and_then(|path| path.to_str())
         {
-            bcc.push(json!({ "type": "directory", "name": "uapi", "contents": [
+            let uapi = json!({ "type": "directory", "name": "uapi", "contents": [
                 { "type": "directory-remap", "name": "linux", "external-contents": format!("{linux}/linux") }
-            ]}));
+            ]});
+            bcc.push(uapi.clone());
+            common.push(uapi);
         }
         let mut roots = vec![
             json!({ "type": "directory", "name": COMMON, "contents": common }),
@@ -139,7 +144,12 @@ impl HeaderFiles {
             "roots": roots
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
-        let arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
+        let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
+        // Sources beside a copy of libbpf's headers name these without their folder.
+        let libbpf = host.iter().map(|path| path.join("bpf")).find(|path| path.join(LIBBPF).exists());
+        if let Some(libbpf) = libbpf.as_deref().and_then(Path::to_str) {
+            arguments.extend(["-idirafter", libbpf].map(str::to_owned));
+        }
         files.append(&mut headers);
         Ok(Self { files, arguments, description: view })
     }

@@ -27,21 +27,21 @@ const LONGEST: usize = 128 << 10;
 /// The argument by which clang lists the headers among its messages: a line for each, with a dot for each level.
 pub const LIST_HEADERS: &str = "-H";
 
-/// Objects by what they were compiled from.
-pub struct ObjectCache(Mutex<LruCache<ObjectKey, Entry>>);
+/// Objects by their sources and options.
+pub struct ObjectCache(Mutex<LruCache<ObjectKey, KnownObject>>);
 
 /// Everything that an object follows from, but for the headers of the host, as a digest.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey([u8; 32]);
 
-struct Entry {
+struct KnownObject {
     object: CompiledObject,
-    read: Vec<Stamp>,
+    read: Vec<PathStamp>,
 }
 
-/// A file or directory, and what tells that it has changed.
+/// A file or directory, and the properties that reveal a change.
 #[derive(PartialEq, Eq)]
-struct Stamp {
+struct PathStamp {
     path: PathBuf,
     /// Inode, size, and seconds and nanoseconds of the last change; `None` if it is not there.
     is: Option<[i128; 4]>,
@@ -98,7 +98,7 @@ impl ObjectCache {
     pub fn get(&self, key: &ObjectKey) -> Option<CompiledObject> {
         let mut known = self.0.lock();
         let entry = known.get(key)?;
-        if entry.read.iter().any(|stamp| *stamp != Stamp::of(stamp.path.clone())) {
+        if entry.read.iter().any(|stamp| *stamp != PathStamp::of(stamp.path.clone())) {
             known.pop(key);
             return None;
         }
@@ -110,16 +110,16 @@ impl ObjectCache {
         if object.elf.len() > LONGEST {
             return;
         }
-        // A new header may take the place of another one that is found later.
+        // A new header may hide another one that clang would find later.
         let directories = headers.iter().filter_map(|header| header.parent().map(Path::to_owned));
         let directories: BTreeSet<PathBuf> = directories.collect();
         let read = headers.into_iter().chain(directories).chain([clang.to_owned()]);
-        let entry = Entry { object: object.clone(), read: read.map(Stamp::of).collect() };
+        let entry = KnownObject { object: object.clone(), read: read.map(PathStamp::of).collect() };
         self.0.lock().put(key, entry);
     }
 }
 
-impl Stamp {
+impl PathStamp {
     fn of(path: PathBuf) -> Self {
         let is = fs::metadata(&path).ok();
         let is = is.map(|is| [is.ino().into(), is.size().into(), is.mtime().into(), is.mtime_nsec().into()]);

@@ -13,9 +13,6 @@ mod headers;
 mod known;
 mod limits;
 mod object;
-#[cfg(test)]
-#[path = "../../../fuzz/runner.rs"]
-mod runner;
 mod sandbox;
 mod toolchain;
 mod vmlinux;

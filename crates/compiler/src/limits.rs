@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The limits of compilations: processor time, time, bytes of the object and of the log, memory, and how many there may be at once.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileLimits {
-    /// The time of processors: a source that needs so much is the client's fault.
+    /// The limit of processor time: a source that needs more is the client's fault.
     pub cpu_time: Duration,
     /// The time by the clock, far more: a busy host gives a compilation a small share of its processors.
     pub time: Duration,
@@ -31,7 +31,7 @@ impl Default for CompileLimits {
 }
 
 impl CompileLimits {
-    /// The limits where there is so much memory: all compilations together take half of it.
+    /// The limits on a machine with this much memory: all compilations together take half of it.
     fn within(memory: u64) -> Self {
         let data = (memory / 4).clamp(DATA.0, DATA.1);
         let cpus = available_parallelism().map_or(1, usize::from);

@@ -9,7 +9,7 @@ pub struct CompiledObject {
     pub elf: Vec<u8>,
     /// The findings at stage compile; none of them is an error.
     pub warnings: Vec<Finding>,
-    /// The maps that are to be those of the other direction, by the source's own words.
+    /// The maps that the source itself shares with the other direction.
     pub shared: Vec<String>,
     /// True if the source was known, so that clang had nothing to do.
     pub reused: bool,

@@ -68,7 +68,7 @@ pub fn choose(
         let reasons = reasons.join("; ");
         tracing::warn!(
             reasons,
-            "the compiler is not confined: whoever may send sources may read this host's files"
+            "the compiler is not confined: a client that may send sources may read this host's files"
         );
     }
     Ok(Sandbox { confinement, view: arguments, description, types })
@@ -77,7 +77,7 @@ pub fn choose(
 fn refusal(reasons: &[String]) -> String {
     format!(
         "the compiler can't be confined: {}; provide what is missing, or start the daemon with \
-         --allow-unconfined-compiler if whoever may send sources may read this host's files",
+         --allow-unconfined-compiler if clients that send sources may read this host's files",
         reasons.join("; ")
     )
 }

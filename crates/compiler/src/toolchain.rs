@@ -13,7 +13,7 @@ pub struct CompilerOptions {
     pub allow_unconfined_compiler: bool,
 }
 
-/// A compiler, or the reason why there is none.
+/// A compiler, or the reason why it is missing.
 #[derive(Debug)]
 pub struct Toolchain {
     options: CompilerOptions,

@@ -22,12 +22,12 @@ const ELF: &[u8] = b"\x7fELF";
 #[derive(Debug)]
 pub struct KernelTypes {
     file: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<VmlinuxState>,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Where the types come from.
+struct VmlinuxState {
+    /// The source of the types.
     from: PathBuf,
     /// The outcome, once somebody has asked.
     written: Option<Result<(), String>>,
@@ -39,7 +39,7 @@ impl KernelTypes {
         let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut file = fs::File::from(file);
         file.write_all(NOT_NAMED.as_bytes())?;
-        let state = State { from: RUNNING.into(), written: None };
+        let state = VmlinuxState { from: RUNNING.into(), written: None };
         Ok(Self { file: file.into(), state: Mutex::new(state) })
     }
 

@@ -1,4 +1,4 @@
-//! An interface given by its name, all interfaces whose names match a pattern, or those that lead to pods.
+//! An interface given by its name, all interfaces whose names match a pattern, or the interfaces of pods.
 
 use glob::Pattern;
 
@@ -21,7 +21,7 @@ impl InterfacePattern {
         Ok(Self { text: text.to_owned(), pattern, pods: None })
     }
 
-    /// All interfaces that lead to these pods.
+    /// All interfaces of these pods.
     pub fn of_pods(pods: PodSelector) -> Self {
         Self { text: pods.words(), pattern: None, pods: Some(pods) }
     }

@@ -36,7 +36,7 @@ pub struct ProbeConfig {
     pub expires: Option<Duration>,
     /// The labels of every document and sample.
     pub labels: BTreeMap<String, String>,
-    /// What the names of the probe's families in OpenMetrics begin with; `None` for the names of its metrics.
+    /// The prefix of the names of the probe's families in OpenMetrics; `None` for the names of its metrics.
     pub subsystem: Option<String>,
     /// The treatment of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
@@ -158,8 +158,8 @@ impl ProbeConfig {
         }
     }
 
-    /// Returns what the compiler takes of a direction with this source, which stands at `field`. `frags` tells whether XDP
-    /// programs get packets of several buffers.
+    /// Returns the compiler's input for a direction with this source, whose place in the configuration is `field`. `frags`
+    /// tells whether XDP programs get packets of several buffers.
     pub fn unit<'a>(
         &'a self,
         (direction, of): (Direction, &'a DirectionConfig),

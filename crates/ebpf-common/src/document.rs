@@ -34,10 +34,10 @@ pub struct Replayed {
     pub too_short: u64,
     /// The packets that are longer than those that the kernel runs a program on without an interface.
     pub too_long: u64,
-    /// The packets that a program for packets of a single buffer sees whole through an interface only, which the daemon could
-    /// not make.
+    /// The packets that a program for single buffers sees whole only through an extra interface, which the daemon could not
+    /// make.
     pub no_interface: u64,
-    /// The packets of which more was captured than they are long.
+    /// The packets with more captured bytes than their length says.
     pub wrong_length: u64,
     /// The packets of a direction that the configuration has no program for.
     pub other_direction: u64,
@@ -45,7 +45,7 @@ pub struct Replayed {
     pub not_sampled: u64,
     /// The captures that end within a packet.
     pub cut_off: u64,
-    /// The packets of which only the beginning was captured.
+    /// The packets whose beginning alone was captured.
     pub truncated: u64,
     /// The packets with an earlier time than a packet before. The clock of the programs stays where it is.
     pub out_of_order: u64,

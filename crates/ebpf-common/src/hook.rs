@@ -80,6 +80,14 @@ pub enum ProgramKind {
 }
 
 impl ProgramKind {
+    /// Tells whether the context of programs is a `struct __sk_buff`.
+    pub const fn has_skb(self) -> bool {
+        match self {
+            Self::Xdp => false,
+            Self::Tc => true,
+        }
+    }
+
     pub const fn section(self) -> &'static str {
         match self {
             Self::Xdp => "xdp",

@@ -29,7 +29,7 @@ pub enum Shape {
     Float,
     /// Enumerations of 1 to 8 bytes (`enum` and `enum64`).
     Enum { signed: bool, variants: Vec<EnumVariant> },
-    /// Members in declaration order. Those of anonymous structs and unions stand among those of the parent.
+    /// Members in declaration order. Members of anonymous structs and unions are listed among those of the parent.
     Struct(Vec<Member>),
     /// Members as in a struct; they share bytes.
     Union(Vec<Member>),
@@ -69,7 +69,7 @@ pub enum Render {
     Ipv4,
     /// Sixteen bytes in network order: `2001:db8::1`; those that map an IPv4 address, as that.
     Ipv6,
-    /// An address of either family: four bytes, or sixteen, of which those that map an IPv4 address are shown as that.
+    /// An address of either family: four or sixteen bytes. An address that maps IPv4 is shown as IPv4.
     Ip,
     /// Six bytes: `02:00:00:00:00:01`.
     Mac,

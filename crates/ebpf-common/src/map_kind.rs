@@ -83,7 +83,7 @@ impl MapKind {
         self.facts().0
     }
 
-    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for what is not a map by itself.
+    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for a kind that is not a kernel map.
     pub const fn bpf_type(self) -> Option<u32> {
         self.facts().1
     }

@@ -29,12 +29,12 @@ pub struct Completeness {
     /// The entries that the map had when the window ended, of a sum of windows; `None` if these are the rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries_used: Option<u64>,
-    /// The counts of what found no room; `None` if the source does not count them.
+    /// The counts of failed insertions; `None` if the source does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub losses: Option<Losses>,
 }
 
-/// The counts of what a program could not write to a map, because there was no room.
+/// The numbers of writes to a map that failed for want of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// The losses in the time that the reading is about.
@@ -84,7 +84,7 @@ pub struct SeriesRules {
     /// The path of the number by which they are the largest; `None` for the first counter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series_by: Option<String>,
-    /// What the names of the families begin with, before the name of the metric; `None` for nothing.
+    /// The prefix of the names of the families, before the name of the metric; `None` for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
 }
@@ -128,7 +128,7 @@ impl From<MergeRule> for MergeRules {
 /// The way in which a metric counts, as its configuration asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// Each reading takes what has been counted since the last one, out of this copy of the map.
+    /// Each reading takes the counts since the last one out of this copy of the map.
     Window(MapCopy),
     /// The windows of a snapshot add up by these rules.
     Sum(MergeRules),
@@ -139,7 +139,7 @@ pub enum Counting {
 /// The treatment of a map's content when the probe is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReplace {
-    /// The content goes on where the map still fits.
+    /// The content continues where the map still fits.
     #[default]
     Carry,
     /// The content begins anew.

@@ -1,4 +1,4 @@
-//! What a configuration asks for: the hook of a direction's program, and the metrics.
+//! The requests of a configuration: the hook of a direction's program, and the metrics.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -7,7 +7,7 @@ use crate::hook::{Hook, Verdict};
 /// The operator's choice of a dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// That of the source, by what it looks like.
+    /// The dialect that the source looks like.
     #[default]
     Auto,
     /// Maps and programs in sections, as libbpf loads them.

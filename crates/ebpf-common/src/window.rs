@@ -36,14 +36,14 @@ pub struct Listing {
     /// The id that the probe got when it was created.
     #[serde(default, skip_serializing_if = "is_default")]
     pub instance: String,
-    /// The number after which the list begins: what the request named, or what its collector has acknowledged.
+    /// The number after which the list begins: the number in the request, or the last one that its collector has acknowledged.
     #[serde(default)]
     pub after: u64,
     /// The oldest comes first.
     pub windows: Vec<WindowEntry>,
     /// The number of later windows that were lost: see [`WindowStatistics::lost`].
     pub lost_windows: u64,
-    /// Where these windows were.
+    /// The place of these windows.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost: Vec<LostRange>,
 }
@@ -80,8 +80,8 @@ pub struct WindowStatistics {
     pub oldest: Option<u64>,
     /// The number of the newest retained window.
     pub newest: Option<u64>,
-    /// The number of windows that ever went before the collectors which the configuration names had acknowledged them, or
-    /// that were damaged. A window that is removed while it names none is not lost.
+    /// The number of lost windows so far: removed before all collectors of the configuration had acknowledged them, or
+    /// damaged. If the configuration names no collectors, removed windows are not lost.
     pub lost: u64,
     /// The number of lost windows whose files were damaged.
     pub damaged: u64,

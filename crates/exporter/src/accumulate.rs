@@ -39,7 +39,7 @@ pub struct Accumulator {
     index: HashMap<Box<[u8]>, usize>,
     /// The last window that had the entry, for each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
-    /// What has changed since a window; `None` if nothing is noted, or if the layout has changed since.
+    /// The changes since a window; `None` if nothing is noted, or if the layout has changed since.
     noted: Option<Noted>,
 }
 
@@ -225,13 +225,13 @@ impl Accumulator {
         self.bound(left);
     }
 
-    /// Begins to note what changes in the sum, which is that of window number `since`.
+    /// Begins to note changes in the sum, which is that of window number `since`.
     pub fn note_changes(&mut self, since: u64) {
         let len = self.total.len(&self.layout);
         self.noted = (self.layout.kind.family() != MapFamily::Fifo).then(|| Noted::new(since, len));
     }
 
-    /// Returns what has changed in the sum since window number `since`; `None` if that is not known.
+    /// Returns the changes in the sum since window number `since`; `None` if they are not known.
     pub fn changes(&self, since: u64) -> Option<TableChanges> {
         let noted = self.noted.as_ref().filter(|noted| noted.since == since)?;
         Some(noted.changes(&self.total, &self.layout))
@@ -255,7 +255,7 @@ fn leaves(layout: &TableLayout, rules: &MergeRules) -> Leaves<LeafJoin> {
     Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)))
 }
 
-/// Joins the value of an entry with that of a window, in `merged`. Returns false if a sum of 64 bits has come to their end.
+/// Joins the value of an entry with that of a window, in `merged`. Returns false if a sum exceeds 64 bits.
 fn merge(
     layout: &TableLayout,
     leaves: &Leaves<LeafJoin>,

@@ -15,7 +15,7 @@ use crate::metric::Metric;
 /// The way in which the values of a leaf of all CPUs become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverCpus {
-    /// By a rule for values that CPUs have counted: those that have counted nothing do not matter.
+    /// The join by a rule for values that CPUs have counted: CPUs that have counted nothing do not matter.
     Join(LeafJoin),
     /// The mean over all CPUs, also of those that have counted nothing.
     Mean,

@@ -1,4 +1,4 @@
-//! The largest entries of a metric, and what all others come to, so that totals stay exact.
+//! The largest entries of a metric, and the sum of all others, so that totals stay exact.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -36,7 +36,7 @@ struct Chosen {
 
 impl LargestRows {
     /// Chooses up to `top` entries by the number with the path `by`, or else by the first counter. `None` for metrics of which no
-    /// entry can be left out: without keys, without numbers, histograms, and maps of maps.
+    /// entry can be left out: those without keys or numbers, histograms, and maps of maps.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl LargestRows {
         self.rest.add(&left, 0, boot_time_ns);
     }
 
-    /// Returns the metric with what the others come to, and the chosen entries, the largest first.
+    /// Returns the metric with the sum of the others, and the chosen entries, the largest first.
     pub fn finish(self) -> (Arc<Metric>, RawTable) {
         let mut rows = RawTable::default();
         // The order is that of the reversed entries.

@@ -13,7 +13,7 @@ use crate::others::Others;
 pub struct Metric {
     head: MetricHead,
     cache: Cache,
-    /// What the entries come to that the document leaves out.
+    /// The entries that the document leaves out.
     others: Option<Arc<Others>>,
 }
 
@@ -23,7 +23,7 @@ impl Metric {
         &self.cache
     }
 
-    /// What the entries come to that the document leaves out; `None` if it leaves none out.
+    /// The entries that the document leaves out; `None` if it leaves none out.
     pub fn others(&self) -> Option<&Others> {
         self.others.as_deref()
     }

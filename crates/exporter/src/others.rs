@@ -1,10 +1,10 @@
-//! What a document leaves out.
+//! The entries that a document leaves out.
 
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{RawTable, TableLayout};
 
-/// What the entries come to that a document leaves out.
+/// The total of the entries that a document leaves out.
 #[derive(Clone, Debug)]
 pub struct Others {
     /// The number of these entries.

@@ -36,7 +36,7 @@ const UNITS: [&str; 14] = [
 /// Returns the shape of a document with these metrics.
 pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>) -> WindowShape {
     let mut shape = WindowShape { digest: String::new(), metrics: metrics.into_iter().map(metric).collect() };
-    // An explanation is no part of what a table or a schema is made from.
+    // A table or a schema is not made from explanations.
     let mut bare = shape.clone();
     bare.metrics.iter_mut().for_each(|metric| metric.help.clear());
     let bytes = serde_json::to_vec(&bare).unwrap_or_default();
@@ -66,7 +66,7 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
     }
 }
 
-/// What [`families`] returns, which is made once for a metric.
+/// The result of [`families`], which is made once for a metric.
 struct Families(Vec<FamilyShape>);
 
 /// Returns the families of OpenMetrics that the numbers of a metric are in.
@@ -101,20 +101,20 @@ fn table(layout: &TableLayout, folded: Option<&Layout>, name: &str) -> (Option<F
     (key, whole(value, name))
 }
 
-/// Returns the shape of a whole key or value. `name` says what a number without a name of its own is.
+/// Returns the shape of a whole key or value. `name` is the name for a number without a name.
 fn whole(layout: &Layout, name: &str) -> FieldShape {
     let plan = Plan::new(layout, str::to_owned);
-    shaped(&plan, &mut Place { path: String::new(), is_item: false, fallback: name }, None)
+    shaped(&plan, &mut FieldPlace { path: String::new(), is_item: false, fallback: name }, None)
 }
 
 /// The place of a field in its value.
-struct Place<'a> {
+struct FieldPlace<'a> {
     path: String,
     is_item: bool,
     fallback: &'a str,
 }
 
-fn shaped(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> FieldShape {
+fn shaped(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) -> FieldShape {
     let content = content(plan, place, bits);
     let scalar = match plan {
         Plan::Scalar { kind, size } => Some((Some(kind), 8 * *size as u32)),
@@ -130,7 +130,7 @@ fn shaped(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> Fiel
     FieldShape { name: own.to_owned(), content, meaning, unit: unit(name).filter(|_| is_amount) }
 }
 
-fn content(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> FieldContent {
+fn content(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) -> FieldContent {
     match plan {
         Plan::Scalar { kind, size } => scalar(kind, bits.unwrap_or(8 * *size as u32)),
         Plan::Float { size } => FieldContent::Float { bits: 8 * *size as u32 },
@@ -156,7 +156,7 @@ fn content(plan: &Plan<String>, place: &mut Place<'_>, bits: Option<u32>) -> Fie
     }
 }
 
-fn member(field: &FieldPlan<String>, place: &mut Place<'_>) -> FieldShape {
+fn member(field: &FieldPlan<String>, place: &mut FieldPlace<'_>) -> FieldShape {
     let parent = place.path.len();
     if parent > 0 {
         place.path.push('.');

@@ -252,7 +252,7 @@ fn record(members: Vec<(Layout, Option<usize>)>, kind: u8) -> Layout {
     shaped(size, if is_union { Shape::Union(members) } else { Shape::Struct(members) })
 }
 
-/// Types of `leaf`s; unions too, unless it is only to be computed with.
+/// Types of `leaf`s, with unions unless the test only computes with them.
 fn any_type(
     leaf: impl Strategy<Value = Layout> + 'static,
     kinds: std::ops::Range<u8>,

@@ -1,11 +1,8 @@
 //! The bodies of the fuzz targets on mutated seeds.
 
-#[path = "../../../fuzz/bodies.rs"]
-mod bodies;
-#[path = "../../../fuzz/runner.rs"]
-mod runner;
-
 use std::time::Duration;
+
+use twinprobe_fuzz::{bodies, runner};
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
 

@@ -28,7 +28,7 @@ fn word(name: &str, value: u8) -> MetricTable {
     metric(name, MapKind::Array, None, [unsigned(4), unsigned(1)], &[(&[0; 4], &[value])])
 }
 
-/// Families without their help and without the one about what was left out, of which the count is returned.
+/// Families without their help, and without the family of omitted values, whose count is returned.
 fn families(text: &str) -> (Vec<(String, String, serde_json::Value)>, u64) {
     let parsed = parse(&[text]);
     let mut families: Vec<_> = parsed[0]
@@ -177,7 +177,8 @@ fn histograms_have_buckets_by_magnitude() {
     assert_eq!(buckets, [("1.0", "1"), ("3.0", "1"), ("7.0", "6"), ("15.0", "8"), ("+Inf", "8")]);
 }
 
-/// A number beside a histogram with its name and `_sum` is the sum of what was counted, in base units, and no family.
+/// A number beside a histogram, with its name and `_sum`, is the sum of the counted values in base units. It does not
+/// become a family.
 #[test]
 fn histograms_have_sums_where_programs_keep_them() {
     let slots = || tagged(Render::Histogram, unsigned(8));
@@ -301,7 +302,7 @@ fn a_table_that_breaks_off_is_not_asked_for_again() {
     assert_eq!(skipped, 14);
 }
 
-/// The text of an answer is not a sample. Each answer goes on from where the one before ended.
+/// The text of an answer is not a sample. Each answer continues from where the one before ended.
 #[test]
 fn the_count_of_what_is_left_out_never_falls_back() {
     let text = metric("m", MapKind::Array, None, [unsigned(4), char_array(4)], &[(&[0; 4], b"text")]);

@@ -1,4 +1,4 @@
-//! Ends the process, fails or waits at a given step, for the tests of what such an event leaves behind.
+//! Ends the process, fails or waits at a given step, for tests of the state after such an event.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const DIE: &str = "TWINPROBE_CRASH_AT";
 const FAIL: &str = "TWINPROBE_FAIL_AT";
 /// The variable that names steps to wait at: `STEP=FILE,...`, each until its file exists.
 const WAIT: &str = "TWINPROBE_WAIT_AT";
-/// The limit of a wait: a test that was killed must not keep a daemon for ever.
+/// The limit of a wait: a test that was killed must not keep a daemon forever.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Ends this process if it is to end at `step`.

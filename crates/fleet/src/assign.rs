@@ -1,4 +1,4 @@
-//! What a node has to run.
+//! The probes and rules that a node has to run.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use twinprobe_api::AssignmentSpec;
 
 use crate::share::part;
 
-/// What an assignment asks of one node.
+/// The request of an assignment to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
     /// The probe in this revision.
     Revision(&'a str),
-    /// No probe: the rollout has not come to this node yet.
+    /// No probe: the rollout has not reached this node yet.
     Nothing,
     /// No probe: the assignment is not for this node.
     NotSelected,
@@ -22,7 +22,7 @@ pub fn matches(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, St
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// Returns what an assignment asks of the node with this name and these labels.
+/// Returns the demand of an assignment on the node with this name and these labels.
 pub fn wanted<'a>(
     assignment: &'a AssignmentSpec,
     node: &str,

@@ -1,4 +1,4 @@
-//! What a probe may cost on a node.
+//! The cost that a probe may have on a node.
 
 use twinprobe_api::{FleetBudget, NodeReport};
 

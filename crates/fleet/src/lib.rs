@@ -1,10 +1,11 @@
-//! How a probe reaches many nodes: revisions, shares, steps and budgets. The operator and `twinprobe fleet` do what these pure
-//! functions say; so steps, budgets and words stand once.
+//! The way of a probe to many nodes: revisions, shares, steps and budgets. The operator and `twinprobe fleet` carry out the
+//! decisions of these pure functions, so both have the same steps, budgets and words.
 
 #![forbid(unsafe_code)]
 
 mod assign;
 mod budget;
+mod compiled;
 mod decide;
 mod losses;
 mod plan;
@@ -17,7 +18,8 @@ mod tally;
 
 pub use self::assign::{Wanted, is_canary, matches, wanted};
 pub use self::budget::over;
-pub use self::decide::conditions::{Standing, conditions};
+pub use self::compiled::{NodeMachine, for_node, is_form_of, with_objects};
+pub use self::decide::conditions::{Standing, compiled_condition, conditions};
 pub use self::decide::probe::{
     COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
 };

@@ -6,22 +6,22 @@ use serde::Deserialize;
 
 /// A document without its entries, which may be many.
 #[derive(Deserialize)]
-struct Document {
+struct LossDocument {
     #[serde(default)]
-    ingress: BTreeMap<String, Metric>,
+    ingress: BTreeMap<String, MetricLosses>,
     #[serde(default)]
-    egress: BTreeMap<String, Metric>,
+    egress: BTreeMap<String, MetricLosses>,
 }
 
 #[derive(Deserialize)]
-struct Metric {
+struct MetricLosses {
     #[serde(default)]
     failed_inserts: u64,
 }
 
 /// Returns the insertions into full maps that the document of a window counts, over all metrics.
 pub fn failed_inserts(document: &[u8]) -> Option<u64> {
-    let document: Document = serde_json::from_slice(document).ok()?;
+    let document: LossDocument = serde_json::from_slice(document).ok()?;
     let metrics = document.ingress.values().chain(document.egress.values());
     Some(metrics.map(|metric| metric.failed_inserts).fold(0, u64::saturating_add))
 }

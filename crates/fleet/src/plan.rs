@@ -12,7 +12,7 @@ use crate::decide::rule::rule_of;
 use crate::revision::revision_name;
 use crate::steps::RolloutPlan;
 
-/// What people ask for, checked, with the configuration that nodes get.
+/// The wish of people, checked, with the configuration that nodes get.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetPlan {
     pub name: String,

@@ -1,11 +1,11 @@
-//! A node's report, out of what its daemon answers.
+//! A node's report, made from its daemon's answers.
 
 use twinprobe_api::{NodeReport, NodeState, ProbeStatus, Problem};
 
 /// The longest reason in a report, so that an object with it stays below 1 KB.
 const LONGEST: usize = 300;
 
-/// What a node has observed of a probe beside its status.
+/// The observations of a node about a probe beside its status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The windows that the probe has closed with the present configuration.

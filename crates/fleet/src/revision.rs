@@ -22,7 +22,7 @@ pub fn rule_digest(rule: &RuleDocument) -> String {
     hexadecimal(rule)
 }
 
-/// Returns the part of a digest that stands in names.
+/// Returns the part of a digest for names.
 pub fn short(digest: &str) -> &str {
     &digest[..DIGITS]
 }

@@ -19,12 +19,12 @@ pub struct NodeView<'a> {
     pub report: Option<&'a NodeReport>,
 }
 
-/// What follows from the reports of a step.
+/// The consequence of the reports of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepVerdict {
-    /// So many nodes have not answered, or not closed their windows.
+    /// The number of nodes that have not answered, or not closed their windows.
     Wait(usize),
-    /// Every node of the step has shown what it costs, and nothing speaks against the next step.
+    /// The cost on every node of the step is known, and nothing speaks against the next step.
     Good,
     /// The step has failed at these nodes.
     Failed(Vec<FleetFailure>),
@@ -79,9 +79,9 @@ pub fn judge(plan: &RolloutPlan, members: &[NodeView<'_>], began: Timestamp, now
             NodeStanding::Good => {}
             NodeStanding::Refused(failure) => refused.push(failure),
             NodeStanding::Failed(failure) => failures.push(failure),
-            NodeStanding::Waiting(why) if is_over => {
+            NodeStanding::Waiting(reason) if is_over => {
                 let stage = "silent".to_owned();
-                let reason = format!("{why} within {}", duration(plan.timeout));
+                let reason = format!("{reason} within {}", duration(plan.timeout));
                 failures.push(FleetFailure { node: node.name.to_owned(), stage, reason });
             }
             NodeStanding::Waiting(_) => waiting += 1,

@@ -1,4 +1,4 @@
-//! The kernel objects of this daemon: opened once at the start, and the entry to everything else in this crate.
+//! The kernel objects of this daemon: opened once at the start. This is the entry point to everything else in this crate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,10 +42,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Takes over the pins in `bpffs` for the daemon of this state directory. The attachments that an earlier daemon
-    /// left go on as they are until [`Self::settle`]; before that its probes have to be
-    /// [adopted](crate::attach::attached::Attached::adopt). `measured`: [`Self::measure`] is to be called. Fails if another daemon holds the pins, or if the grace
-    /// period method is not possible here.
+    /// Takes over the pins in `bpffs` for the daemon of this state directory. The attachments of an earlier daemon continue
+    /// unchanged until [`Self::settle`]; before that its probes must be [adopted](crate::attach::attached::Attached::adopt).
+    /// `measured`: the caller will call [`Self::measure`]. Fails if another daemon holds the pins, or if the grace period
+    /// method is not possible here.
     pub fn open(
         bpffs: &Path,
         state_dir: &Path,
@@ -124,8 +124,8 @@ impl Kernel {
         twins::load(plan, object, &self.host.capabilities, None, first, Some(clock))
     }
 
-    /// Tries the program of a planned direction on sample packets, with maps of its own. Refuses a program that does
-    /// what its verdict does not allow. Returns the cost.
+    /// Tries the program of a planned direction on sample packets, with separate maps. Refuses a program that does
+    /// more than its verdict allows. Returns the cost.
     pub fn cost(&self, plan: &DirectionPlan, object: &ProbeObject) -> Result<DirectionCost, Rejection> {
         cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
@@ -145,7 +145,7 @@ impl Kernel {
         let is_its = |record: &&DirectionRecord| record.direction == name && record.interface == interface;
         let record = deployment.directions.iter().find(is_its);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
-        // The programs are what they were loaded as, whatever their section means to this version.
+        // The programs keep the kind that they were loaded with, whatever their section means to this version.
         if let Some(plan) = Arc::get_mut(&mut plan) {
             plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
         }
@@ -176,7 +176,7 @@ impl Kernel {
         self.host.dispatchers.settle(unsure);
     }
 
-    /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
+    /// Restores every attachment that another program has removed, and retries the removals that were not possible before.
     pub fn look(&self) {
         self.host.dispatchers.look();
         self.host.retry_removals();

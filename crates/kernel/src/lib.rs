@@ -69,7 +69,7 @@ pub use self::sys::process as memory;
 pub use self::trial::replay::control::Control as ReplayClock;
 pub use self::trial::replay::lane::{Counts as ReplayCounts, Lane as ReplayLane};
 
-/// What this kernel can do with maps of a type.
+/// The abilities of this kernel with maps of a type.
 pub mod extraction {
     pub use crate::trial::maps::operations;
 }

@@ -1,4 +1,4 @@
-//! The choices that a source leaves to its configuration: macros that it defines only where nobody else has, and variables.
+//! The choices that a source leaves to its configuration: macros that it defines only if they are not defined yet, and variables.
 
 /// A choice of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@ pub struct Knob {
     pub name: String,
     /// The value without a choice.
     pub default: Option<String>,
-    /// What its comment says.
+    /// The explanation in its comment.
     pub about: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub fn defines(source: &str) -> Vec<Knob> {
     found
 }
 
-/// Returns the words of the comment about a macro, without its default, which stands beside them.
+/// Returns the words of the comment about a macro, without its default.
 fn about(source: &str, name: &str) -> Option<String> {
     let begins = |line: &str| {
         let words =
@@ -51,7 +51,7 @@ fn about(source: &str, name: &str) -> Option<String> {
     Some(words)
 }
 
-/// Returns the global variables that stand on lines of their own, as `const volatile __u32 limit = 5;`.
+/// Returns the global variables on lines such as `const volatile __u32 limit = 5;`.
 pub fn variables(source: &str) -> Vec<Knob> {
     source.lines().filter_map(variable).collect()
 }
@@ -70,7 +70,7 @@ fn variable(line: &str) -> Option<Knob> {
     {
         return None;
     }
-    // The licence, which has a section of its own, is no choice; nor is a function.
+    // The licence, which has a section of its own, is not a choice; nor is a function.
     if declared.contains('(') {
         return None;
     }

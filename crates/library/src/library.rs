@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/probes.rs"));
 pub struct LibraryEntry {
     pub name: String,
     pub title: String,
-    /// What it is good for.
+    /// The purpose of the probe.
     pub summary: String,
     /// The hooks that it can run at, the default of its ingress first.
     pub hooks: Vec<String>,
@@ -71,7 +71,7 @@ pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, L
         }
         if let Some(ingress) = &mut config.ingress {
             ingress.hook = Some(hook.to_owned());
-            // Only XDP has modes.
+            // XDP alone has modes.
             ingress.mode = ingress.mode.take().filter(|_| hook == "xdp");
         }
     }

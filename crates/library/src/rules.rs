@@ -9,9 +9,9 @@ use crate::library::RULES;
 #[derive(Debug, Serialize)]
 pub struct LibraryRule {
     pub name: String,
-    /// What it is for.
+    /// The purpose of the rule.
     pub title: String,
-    /// When it fires, and what it does then.
+    /// The condition for firing, and the actions.
     pub summary: String,
     pub rule: RuleDocument,
     /// The file that the rule is from, with its comments.

@@ -19,7 +19,7 @@ use crate::objects::definitions::definitions_yaml;
 #[command(name = "twinprobe-operator", version, about = "Probes as Kubernetes objects")]
 struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: OperatorCommand,
     /// Form of the log on stderr
     #[arg(long, global = true, value_enum, default_value_t = OperatorLogFormat::Text)]
     log_format: OperatorLogFormat,
@@ -35,7 +35,7 @@ enum OperatorLogFormat {
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum OperatorCommand {
     /// Print the definitions of the kinds, for `kubectl apply -f -`
     Crds,
     /// Roll probes out: once in a cluster, more for the case that it ends
@@ -44,7 +44,7 @@ enum Command {
     Node(Box<NodeOptions>),
     /// Stop the rollout of a probe where it is
     Pause(ProbeArgument),
-    /// Let the rollout of a probe go on
+    /// Let the rollout of a probe continue
     Resume(ProbeArgument),
     /// Declare the present step of a rollout good
     Promote(ProbeArgument),
@@ -63,23 +63,23 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: OperatorCommand) -> anyhow::Result<()> {
     // One thread is enough for an agent that waits nearly always.
     let mut runtime = match command {
-        Command::Run(_) => tokio::runtime::Builder::new_multi_thread(),
+        OperatorCommand::Run(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = runtime.enable_all().build()?;
     match command {
-        Command::Crds => {
+        OperatorCommand::Crds => {
             print!("{}", definitions_yaml()?);
             Ok(())
         }
-        Command::Run(options) => runtime.block_on(run_operator(options)),
-        Command::Node(options) => runtime.block_on(run_node(*options)),
-        Command::Pause(probe) => runtime.block_on(pause(&probe, true)),
-        Command::Resume(probe) => runtime.block_on(pause(&probe, false)),
-        Command::Promote(probe) => runtime.block_on(promote(&probe)),
+        OperatorCommand::Run(options) => runtime.block_on(run_operator(options)),
+        OperatorCommand::Node(options) => runtime.block_on(run_node(*options)),
+        OperatorCommand::Pause(probe) => runtime.block_on(pause(&probe, true)),
+        OperatorCommand::Resume(probe) => runtime.block_on(pause(&probe, false)),
+        OperatorCommand::Promote(probe) => runtime.block_on(promote(&probe)),
     }
 }
 

@@ -6,8 +6,11 @@ mod args;
 mod control;
 mod node;
 mod objects;
+mod overview;
 
 pub use self::args::main;
+pub use self::node::agent::run_node;
+pub use self::node::options::{ApiServerOptions, NodeOptions};
 pub use self::objects::definitions::{definitions, definitions_yaml};
 pub use self::objects::nodes::{
     ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeReportSpec, ProbeRevision, ProbeRevisionSpec,

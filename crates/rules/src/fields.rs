@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape
 
 use crate::expression::reading::Selector;
 
-/// Returns a metric; an error names those that there are.
+/// Returns a metric; an error names the existing ones.
 pub fn metric<'a>(
     shape: &'a WindowShape,
     direction: Direction,

@@ -7,6 +7,7 @@
 
 mod expression;
 mod fields;
+mod fleet;
 mod rule;
 #[cfg(test)]
 mod shapes;
@@ -15,6 +16,10 @@ mod template;
 mod view;
 
 pub use self::expression::fault::ExpressionFault;
-pub use self::rule::{Judgement, Rule};
+pub use self::fleet::rule::{
+    FleetEvent, FleetRule, NodeWindow, PeriodDecision, end_in, end_of, period_of, reason, state_before,
+};
+pub use self::rule::{FLEET, Judgement, Rule};
 pub use self::state::{Decision, RuleState};
+pub use self::template::{Templates, check_template};
 pub use self::view::WindowView;

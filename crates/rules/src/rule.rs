@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
-use twinprobe_api::{RuleAction, RuleChange, RuleDocument, RuleProbe};
+use twinprobe_api::{RuleAction, RuleChange, RuleDocument, RuleNodes, RuleProbe};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 use crate::expression::expression::Expression;
 use crate::expression::fault::ExpressionFault;
-use crate::template;
+use crate::template::{self, Templates};
 use crate::view::WindowView;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
@@ -17,7 +17,11 @@ const WINDOWS: RangeInclusive<u32> = 1..=1000;
 const ACTIONS: RangeInclusive<usize> = 1..=8;
 const ACTIONS_PER_HOUR: RangeInclusive<u32> = 1..=1000;
 pub const DEFAULT_ACTIONS_PER_HOUR: u32 = 20;
+/// The scope of rules over the windows of many nodes.
+pub const FLEET: &str = "fleet";
 const DEFAULT_COOLDOWN: Duration = Duration::from_mins(1);
+/// One packet of this many.
+const SAMPLES: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// A rule, checked against the windows of the probe that it watches.
@@ -34,16 +38,16 @@ pub struct Rule {
     pub max_actions_per_hour: u32,
 }
 
-/// What the conditions of a rule say of a window.
+/// The outcome of a rule's conditions for a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub when: bool,
-    /// What the rule has begun has to end.
+    /// The rule's actions have to end.
     pub until: bool,
 }
 
 impl Rule {
-    /// Checks a rule. All mistakes are found at once.
+    /// Checks a rule. It reports all mistakes together.
     pub fn new(document: RuleDocument, shape: WindowShape) -> Result<Self, Rejection> {
         let mut findings = Vec::new();
         let mut condition = |field: &str, text: &str| match Expression::condition(text, &shape) {
@@ -66,7 +70,8 @@ impl Rule {
         }
     }
 
-    /// Checks what can be checked of a rule without the windows of its probe: all but the names and kinds in expressions.
+    /// Checks the parts of a rule that do not depend on the windows of its probe: everything except the names and types
+    /// in expressions.
     pub fn check(document: &RuleDocument) -> Result<(), Rejection> {
         let mut findings = Vec::new();
         let conditions = [("when", Some(&document.when)), ("until", document.until.as_ref())];
@@ -80,11 +85,16 @@ impl Rule {
         if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 
+    /// Tells whether a condition asks for a percentile.
+    pub fn asks_percentiles(&self) -> bool {
+        self.when.asks_percentiles() || self.until.as_ref().is_some_and(Expression::asks_percentiles)
+    }
+
     pub const fn document(&self) -> &RuleDocument {
         &self.document
     }
 
-    /// Evaluates the conditions over a window and the one before it. An error says why it can't be told.
+    /// Evaluates the conditions over a window and the one before it. An error says why there is no result.
     pub fn judge(
         &self,
         window: &WindowView<'_>,
@@ -98,14 +108,23 @@ impl Rule {
         Ok(Judgement { when, until })
     }
 
-    /// Returns the actions with the values of the window in their texts.
+    /// Returns the actions with the values of the window in their texts, and the configurations of templates in them.
     pub fn actions(
         &self,
         window: &WindowView<'_>,
         previous: Option<&WindowView<'_>>,
+        templates: &Templates,
     ) -> Result<Vec<RuleAction>, String> {
         let filled = |action: &RuleAction| {
-            let value = serde_json::to_value(action).map_err(|error| error.to_string())?;
+            let mut value = serde_json::to_value(action).map_err(|error| error.to_string())?;
+            if let RuleAction::Apply(probe) = action
+                && let Some(name) = &probe.template
+            {
+                let config = templates.get(name);
+                let config =
+                    config.ok_or_else(|| format!("there is no template named {name}; put it first"))?;
+                value["apply"]["config"] = serde_json::to_value(config).map_err(|error| error.to_string())?;
+            }
             let value = template::fill(&value, &self.shape, (window, previous))?;
             serde_json::from_value(value).map_err(|error| error.to_string())
         };
@@ -113,7 +132,7 @@ impl Rule {
     }
 }
 
-/// How often a rule fires.
+/// The limits on how often a rule fires.
 struct Bounds {
     windows: u32,
     cooldown: Duration,
@@ -156,6 +175,7 @@ fn check_actions(document: &RuleDocument, shape: Option<&WindowShape>, findings:
         let message = format!("{} actions; 1 to 8 are possible", document.actions.len());
         findings.push(Finding::config("do", message));
     }
+    check_scope(document, findings);
     for (index, action) in document.actions.iter().enumerate() {
         let field = format!("do[{index}]");
         let value = serde_json::to_value(action).unwrap_or(Value::Null);
@@ -178,6 +198,24 @@ fn check_actions(document: &RuleDocument, shape: Option<&WindowShape>, findings:
     }
 }
 
+fn check_scope(document: &RuleDocument, findings: &mut Vec<Finding>) {
+    if let Some(scope) = &document.scope
+        && !["node", FLEET].contains(&scope.as_str())
+    {
+        findings.push(Finding::config("scope", format!("{scope:?}; node and fleet are possible")));
+    }
+    match &document.on {
+        Some(_) if document.scope.as_deref() != Some(FLEET) => {
+            findings.push(Finding::config("on", "only a rule with `scope: fleet` chooses nodes"));
+        }
+        Some(RuleNodes::Named(name)) if !RuleNodes::NAMES.contains(&name.as_str()) => {
+            let message = format!("{name:?}; where, all and labels as {{rack: a}} are possible");
+            findings.push(Finding::config("on", message));
+        }
+        _ => {}
+    }
+}
+
 fn check_probe(field: &str, probe: &RuleProbe, watched: &str, findings: &mut Vec<Finding>) {
     let field = format!("{field}.apply");
     if probe.name == watched {
@@ -185,8 +223,10 @@ fn check_probe(field: &str, probe: &RuleProbe, watched: &str, findings: &mut Vec
             "the rule watches the probe of this name: it would react to itself; choose another name";
         findings.push(Finding::config(format!("{field}.name"), message));
     }
-    if probe.probe.is_some() == probe.config.is_some() {
-        let message = "give either `probe`, the name of a probe of the library, or `config`, a configuration";
+    let given = [probe.probe.is_some(), probe.config.is_some(), probe.template.is_some()];
+    if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+        let message = "give one of `probe`, the name of a probe of the library, `config`, a configuration, and `template`, the \
+                       name of a template";
         findings.push(Finding::config(&*field, message));
     }
     if let Err(message) = duration(&probe.expires) {
@@ -196,8 +236,15 @@ fn check_probe(field: &str, probe: &RuleProbe, watched: &str, findings: &mut Vec
 
 fn check_change(field: &str, change: &RuleChange, document: &RuleDocument, findings: &mut Vec<Finding>) {
     let field = format!("{field}.change");
-    if change.variables.is_empty() && change.defines.is_empty() {
-        findings.push(Finding::config(&*field, "changes nothing; give variables or defines"));
+    if change.variables.is_empty() && change.defines.is_empty() && change.sample.is_none() {
+        findings.push(Finding::config(&*field, "changes nothing; give variables, defines or sample"));
+    }
+    if let Some(sample) = &change.sample
+        && !sample.as_str().is_some_and(|text| text.contains("{{"))
+        && !sample.as_u64().is_some_and(|one_in| SAMPLES.contains(&one_in))
+    {
+        let message = format!("{sample} packets; the probe can see one packet in 1 to 4294967295");
+        findings.push(Finding::config(format!("{field}.sample"), message));
     }
     let others = document.actions.iter().filter(|action| match action {
         RuleAction::Apply(probe) => probe.name == change.name,

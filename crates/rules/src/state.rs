@@ -1,4 +1,4 @@
-//! What a rule remembers from window to window, and what follows from the next one.
+//! The memory of a rule from window to window, and the consequence of the next one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use twinprobe_api::RuleDocument;
 
 use crate::rule::{DEFAULT_ACTIONS_PER_HOUR, Judgement, Rule};
 
-/// So many windows in a row that can't be judged stop a rule.
+/// The number of windows in a row that can't be judged and stop a rule.
 const MOST_FAILURES: u32 = 3;
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -19,7 +19,7 @@ pub struct RuleState {
     pub window: u64,
     /// The windows in a row for which the condition holds.
     pub holds: u32,
-    /// The number of the window that the rule has fired at; `None` if nothing of it goes on.
+    /// The number of the window that the rule has fired at; `None` if nothing of it continues.
     pub firing: Option<u64>,
     /// When actions of the last hour were taken, nanoseconds since the Unix epoch, one for each action.
     pub taken: VecDeque<i64>,
@@ -27,16 +27,16 @@ pub struct RuleState {
     pub fired: Option<i64>,
     /// The windows in a row that could not be judged.
     pub failures: u32,
-    /// Why the rule does nothing any more.
+    /// The reason why the rule has stopped.
     pub stopped: Option<String>,
 }
 
-/// What a rule does at the end of a window.
+/// The actions of a rule at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It takes its actions. They are the actions of this window: who takes them again knows them by it.
+    /// The rule takes its actions. The number of this window identifies them, so that repeated actions are recognized.
     Fire { window: u64 },
-    /// It ends what it has begun at this window.
+    /// The rule ends the actions that it began at this window.
     End { fired_at: u64 },
 }
 
@@ -63,7 +63,7 @@ impl RuleState {
         if let Some(fired_at) = self.firing {
             return until.then(|| self.end(fired_at));
         }
-        // What begins and ends at once is not worth an action.
+        // An action that would end immediately is not worth its cost.
         let is_due = self.holds >= rule.windows && !(until && rule.document().until.is_some());
         let is_cool = self.fired.is_none_or(|fired| end - fired >= nanoseconds(rule.cooldown));
         if is_due && is_cool { self.fire(rule, window, end) } else { None }
@@ -95,7 +95,7 @@ impl RuleState {
         Decision::End { fired_at }
     }
 
-    /// A rule that stops ends what it has begun.
+    /// A rule that stops ends its actions.
     fn fail(&mut self, message: &str) -> Option<Decision> {
         self.holds = 0;
         self.failures += 1;

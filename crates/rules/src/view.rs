@@ -11,7 +11,7 @@ pub struct WindowView<'a> {
 }
 
 impl<'a> WindowView<'a> {
-    /// An error says what the document lacks.
+    /// An error names the missing part of the document.
     pub fn new(document: &'a Value) -> Result<Self, String> {
         let window = &document["window"];
         let seconds = match window["duration_ns"].as_f64() {

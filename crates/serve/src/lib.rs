@@ -1,4 +1,4 @@
-//! The daemon's HTTP server: addresses, connections, TLS and what they may take (`listen`, `connection`). This crate knows
+//! The daemon's HTTP server: addresses, connections, TLS and their limits (`listen`, `connection`). This crate knows
 //! neither probes nor routes.
 
 #![forbid(unsafe_code)]

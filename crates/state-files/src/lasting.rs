@@ -16,8 +16,8 @@ pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Locks the file at `path`, which is made if it is not there. Returns what has to be kept open; `None` if another daemon
-/// has the lock. Temporary files are made in `directory`.
+/// Locks the file at `path`, and creates it if it is missing. Returns the file, which must stay open; `None` if another
+/// daemon has the lock. Temporary files are made in `directory`.
 pub fn lock(path: &Path, directory: &Path) -> io::Result<Option<Vec<File>>> {
     // An existing file is opened for reading: the daemon can adopt probes even while the file system is read-only,
     // and a file held for writing would keep the file system from being remounted read-only.

@@ -39,7 +39,7 @@ pub fn directory(directory: &Path) -> io::Result<()> {
     owned(directory)
 }
 
-/// Fails if another user owns the directory `path` or one that it lies in, or may exchange what is in it.
+/// Fails if another user owns the directory `path` or one that it lies in, or may replace its content.
 pub fn owned(path: &Path) -> io::Result<()> {
     let path = absolute(path)?;
     let ours = geteuid().as_raw();
@@ -107,7 +107,7 @@ fn parts(path: &Path) -> Vec<OsString> {
 
 fn expect_trusted(at: &Path, path: &Path, metadata: &Metadata, is_last: bool) -> io::Result<()> {
     let mode = metadata.mode();
-    // In a directory with the sticky bit others can't exchange what is not theirs; in the last one they could add files.
+    // In a directory with the sticky bit others can't replace foreign files; in the last directory they could add files.
     let is_sticky = metadata.is_dir() && mode & STICKY != 0 && !is_last;
     let is_open = !metadata.is_symlink() && mode & WRITABLE_FOR_OTHERS != 0 && !is_sticky;
     let wrong = if ![ROOT, geteuid().as_raw()].contains(&metadata.uid()) {
@@ -134,9 +134,9 @@ fn is_read_only(path: &Path) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
     Taken,
-    /// A process of this user, or one that can't be seen, has the lock.
+    /// A process of this user, or an invisible process, has the lock.
     Held,
-    /// Only processes of other users have it. Files that earlier versions have made can be locked by everybody.
+    /// The lock is held by processes of other users only. Any user can lock files that earlier versions have made.
     Foreign,
 }
 
@@ -251,7 +251,7 @@ mod tests {
         refused(&file, "belongs to the user 65534");
         chown(&file, Some(ROOT), None).unwrap();
 
-        // A link of another user may lead elsewhere later, also one on the way of another link.
+        // Another user may later change the target of a symbolic link, also of a link within the target of another link.
         let (theirs, link) = (temporary.path().join("theirs"), ours.join("link"));
         fs::create_dir(&theirs).unwrap();
         std::os::unix::fs::symlink(&file, theirs.join("second")).unwrap();

@@ -13,9 +13,9 @@ use crate::error::{OpenError, io_error, is_read_only};
 const SCHEMA: &str = include_str!("schema.sql");
 /// Tables that came later.
 const LATER: &str = include_str!("later.sql");
-/// What tells this store from other databases: `tpst`.
+/// The mark that tells this store from other databases: `tpst`.
 const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
-/// The version of the tables, and of what their columns mean. Version 1 had no windows that build on others.
+/// The version of the tables, and of the meaning of their columns. Version 1 had no windows that build on others.
 pub const VERSION: u32 = 2;
 /// The memory for pages of the file, in KiB.
 const CACHE: i64 = 2048;
@@ -42,16 +42,15 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     open().map_err(|source| OpenError::of(path, source))
 }
 
-/// Takes from memory what the kernel keeps of the files, so that they are read as they are on the disk. After a failed write
-/// memory has pages that the disk has not, and no later sync tells (`mm/filemap.c`); on ext4 a page that is written once more
-/// is lost as well, since its block still counts as not written. To be called while this process has no connection to the
-/// files.
+/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the cache
+/// has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write of such a page
+/// is lost, too, because its block still counts as not written. Call this while this process has no connection to the files.
 fn forget_unwritten(path: &Path) {
     for path in [path, &beside(path, "-wal")] {
         let Ok(file) = File::open(path) else { continue };
         // Pages are taken away only once they need not be written, and a write that fails leaves them so.
         if let Err(error) = file.sync_all() {
-            tracing::warn!(path = %path.display(), %error, "what was not written is given up");
+            tracing::warn!(path = %path.display(), %error, "unwritten pages are given up");
         }
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }
@@ -78,17 +77,17 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
             "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
     } else if version < VERSION {
-        // All that an earlier version has written means the same. It must not read what is written from now on.
+        // Data of an earlier version keeps its meaning. The earlier version must not read data that is written from now on.
         connection.pragma_update(None, "user_version", VERSION)?;
     }
     connection.execute_batch(LATER)?;
     let free: u64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     let pages: u64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if free > VACUUM_PAGES && free > pages / 2 {
-        // The file stays as large as it is if there is no room for this.
+        // Without room for this, the file keeps its size.
         let _ = connection.execute_batch("VACUUM");
     }
-    // What an earlier connection has written and not synced must be whole before anything comes after it.
+    // Unsynced writes of an earlier connection must be whole before anything comes after them.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(connection)
 }

@@ -15,26 +15,26 @@ use crate::reserve::Reserve;
 /// The name of the store's file in the state directory.
 pub const FILE: &str = "store.sqlite";
 
-/// The store. Connections are opened when they are needed, and given up after errors of the disk.
+/// The store. Connections are opened on demand, and dropped after errors of the disk.
 pub struct Database {
     path: PathBuf,
     is_read_only: bool,
-    queue: Mutex<Queue>,
+    queue: Mutex<CommitQueue>,
     /// The condition that a commit is over.
     committed: Condvar,
-    files: Mutex<Files>,
+    files: Mutex<DatabaseFiles>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct CommitQueue {
     waiting: Vec<Waiting>,
     /// True while a thread commits.
     is_busy: bool,
 }
 
-struct Files {
+struct DatabaseFiles {
     writer: Option<Connection>,
-    /// What the store is read by while nothing can be written.
+    /// The connection for reads while nothing can be written.
     reader: Option<Connection>,
     durable: Durable,
     reserve: Reserve,
@@ -69,7 +69,7 @@ impl Database {
             is_read_only: false,
             queue: Mutex::default(),
             committed: Condvar::new(),
-            files: Mutex::new(Files { writer, reader, durable: Durable::Now, reserve }),
+            files: Mutex::new(DatabaseFiles { writer, reader, durable: Durable::Now, reserve }),
         }))
     }
 
@@ -83,7 +83,7 @@ impl Database {
             is_read_only: true,
             queue: Mutex::default(),
             committed: Condvar::new(),
-            files: Mutex::new(Files { writer: None, reader, durable: Durable::Now, reserve }),
+            files: Mutex::new(DatabaseFiles { writer: None, reader, durable: Durable::Now, reserve }),
         }))
     }
 
@@ -108,14 +108,14 @@ impl Database {
         self.wait(&self.submit(durable, frees, change))
     }
 
-    /// Hands a change over, to be made with the next commit.
+    /// Queues a change for the next commit.
     pub fn submit(&self, durable: Durable, frees: bool, change: Change) -> Ticket {
         let outcome = Arc::new(OnceLock::new());
         self.queue.lock().waiting.push(Waiting { change, durable, frees, outcome: Arc::clone(&outcome) });
         Ticket(outcome)
     }
 
-    /// Waits until a change is made. Whoever comes first commits all that wait.
+    /// Waits until a change is made. The first one to come commits all that wait.
     pub fn wait(&self, ticket: &Ticket) -> io::Result<()> {
         let mut queue = self.queue.lock();
         loop {
@@ -150,7 +150,11 @@ impl Database {
     }
 
     /// Makes changes in one transaction. After an error none is made.
-    fn transaction(&self, files: &mut Files, changes: &[Waiting]) -> Result<(), (io::ErrorKind, String)> {
+    fn transaction(
+        &self,
+        files: &mut DatabaseFiles,
+        changes: &[Waiting],
+    ) -> Result<(), (io::ErrorKind, String)> {
         let frees = changes.iter().all(|one| one.frees);
         let made = self.try_transaction(files, changes).or_else(|error| {
             if frees && error.kind() == io::ErrorKind::StorageFull && files.reserve.give_up() {
@@ -164,15 +168,15 @@ impl Database {
         made.map_err(|error| (error.kind(), error.to_string()))
     }
 
-    fn try_transaction(&self, files: &mut Files, changes: &[Waiting]) -> io::Result<()> {
+    fn try_transaction(&self, files: &mut DatabaseFiles, changes: &[Waiting]) -> io::Result<()> {
         let durable =
             if changes.iter().any(|one| one.durable == Durable::Now) { Durable::Now } else { Durable::Soon };
         if self.is_read_only {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
         }
         if files.writer.is_none() {
-            // A reader of a file that could not be written keeps this process from writing it, or takes it for one that
-            // never changes.
+            // A reader of a file that could not be written keeps this process from writing it, or assumes that it never
+            // changes.
             files.reader = None;
             let opened = connection::writer(&self.path).map_err(|error| match error {
                 OpenError::Io { source, .. } => source,
@@ -181,7 +185,7 @@ impl Database {
             (files.writer, files.durable) = (Some(opened), Durable::Now);
             tracing::info!(path = %self.path.display(), "the store can be written again");
         }
-        let Files { writer: slot, durable: is, .. } = files;
+        let DatabaseFiles { writer: slot, durable: is, .. } = files;
         let Some(connection) = slot.as_ref() else { return Ok(()) };
         let made = set_durable(connection, is, durable).and_then(|()| {
             connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -199,9 +203,9 @@ impl Database {
         Err(reported)
     }
 
-    /// Reads from the store what was committed.
+    /// Reads the committed state of the store.
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> io::Result<T> {
-        let Files { writer, reader, .. } = &mut *self.files.lock();
+        let DatabaseFiles { writer, reader, .. } = &mut *self.files.lock();
         if writer.is_none() && reader.is_none() {
             let opened = connection::reader(&self.path).map_err(|error| match error {
                 // A row that is not there is another matter.
@@ -249,7 +253,7 @@ fn set_durable(connection: &Connection, is: &mut Durable, wanted: Durable) -> ru
 }
 
 impl Database {
-    /// Examines every page. Returns what is wrong.
+    /// Examines every page. Returns the errors.
     pub fn check(&self) -> io::Result<Vec<String>> {
         self.read(|connection| {
             let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;

@@ -30,7 +30,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Tells an error that says something about the content from others.
+    /// Makes the error, which tells damaged content from other failures.
     pub fn of(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         if source.kind() == io::ErrorKind::InvalidData {
@@ -102,7 +102,7 @@ pub fn damaged(reason: &str) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(corrupt, Some(reason.to_owned()))
 }
 
-/// Tells whether the connection must be given up after an error: what the engine thinks of the files may be wrong.
+/// Tells whether the connection must be given up after an error: the engine's view of the files may be wrong.
 pub fn is_lasting(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

@@ -17,3 +17,17 @@ CREATE TABLE IF NOT EXISTS rules (
     name TEXT PRIMARY KEY,
     record BLOB NOT NULL
 ) WITHOUT ROWID;
+
+-- Configurations that rules deploy with values of windows in them.
+CREATE TABLE IF NOT EXISTS templates (
+    name TEXT PRIMARY KEY,
+    record BLOB NOT NULL
+) WITHOUT ROWID;
+
+-- The documents that rules have had.
+CREATE TABLE IF NOT EXISTS rule_revisions (
+    name TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (name, revision)
+) WITHOUT ROWID;

@@ -1,4 +1,4 @@
-//! The daemon's database: one file, one writer, and one commit for all that wait. The crates that own the tables define
+//! The daemon's database: one file, one writer, and one commit for all waiting changes. The crates that own the tables define
 //! their meaning.
 
 #![forbid(unsafe_code)]

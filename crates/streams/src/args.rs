@@ -13,7 +13,7 @@ use crate::config::stream::{StreamConfig, StreamConfigError};
 #[command(name = "twinprobe stream", bin_name = "twinprobe stream", version, after_help = EXAMPLES)]
 pub struct StreamArgs {
     /// Configuration of the stream, in YAML or JSON
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = OPTIONS, required_unless_present = "to")]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = OPTIONS, required_unless_present_any = ["to", "rules"])]
     pub file: Option<PathBuf>,
     /// Daemon that windows come from; repeatable [default: unix:/run/twinprobe/twinprobe.sock]
     #[arg(long, value_name = "URL", num_args = 1..)]
@@ -24,6 +24,9 @@ pub struct StreamArgs {
     /// Receiver of the windows, as nats://HOST/STREAM or file:///DIRECTORY; repeatable
     #[arg(long, value_name = "URL", num_args = 1..)]
     to: Vec<String>,
+    /// File of a rule with scope: fleet, which judges the windows of all daemons together; repeatable
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    rules: Vec<PathBuf>,
     /// Name of the collector that the stream is; probes name it in window.collectors [default: stream]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -51,6 +54,9 @@ pub struct StreamArgs {
     /// Print what would be sent; contact no receiver, acknowledge nothing
     #[arg(long, conflicts_with = "once")]
     pub dry_run: bool,
+    /// Print the JSON Schema of the documents of each probe, a line for each shape of what would be sent, and end
+    #[arg(long, conflicts_with_all = ["once", "dry_run"])]
+    pub schema: bool,
     /// Send the windows that are there, and end
     #[arg(long)]
     pub once: bool,
@@ -63,8 +69,20 @@ pub struct StreamArgs {
 }
 
 /// The options that a file says in their place.
-const OPTIONS: [&str; 11] =
-    ["from", "servers", "to", "name", "probes", "memory", "listen", "token_file", "ca", "cert", "key"];
+const OPTIONS: [&str; 12] = [
+    "from",
+    "servers",
+    "to",
+    "rules",
+    "name",
+    "probes",
+    "memory",
+    "listen",
+    "token_file",
+    "ca",
+    "cert",
+    "key",
+];
 const EXAMPLES: &str = "Examples, which docs/how-to/streams.md explains
   twinprobe stream --to file:///var/lib/windows --once
   twinprobe stream --from https://gw-1:9470 https://gw-2:9470 --token-file token --to nats://broker/WINDOWS
@@ -95,6 +113,7 @@ impl StreamArgs {
                 probes: self.probes.clone(),
             },
             to: self.to.iter().cloned().map(Value::String).collect(),
+            rules: self.rules.clone(),
             memory: self.memory.clone().map(Value::String),
             listen: self.listen.clone(),
         })

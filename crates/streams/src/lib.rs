@@ -6,6 +6,8 @@
 
 mod args;
 mod config;
+#[cfg(feature = "http")]
+mod http;
 mod names;
 mod program;
 #[cfg(feature = "push")]
@@ -13,9 +15,11 @@ mod push;
 mod receiver;
 mod receivers;
 mod rows;
+mod rules;
 mod run;
 #[cfg(feature = "push")]
 mod samples;
+mod schema;
 mod sources;
 mod telemetry;
 #[cfg(feature = "tls")]

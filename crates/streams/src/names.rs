@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "receivers of samples have no paths")]
 
-/// Encodes a name as one part of a path: what could be taken for anything else becomes `%XX`.
+/// Encodes a name as one part of a path: characters with another meaning there become `%XX`.
 pub fn part(name: &str) -> String {
     let is_first_dot = name.starts_with('.');
     let mut encoded = String::new();

@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{StreamArgs, StreamLogFormat};
 use crate::config::stream::StreamConfig;
-use crate::run::preview::preview;
+use crate::run::preview::{preview, schemas};
 use crate::run::stopping::Stopping;
 use crate::run::stream::{self, StreamOutcome};
 use crate::telemetry::meter::{StreamMeter, StreamTotals};
@@ -59,6 +59,10 @@ fn start(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<ExitCode> {
             preview(config, &mut std::io::stdout().lock()).await?;
             return Ok(ExitCode::SUCCESS);
         }
+        if args.schema {
+            schemas(config, &mut std::io::stdout().lock()).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let outcome = send(args, config).await?;
         if args.once {
             eprintln!("{}", summary(&outcome));
@@ -85,7 +89,7 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
     let progress = std::io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
     let outcome = tokio::select! {
         outcome = stream::run(config, args.once, listener, Arc::clone(&meter), stopping.clone()) => outcome,
-        // What is not acknowledged comes again at the next start.
+        // A window without an acknowledgement comes again at the next start.
         () = overdue(&stopping) => Ok(StreamOutcome { totals: meter.totals(), is_complete: false }),
     };
     signals.abort();

@@ -1,4 +1,4 @@
-//! What a receiver of windows is: it takes a batch, and says which of its items it has to stay.
+//! The interface of a receiver of windows: it takes a batch, and says which of its items it has to stay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub trait Receiver: Send {
     /// receiver may have some, so it has to know repeats by their identity, or else state that it can't.
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
 
-    /// Returns one line for each item: what it would be there. Contacts nothing.
+    /// Returns one line for each item: its form at the receiver. Contacts nothing.
     fn preview(&self, item: &ItemName) -> String;
 }
 
@@ -40,7 +40,7 @@ pub struct BatchLimits {
     pub items: usize,
     /// The most bytes of documents; a larger document is a batch of its own.
     pub bytes: usize,
-    /// How long a batch waits for more items after its first one.
+    /// The time that a batch waits for more items after its first one.
     pub linger: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Default for BatchLimits {
     }
 }
 
-/// What a batch is made of. Items of one series come in the order of their numbers, and those of one batch have one shape.
+/// The contents of a batch. Items of one series come in the order of their numbers, and those of one batch have one shape.
 #[derive(Clone, Debug)]
 pub enum StreamItem {
     Window(StreamWindow),
@@ -63,22 +63,22 @@ pub struct StreamWindow {
     pub name: ItemName,
     /// The document in the receiver's format, the same bytes each time.
     pub document: Bytes,
-    /// What the keys and values of the document are.
+    /// The meaning of the document's keys and values.
     pub shape: Arc<WindowShape>,
 }
 
-/// Windows that their daemon has no more, and that this receiver did not get.
+/// Windows that their daemon has removed, and that this receiver did not get.
 #[derive(Clone, Debug)]
 pub struct StreamGap {
     /// The series; the number is that of the first window.
     pub name: ItemName,
     /// The number of the last window.
     pub last: u64,
-    /// How many there were.
+    /// The number of these windows.
     pub windows: u64,
 }
 
-/// What tells a window from all others, and when it was.
+/// The identity of a window, and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemName {
     pub series: Arc<SeriesName>,
@@ -101,20 +101,20 @@ pub struct SeriesName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt(pub Vec<ItemFate>);
 
-/// What a receiver says about an item.
+/// The answer of a receiver about an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemFate {
     /// The receiver has it to stay.
     Stored,
     /// The receiver had it before.
     Repeat,
-    /// The receiver does not have it, for this reason. The stream sends it again later; items of other series go on.
+    /// The receiver does not have it, for this reason. The stream sends it again later; items of other series continue.
     Pending(String),
-    /// The receiver refuses samples of the window for good. The stream tells it and goes on.
+    /// The receiver refuses samples of the window for good. The stream tells it and continues.
     Refused(RefusedSamples),
 }
 
-/// What a receiver will never take, however often it is sent.
+/// An item that a receiver will never take, however often it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedSamples {
     /// The number of samples that are missing at the receiver.
@@ -186,7 +186,7 @@ impl StreamItem {
         }
     }
 
-    /// What tells this item from any other: `node/instance/probe/seq`, of a gap with `gap/first-last` in place of `seq`.
+    /// The identity of this item: `node/instance/probe/seq`, of a gap with `gap/first-last` in place of `seq`.
     pub fn identity(&self) -> String {
         match self {
             Self::Window(window) => window.name.to_string(),

@@ -13,7 +13,7 @@ use twinprobe_store::Durable;
 
 use crate::body::content::Content;
 use crate::body::draft::Body;
-use crate::body::format::{self, Encoder, FileHead, Unusable};
+use crate::body::format::{self, BodyDigest, Encoder, FileHead, Unusable};
 use crate::body::part::{BaselinePart, ages_as_rows, ages_of};
 use crate::body::stored::WindowError;
 use crate::rows::{self, Baseline, SqlTable};
@@ -103,7 +103,7 @@ impl Windows {
     fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) {
         let turn = self.turn();
         let change = self.index.lock().forget_baselines(is_gone);
-        // What stays is forgotten with the next window.
+        // The rest is forgotten with the next window.
         let _ = self.change(turn, change, Durable::Soon);
     }
 
@@ -161,7 +161,7 @@ impl Windows {
             io::ErrorKind::NotFound => Unusable::Damaged("it is no longer there".to_owned()),
             _ => Unusable::Io(error),
         })?;
-        let (head, chunks) = format::examine::<BaselineHead<'_>>(&content)?;
+        let (head, chunks) = format::examine::<BaselineHead<'_>>(&content, BodyDigest::Unknown)?;
         if head.seq != seq {
             return Err(Unusable::Damaged(format!("it is of window {}", head.seq)));
         }

@@ -40,7 +40,7 @@ impl Readers {
                 tracing::warn!(
                     probe = reader.head.probe,
                     seq = reader.head.window.seq,
-                    "a client was too slow for a window that had to go"
+                    "a window was removed before a slow client had read it"
                 );
             }
         }

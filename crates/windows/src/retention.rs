@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The limits of what is retained, and the named collectors.
+/// The limits of retained windows, and the named collectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionLimits {
     /// The largest number of windows; the newest stays in any case.
@@ -11,7 +11,7 @@ pub struct RetentionLimits {
     pub bytes: u64,
     /// The collectors that all have to acknowledge a window before it is removed.
     pub collectors: Vec<String>,
-    /// True if a window counts as served, not as lost, when it goes after the client that closed it has received all of
+    /// True if a window counts as served, not as lost, when it is removed after the client that closed it has received all of
     /// it.
     pub taken_counts: bool,
 }
@@ -26,7 +26,7 @@ impl Default for RetentionLimits {
 /// The reason why a window is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    #[error("there never was such a window")]
+    #[error("this window never existed")]
     Never,
     #[error("the window was acknowledged")]
     Acknowledged,
@@ -44,7 +44,7 @@ pub enum AckError {
     Beyond { newest: u64 },
     #[error("no collector is called {0}")]
     UnknownCollector(String),
-    /// Nothing was acknowledged.
+    /// No window was acknowledged.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
 }

@@ -11,7 +11,7 @@ use twinprobe_store::{self as store, Connection, Database, OptionalExtension as 
 use crate::body::head::ClosedBy;
 use crate::body::stored::{BodySource, StoredWindow};
 
-/// What has become of a window in the store.
+/// The fate of a window in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// No client has taken the window yet.
@@ -22,7 +22,7 @@ pub enum Form {
     Acknowledged,
     /// The window is damaged and set aside.
     Damaged,
-    /// The window is in no list, and kept because later ones hold only what has changed in its sums.
+    /// The window is in no list, and kept because later ones hold only the changes in its sums.
     BuiltOn,
 }
 
@@ -47,7 +47,7 @@ pub struct WindowSeries {
     pub id: i64,
     pub name: String,
     pub state: Vec<u8>,
-    /// `None` in place of the form of a row that is not what was written.
+    /// `None` instead of a form, if the row is damaged.
     pub windows: Vec<(FoundWindow, Option<Form>)>,
     pub baselines: BTreeMap<(u64, u64), Baseline>,
 }
@@ -96,7 +96,7 @@ pub fn load(database: &Database) -> io::Result<Vec<WindowSeries>> {
         let mut before = i64::MIN;
         while let Some(row) = rows.next()? {
             let (of, window, form) = window(row)?;
-            // A wrong number of a page leads to other rows than those that belong here. An export reads what there is.
+            // A damaged page number leads to unrelated rows. An export reads everything that it can.
             if std::mem::replace(&mut before, window.id) >= window.id && !database.is_read_only() {
                 return Err(store::damaged("the rows of windows are out of order"));
             }
@@ -123,8 +123,8 @@ fn series(row: &Row<'_>) -> Result<WindowSeries> {
     Ok(WindowSeries { id, name, state, windows: Vec::new(), baselines: BTreeMap::new() })
 }
 
-/// Returns a window's row, and the number of its series. What can't be read counts as damaged, and the rest of the row is
-/// used as far as it goes.
+/// Returns a window's row, and the number of its series. An unreadable row counts as damaged, and its readable columns
+/// are used.
 fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
     let number = |column: usize| row.get::<_, i64>(column).unwrap_or_default();
     let count = |column: usize| row.get::<_, u64>(column).unwrap_or_default();
@@ -274,7 +274,7 @@ pub fn delete_baseline(connection: &Connection, id: i64) -> Result<()> {
 fn number_of(closed_by: ClosedBy) -> i64 {
     match closed_by {
         ClosedBy::Read => 0,
-        // In the store the window of a page is one of those that a client asked for: a start shows it to collectors.
+        // The store keeps the window of a page as a client's window: after a start collectors see it.
         ClosedBy::Request | ClosedBy::Page => 1,
         ClosedBy::Schedule => 2,
     }

@@ -8,6 +8,7 @@ use twinprobe_store::Durable;
 use crate::body::content::Content;
 use crate::body::draft::BodyDraft;
 use crate::body::stored::{BodySource, StoredWindow};
+use crate::body::verified::VerifiedBodies;
 use crate::rows::{self, SqlTable};
 use crate::windows::Windows;
 
@@ -22,6 +23,10 @@ impl BodySource for Windows {
 
     fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
         self.index.lock().below(window)
+    }
+
+    fn verified(&self) -> &VerifiedBodies {
+        &self.bodies.verified
     }
 
     fn copy(&self) -> BodyDraft {

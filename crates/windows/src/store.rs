@@ -32,7 +32,7 @@ pub struct WindowStore {
     pub readers: Readers,
     /// Tells of each window that is listed from now on.
     pub closed: broadcast::Sender<Arc<Closed>>,
-    /// All windows. The map is shared with whoever goes through all probes, since that happens after each window.
+    /// All windows. The map is shared with readers of all probes, who read after each window.
     probes: Mutex<Arc<Opened>>,
     next: AtomicI64,
     /// The lock that lets one thread at a time make room: two threads would remove too much.
@@ -113,7 +113,7 @@ impl WindowStore {
     }
 
     /// Removes the windows of a probe by the change that is given to `commit`, which removes the probe as well: both are
-    /// one. Other holders of these windows can write no more.
+    /// one. Other holders of these windows can't write any longer.
     pub fn remove<E>(&self, probe: &str, commit: impl FnOnce(Change) -> Result<(), E>) -> Result<(), E> {
         let opened = self.probes.lock().get(probe).cloned();
         let Some(windows) = opened else { return commit(Box::new(|_| Ok(()))) };
@@ -122,8 +122,8 @@ impl WindowStore {
         Ok(())
     }
 
-    /// Writes what only the rows of windows say otherwise, at the end of the daemon: where a row is missing at the next
-    /// start, its window counts as damaged.
+    /// Writes facts that otherwise only the rows of windows have, at the end of the daemon: if a row is missing at the
+    /// next start, its window counts as damaged.
     pub fn settle(&self) {
         self.all().iter().for_each(|windows| windows.save());
     }

@@ -23,24 +23,24 @@ use crate::store::BODIES;
 use crate::windows::Windows;
 
 /// A row that is to be written, and the file with its body.
-struct Planned<Row> {
+struct PlannedRow<Row> {
     row: Row,
     path: PathBuf,
     is_file: bool,
 }
 
 /// The windows of one probe.
-struct Plan {
+struct TakeoverPlan {
     series: i64,
     name: String,
     state: SeriesState,
-    windows: Vec<Planned<WindowRow>>,
-    baselines: Vec<Planned<((u64, u64), Baseline)>>,
+    windows: Vec<PlannedRow<WindowRow>>,
+    baselines: Vec<PlannedRow<((u64, u64), Baseline)>>,
 }
 
 /// The form that a file's name says. The order is that of renaming: the last one holds if a window has several files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Named {
+enum FileForm {
     Window,
     Taken,
     Acked,
@@ -69,26 +69,26 @@ pub fn take_over(state_dir: &Path, names: &BTreeSet<String>) -> io::Result<Chang
     Ok(Box::new(move |connection| plans.iter().try_for_each(|plan| plan.write(connection))))
 }
 
-impl Plan {
+impl TakeoverPlan {
     fn write(&self, connection: &twinprobe_store::Connection) -> twinprobe_store::Result<()> {
         let body = |path: &Path, is_file: bool| {
             let read = (!is_file).then(|| fs::read(path)).transpose();
             read.map_err(|error| Error::ToSqlConversionFailure(error.into()))
         };
         rows::save_series(connection, self.series, &self.name, &self.state.encode())?;
-        for Planned { row, path, is_file } in &self.windows {
+        for PlannedRow { row, path, is_file } in &self.windows {
             row.insert(connection, body(path, *is_file)?.as_deref())?;
         }
-        for Planned { row: (key, baseline), path, is_file } in &self.baselines {
+        for PlannedRow { row: (key, baseline), path, is_file } in &self.baselines {
             rows::insert_baseline(connection, self.series, *key, baseline, body(path, *is_file)?.as_deref())?;
         }
         Ok(())
     }
 }
 
-fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Result<Plan> {
+fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Result<TakeoverPlan> {
     let mut state = read_state(&directory.join("state.json"))?;
-    let (mut forms, mut baselines) = (BTreeMap::<u64, BTreeSet<Named>>::new(), Vec::new());
+    let (mut forms, mut baselines) = (BTreeMap::<u64, BTreeSet<FileForm>>::new(), Vec::new());
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -99,18 +99,18 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
             let bytes = entry.metadata()?.len();
             let is_file = bytes > LARGEST as u64;
             let baseline = Baseline { id: bodies.draft().id, bytes, is_file };
-            baselines.push(Planned { row: (key, baseline), path: entry.path(), is_file });
+            baselines.push(PlannedRow { row: (key, baseline), path: entry.path(), is_file });
         }
     }
     let known = forms.keys().copied();
     state.first = if state.first == 0 { known.clone().next().unwrap_or(0) } else { state.first };
     state.last = state.last.max(known.last().unwrap_or(0));
-    let acked = forms.iter().filter(|(_, forms)| forms.contains(&Named::Acked)).map(|(seq, _)| *seq);
+    let acked = forms.iter().filter(|(_, forms)| forms.contains(&FileForm::Acked)).map(|(seq, _)| *seq);
     state.acknowledged = acked.fold(state.acknowledged, u64::max);
     let (mut windows, mut damaged) = (Vec::new(), Vec::new());
     for (&seq, forms) in &forms {
-        let readable = forms.iter().rev().find(|form| **form <= Named::Acked);
-        let mut is_lost = forms.contains(&Named::Lost) || forms.contains(&Named::Damaged);
+        let readable = forms.iter().rev().find(|form| **form <= FileForm::Acked);
+        let mut is_lost = forms.contains(&FileForm::Lost) || forms.contains(&FileForm::Damaged);
         if let Some(form) = readable {
             match examine(directory, seq, *form)? {
                 Some(window) => {
@@ -119,7 +119,7 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
                     }
                     windows.push((window, *form));
                     // A window that was damaged may have been stored again.
-                    is_lost = forms.contains(&Named::Lost);
+                    is_lost = forms.contains(&FileForm::Lost);
                 }
                 None => {
                     is_lost = true;
@@ -127,13 +127,15 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
                 }
             }
         }
-        if forms.contains(&Named::Damaged) {
-            damaged.push((seq, Named::Damaged));
+        if forms.contains(&FileForm::Damaged) {
+            damaged.push((seq, FileForm::Damaged));
         }
-        if is_lost && !state.lost.contains(seq) && (seq > state.acknowledged || forms.contains(&Named::Lost))
+        if is_lost
+            && !state.lost.contains(seq)
+            && (seq > state.acknowledged || forms.contains(&FileForm::Lost))
         {
             state.lost.add(seq, 0);
-            state.damaged += u64::from(!forms.contains(&Named::Lost));
+            state.damaged += u64::from(!forms.contains(&FileForm::Lost));
         }
     }
     let newest = windows.iter().map(|(window, _)| window.seq()).rfind(|&seq| !state.lost.contains(seq));
@@ -144,13 +146,13 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
             _ if state.lost.contains(seq) => continue,
             _ if seq <= state.acknowledged && Some(seq) != newest => continue,
             _ if seq <= state.acknowledged => Form::Acknowledged,
-            Named::Taken => Form::Taken,
+            FileForm::Taken => Form::Taken,
             _ => Form::Closed,
         };
         (window.id, window.is_file) = (bodies.draft().id, window.entry.bytes > LARGEST as u64);
         let path = directory.join(format!("{seq}.{}", suffix(form)));
         let row = WindowRow::new(series, &window, kept);
-        planned.push(Planned { row, path, is_file: window.is_file });
+        planned.push(PlannedRow { row, path, is_file: window.is_file });
     }
     for &(seq, form) in damaged.iter().rev().take(DAMAGED_WINDOWS).rev() {
         let path = directory.join(format!("{seq}.{}", suffix(form)));
@@ -166,14 +168,14 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
             source: Weak::<Windows>::new(),
         };
         let row = WindowRow::new(series, &window, Form::Damaged);
-        planned.push(Planned { row, path, is_file: window.is_file });
+        planned.push(PlannedRow { row, path, is_file: window.is_file });
     }
     baselines.retain(|baseline| baseline.row.0.0 > newest.unwrap_or(0));
-    Ok(Plan { series, name: name.to_owned(), state, windows: planned, baselines })
+    Ok(TakeoverPlan { series, name: name.to_owned(), state, windows: planned, baselines })
 }
 
 /// Returns `None` if the file is damaged.
-fn examine(directory: &Path, seq: u64, form: Named) -> io::Result<Option<StoredWindow>> {
+fn examine(directory: &Path, seq: u64, form: FileForm) -> io::Result<Option<StoredWindow>> {
     let path = directory.join(format!("{seq}.{}", suffix(form)));
     let unread = |reason: String| io::Error::other(format!("{}: {reason}", path.display()));
     let file = File::open(&path).map_err(|error| unread(error.to_string()))?;
@@ -208,20 +210,20 @@ fn read_state(path: &Path) -> io::Result<SeriesState> {
     }
 }
 
-const fn suffix(form: Named) -> &'static str {
+const fn suffix(form: FileForm) -> &'static str {
     match form {
-        Named::Window => "window",
-        Named::Taken => "taken",
-        Named::Acked => "acked",
-        Named::Damaged => "damaged",
-        Named::Lost => "lost",
+        FileForm::Window => "window",
+        FileForm::Taken => "taken",
+        FileForm::Acked => "acked",
+        FileForm::Damaged => "damaged",
+        FileForm::Lost => "lost",
     }
 }
 
 /// Parses `SEQ.FORM`, exactly as it was written.
-fn parse_window(name: &str) -> Option<(u64, Named)> {
+fn parse_window(name: &str) -> Option<(u64, FileForm)> {
     let (number, form) = name.split_once('.')?;
-    let all = [Named::Window, Named::Taken, Named::Acked, Named::Damaged, Named::Lost];
+    let all = [FileForm::Window, FileForm::Taken, FileForm::Acked, FileForm::Damaged, FileForm::Lost];
     Some((parse_number(number)?, all.into_iter().find(|known| suffix(*known) == form)?))
 }
 

@@ -1,4 +1,4 @@
-//! Windows that build on one another: one has whole sums, and the next ones hold what has changed in them.
+//! Windows that build on one another: one has whole sums, and the next ones hold changes.
 
 use std::io;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::body::stored::StoredWindow;
 use crate::windows::Windows;
 
 impl Windows {
-    /// The windows after number `since` that make the sums of `window` of those of `since`, the window itself last; `None` if it
-    /// has whole sums of its own, or builds on later ones.
+    /// The windows after number `since` whose changes lead from the sums of `since` to those of `window`, which is the last;
+    /// `None` if `window` has whole sums, or does not build on `since`.
     pub fn since(&self, since: u64, window: &Arc<StoredWindow>) -> Option<Vec<Arc<StoredWindow>>> {
         if window.from > since || window.seq() <= since {
             return None;
@@ -20,13 +20,20 @@ impl Windows {
         Some(between)
     }
 
+    /// The windows whose changes make the sums of `window`, the one with whole sums first and the window itself last.
+    pub fn chain(&self, window: &Arc<StoredWindow>) -> Vec<Arc<StoredWindow>> {
+        let mut chain = self.index.lock().below(window);
+        chain.push(Arc::clone(window));
+        chain
+    }
+
     /// The number of the window that the next one can hold the changes since; `None` if the next one is to have whole sums.
     pub fn base_of_changes(&self) -> Option<u64> {
         let base = self.index.lock().base().map(|base| base.seq());
         base.filter(|_| !self.begins_anew.load(Ordering::Relaxed))
     }
 
-    /// Lets the next window have whole sums: no window will build on those that there are.
+    /// Lets the next window have whole sums: no later window will build on the existing ones.
     pub fn begin_anew(&self) {
         self.begins_anew.store(true, Ordering::Relaxed);
     }

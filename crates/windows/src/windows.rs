@@ -44,9 +44,9 @@ pub struct Windows {
     keep_free: u64,
     /// True if the next window is to have whole sums.
     pub begins_anew: AtomicBool,
-    /// The instant until which there is so much room that no look is needed.
+    /// The instant until which there is enough room, so that no check is needed.
     roomy_until: Mutex<Option<Instant>>,
-    /// `None` if no client is to be told.
+    /// `None` if no client needs a message.
     pub told: Option<WindowTeller>,
     /// True while the disk counts as full.
     #[cfg(test)]
@@ -78,11 +78,11 @@ impl std::fmt::Debug for Submitted {
 /// The part of a small file system that windows leave free, where `keep_free` is more.
 const KEEP_FREE_PART: u64 = 20;
 
-/// The free room in bytes, beyond what is needed, with which the clock's next windows are not looked at, and for how long.
+/// If this many bytes are free beyond the needed room, the daemon skips the check for the clock's next windows, for this long.
 const ROOMY: u64 = 1 << 30;
 const ROOMY_FOR: Duration = Duration::from_millis(100);
 
-/// What all windows of a daemon share.
+/// The facts that all windows of a daemon share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub database: Arc<Database>,
@@ -91,7 +91,7 @@ pub struct Shared {
 }
 
 impl Windows {
-    /// Makes the windows of a probe. `index` makes what the store has of them.
+    /// Makes the windows of a probe. `index` makes the index from the store.
     pub fn new(
         Shared { database, bodies, keep_free }: Shared,
         (series, name): (i64, &str),
@@ -237,7 +237,7 @@ impl Windows {
     }
 
     /// Records that the client that closed the window has received all of it. A loss of power may undo that: then the
-    /// window is given once more.
+    /// window is given again.
     pub fn set_taken(&self, seq: u64) {
         let turn = self.turn();
         let change = self.index.lock().take(seq);
@@ -249,7 +249,7 @@ impl Windows {
         self.index.lock().untaken()
     }
 
-    /// Makes room by dropping the oldest window and those that go with it, unless the newest one is among them. Returns false
+    /// Makes room by dropping the oldest window and those that depend on it, unless the newest one is among them. Returns false
     /// if none was dropped.
     pub fn drop_oldest(&self) -> bool {
         self.make_room(WindowIndex::drop_oldest)
@@ -276,7 +276,7 @@ impl Windows {
         self.index.lock().get(seq)
     }
 
-    /// Everything that is stored, oldest first, with what has become of it: damaged windows and the newest acknowledged one,
+    /// Everything that is stored, oldest first, with its fate: damaged windows and the newest acknowledged one,
     /// too.
     pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
         self.index.lock().stored()
@@ -300,13 +300,14 @@ impl Windows {
         !matches!(self.index.lock().get(seq), Err(Missing::Never))
     }
 
-    /// The number of the newest window that was ever committed, whatever has become of it; 0 if there was none. The
-    /// next window has to be beyond it, after a reboot, too.
+    /// The number of the newest window that was ever committed, whatever happened to it later; 0 if there was none.
+    /// The next window must have a higher number, also after a reboot.
     pub fn last_seq(&self) -> u64 {
         self.index.lock().state.last
     }
 
-    /// The number of lost windows that window `seq` has to report. Its commit counts as reported what its head says.
+    /// The number of lost windows that window `seq` has to report. The commit of the window marks the number in its
+    /// head as reported.
     pub fn unreported_lost(&self, seq: u64) -> u64 {
         self.index.lock().unreported(seq)
     }
@@ -325,10 +326,10 @@ impl Windows {
         self.index.lock().lags()
     }
 
-    /// Fails unless the file system has room for a window as large as the newest one, beside what windows leave free.
-    /// A window that was not begun is whole in the maps, unlike one whose body could not be written to its end.
-    /// Where there was far more room a moment ago, windows of the clock are not looked at: each look takes a part of what
-    /// such a window needs.
+    /// Fails unless the file system has room for a window as large as the newest one, beyond the room that windows must
+    /// leave free. A window that was not begun stays whole in the maps, unlike one whose body could not be completed. If
+    /// there was far more room a moment ago, this skips the check for windows of the clock: each look takes a part of
+    /// what such a window needs.
     pub fn expect_room(&self, by: ClosedBy) -> io::Result<()> {
         let is_often = by == ClosedBy::Schedule;
         if is_often && self.roomy_until.lock().is_some_and(|until| Instant::now() < until) {
@@ -373,7 +374,7 @@ impl Windows {
     }
 
     /// Removes all windows together with their probe by the change that is given to `commit`. Other holders of these
-    /// windows can write no more.
+    /// windows can't write any longer.
     pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
         let _turn = self.turn();
         let (windows, baselines) = self.index.lock().all();

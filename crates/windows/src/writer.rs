@@ -51,7 +51,7 @@ impl WindowWriter {
         self.encoder.rows(metric, chunk)
     }
 
-    /// Returns when the window is on disk to stay. After an error there is no such window, and its number can be
+    /// Returns after the window is synced to disk. After an error there is no such window, and its number can be
     /// used again.
     pub fn commit(self) -> io::Result<Arc<StoredWindow>> {
         self.file()?.list()

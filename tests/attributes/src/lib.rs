@@ -17,8 +17,8 @@ pub fn alone(reason: TokenStream, test: TokenStream) -> TokenStream {
     moved("alone", "", reason, test)
 }
 
-/// A test that measures time or cost, which a busy machine falsifies, and the reason. `make bench` runs it, `make test`
-/// does not.
+/// Marks a test that measures time or cost, with the reason. A busy machine distorts such measurements. `make bench`
+/// runs it, `make test` does not.
 #[proc_macro_attribute]
 pub fn timed(reason: TokenStream, test: TokenStream) -> TokenStream {
     moved("timed", "make bench runs it", reason, test)

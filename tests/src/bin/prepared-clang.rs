@@ -101,7 +101,7 @@ fn answer(arguments: &[OsString]) -> Result<u8> {
         let mut recorder = UnixStream::connect(&recording).context("reach the recorder")?;
         recorder.write_all(&request.to_bytes())?;
         recorder.shutdown(Shutdown::Write)?;
-        // The recorder closes the connection when the answer is there.
+        // The recorder closes the connection after its answer.
         recorder.read_to_end(&mut Vec::new())?;
     }
     let directory = request.directory(&lib);

@@ -1,8 +1,8 @@
 //! The server of a disk: a FUSE file system with one file, the disk, and commands that let it fail or lose power.
 //!
-//! It is a process of its own ([`serve`] in `src/bin/block-device.rs`) that never touches what is mounted from the disk: a
+//! The server is a separate process ([`serve`] in `src/bin/block-device.rs`) that never touches files on the disk: a
 //! process that served a disk to itself could not be killed while one of its threads waits for the disk. When the test ends,
-//! however it ends, the pipe of commands closes and the server goes; what is still mounted gets errors then.
+//! however it ends, the pipe of commands closes and the server ends; a disk that is still mounted gets errors then.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, Write as _};
@@ -40,13 +40,13 @@ enum Failing {
 #[derive(Debug)]
 struct State {
     image: Image,
-    /// The number of the disk's file. After a loss of power or an unmount another file takes its place, so that whoever
+    /// The number of the disk's file. After a loss of power or an unmount another file takes its place, so that a program that
     /// still has the earlier one can do nothing to the disk.
     generation: u64,
     failing: Failing,
     /// The number of writes and flushes until the power fails.
     left: Option<u64>,
-    /// What [`Failing::Data`] leaves alone.
+    /// The part that [`Failing::Data`] leaves alone.
     journal: Vec<Range<u64>>,
 }
 
@@ -54,7 +54,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Device(Arc<Mutex<State>>);
 
-/// Serves a disk of `size` bytes below `at` until there are no more commands.
+/// Serves a disk of `size` bytes below `at` until the commands end.
 pub fn serve(at: &Path, size: u64) -> Result<()> {
     let state = State {
         image: Image::new(size),
@@ -66,7 +66,7 @@ pub fn serve(at: &Path, size: u64) -> Result<()> {
     let device = Device(Arc::new(Mutex::new(state)));
     let mut options = fuser::Config::default();
     options.mount_options = vec![fuser::MountOption::FSName("twinprobe-test".to_owned())];
-    // Kept to the end: unmounting would wait for whoever still uses the disk, and the end of the process does not.
+    // Kept to the end: unmounting would wait for programs that still use the disk, and the end of the process does not.
     let session = fuser::spawn_mount(device.clone(), at, &options).context("mount the disk")?;
     println!("ready");
     for line in io::stdin().lock().lines() {
@@ -229,7 +229,7 @@ impl Filesystem for Device {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // It is called when a descriptor is closed, and has nothing to do with the disk's cache.
+        // The kernel calls this when a descriptor is closed; it does not concern the disk's cache.
         reply.ok();
     }
 

@@ -1,4 +1,4 @@
-//! The content of a disk with a volatile cache: what reads see, and what would be left after losing power.
+//! The content of a disk with a volatile cache: the content for readers, and the content after a loss of power.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ struct Write {
 #[derive(Debug)]
 pub struct Image {
     size: u64,
-    /// What reads see.
+    /// The content that reads see.
     current: Blocks,
-    /// What was there at the last flush.
+    /// The content at the last flush.
     durable: Blocks,
     /// The writes since the last flush, in their order.
     pending: Vec<Write>,
@@ -86,11 +86,11 @@ impl Image {
 
     /// Loses power: of the writes since the last flush some are there, some are not, and some are there in part.
     ///
-    /// What is left is written in the order of the writes. A disk may write in another order, but of two writes to a sector
+    /// The remaining writes are written in their order. A disk may write in another order, but of two writes to a sector
     /// the later one is what it ends up with, or the earlier one if the later one is lost: that is a subset, too.
     pub fn lose_power(&mut self, seed: u64) -> Lost {
         let mut random = Random::seeded(seed);
-        // Small seeds differ in few bits, which the first numbers show.
+        // Small seeds differ in few bits, so the first random numbers are similar.
         for _ in 0..8 {
             random.below(2);
         }

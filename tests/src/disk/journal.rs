@@ -1,5 +1,5 @@
-//! Where a file system has its journal on the disk, so that a disk can fail elsewhere only: a file system that can't write
-//! its journal gives up for good, and no program can go on with it.
+//! The place of a file system's journal on the disk, so that a disk can fail elsewhere only: a file system that can't write
+//! its journal gives up for good, and no program can continue with it.
 
 use std::ops::Range;
 

@@ -28,7 +28,7 @@ pub use self::image::Lost;
 
 /// The size of a disk. The store may work in another way where there is little room. Only what is written takes memory.
 const SIZE: u64 = 1 << 30;
-/// The time to wait for whoever still uses a file system or looks for a free loop device.
+/// The time to wait for programs that still use a file system or look for a free loop device.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The file system on a disk.
@@ -61,7 +61,7 @@ impl FileSystem {
         }
     }
 
-    /// Returns options that make no more writes than necessary.
+    /// Returns options that make only the necessary writes.
     const fn make_options(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["-q", "-J", "size=16", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"],
@@ -85,7 +85,7 @@ impl FileSystem {
 pub struct Disk {
     kind: FileSystem,
     at: PathBuf,
-    /// Where the server has the disk's file.
+    /// The place of the disk's file at the server.
     below: PathBuf,
     server: Mutex<Server>,
     room: Room,
@@ -115,7 +115,7 @@ impl Disk {
         &self.room
     }
 
-    /// Takes the power away: from now on every request to the disk fails. Whoever uses it is to be killed before
+    /// Takes the power away: from now on every request to the disk fails. Its users are to be killed before
     /// [`Disk::power_on`].
     pub fn power_off(&self) -> Result<()> {
         self.ask("fail all").map(drop)
@@ -127,12 +127,12 @@ impl Disk {
         self.ask(format_args!("off-after {writes}")).map(drop)
     }
 
-    /// Has the kernel write back and flush what it has in memory. Fails if the disk does.
+    /// Makes the kernel write back and flush its cached data. Fails if the disk fails.
     pub fn write_back(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.at)?)?)
     }
 
-    /// Mounts what the disk has after the power came back. `seed` chooses the writes without a flush that are there.
+    /// Mounts the disk after the power came back. `seed` chooses which writes without a flush have survived.
     pub fn power_on(&self, seed: u64) -> Result<Lost> {
         self.detach()?;
         let answer = self.ask(format_args!("power {seed}"))?;
@@ -185,7 +185,7 @@ impl Disk {
         let device = device.trim();
         let at = text(&self.at)?;
         let mounted = run("mount", &["-t", self.kind.name(), "-o", self.kind.mount_options(), device, at]);
-        // The kernel detaches a device in use when its last user has gone, even if this process is killed.
+        // The kernel detaches a device in use when its last user has ended, even if this process is killed.
         let detached = run("losetup", &["--detach", device]);
         mounted.and(detached)
     }

@@ -74,7 +74,7 @@ pub enum Mode {
 pub enum Room {
     /// The keys below this one.
     Below(Key),
-    /// This many keys, whichever come first.
+    /// This many keys; which ones depends on the order of the packets.
     Any(u64),
 }
 
@@ -295,7 +295,7 @@ impl Ledger {
         let least = if single { 0 } else { self.least(counter, end) };
         let full = self.is_full(counter);
         if let (Room::Any(most), Mode::Sum) = (room, mode) {
-            // Only small sums have `sum_entries`. Without it the limit is a multiple of the map's entries.
+            // Small sums alone have `sum_entries`. Without it the limit is a multiple of the map's entries.
             let limit = if most < 64 { most } else { 8 * most };
             ensure!(rows.len() as u64 <= limit, "{name:?}: the sum has {} entries", rows.len());
         }

@@ -106,7 +106,7 @@ pub enum Step {
         probe: usize,
         traffic: bool,
     },
-    /// Acknowledges the windows up to the one that is `back` before the newest.
+    /// Acknowledges windows, except the newest `back` ones.
     Acknowledge {
         probe: usize,
         collector: Option<&'static str>,
@@ -164,7 +164,7 @@ pub enum Step {
     Detach {
         which: u64,
     },
-    /// Sends a burst to the interface that comes and goes.
+    /// Sends a burst to the temporary interface.
     SendExtra {
         packets: u64,
     },

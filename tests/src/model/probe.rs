@@ -229,7 +229,7 @@ impl ProbeModel {
         let old = std::mem::replace(&mut self.spec, spec);
         self.revision += 1;
         self.revisions.insert(self.revision, self.spec.clone());
-        // Content that can't be a part of the new maps is in a window that ended before.
+        // Content that does not fit into the new maps is in an earlier window.
         for before in
             old.metrics.iter().filter(|before| matches!(before.mode, Mode::Window | Mode::Init) && !crashed)
         {

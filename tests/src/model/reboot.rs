@@ -1,4 +1,4 @@
-//! What the disk says after a simulated reboot.
+//! The state of the disk after a simulated reboot.
 
 use anyhow::Result;
 

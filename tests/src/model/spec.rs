@@ -32,7 +32,7 @@ pub enum Place {
     TcIngress,
     /// TC egress of mon1.
     TcEgress,
-    /// TC ingress of the interface in a namespace that comes and goes.
+    /// TC ingress of the interface in the temporary namespace.
     Space,
 }
 
@@ -64,7 +64,7 @@ pub struct ProbeSpec {
     pub generation: u32,
     /// The namespace's path for [`Place::Space`].
     pub netns: Option<String>,
-    /// The mistake for which the configuration has to be refused.
+    /// The mistake for which the daemon must refuse the configuration.
     pub broken: Option<Broken>,
 }
 

@@ -6,8 +6,7 @@ use serde_json::Value;
 use super::probe::ProbeModel;
 use super::spec::Place;
 
-/// Compares a status with the model. `extra`: the interface that comes and goes, or that in the namespace which does,
-/// is there.
+/// Compares a status with the model. `extra`: the temporary interface, or the one in the temporary namespace, exists.
 pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> {
     ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
     ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);

@@ -39,12 +39,12 @@ pub struct World {
     /// True if requests may fail, which must change nothing.
     pub trouble: bool,
     beside: Beside,
-    /// The present name of the interface that comes and goes; `extra_socket` sends to it.
+    /// The present name of the temporary interface; `extra_socket` sends to it.
     pub extra: Option<&'static str>,
     extra_socket: Option<Socket>,
     /// True if the daemon has no capabilities in other namespaces.
     pub little: bool,
-    /// The namespace that comes and goes.
+    /// The temporary namespace.
     pub space: Option<(Namespace, Socket)>,
     pub clock: Arc<Clock>,
     pub probes: BTreeMap<usize, ProbeModel>,
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Sets the present name of the interface that comes and goes, and opens a socket that sends to it.
+    /// Sets the present name of the temporary interface, and opens a socket that sends to it.
     pub fn set_extra(&mut self, name: Option<&'static str>) -> Result<()> {
         self.extra = name;
         self.extra_socket = match name {
@@ -213,7 +213,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells whether the interface of a probe that comes and goes exists now.
+    /// Tells whether the probe's temporary interface exists now.
     pub fn is_there(&self, index: usize) -> bool {
         match PLACES[index] {
             Place::Space => self.space.is_some(),
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Sends a burst into the namespace that comes and goes.
+    /// Sends a burst into the temporary namespace.
     pub fn send_space(&mut self, packets: u64) -> Result<()> {
         if self.space.is_none() {
             return Ok(());
@@ -252,12 +252,12 @@ impl World {
         spec
     }
 
-    /// Returns the path of the namespace that comes and goes.
+    /// Returns the path of the temporary namespace.
     pub fn space_path(&self) -> String {
         self.topology.generator().path().display().to_string().replace("-gen", "-space")
     }
 
-    /// Sends a burst to the interface that comes and goes, where only the probe with a pattern is.
+    /// Sends a burst to the temporary interface, which only the probe with a pattern uses.
     pub fn send_extra(&mut self, packets: u64, seen: bool) -> Result<()> {
         let (Some(name), Some(socket)) = (self.extra, self.extra_socket.take()) else { return Ok(()) };
         let key = self.key(false);

@@ -20,7 +20,7 @@ pub struct Packet {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the path of what passes in this direction: `egress.pcap` where there is one, else `capture.pcap`.
+/// Returns the path of the capture for this direction: `egress.pcap` if it exists, else `capture.pcap`.
 pub fn of_direction(probe: &str, direction: &str) -> PathBuf {
     let folder = directory().join(probe);
     let own = folder.join("egress.pcap");

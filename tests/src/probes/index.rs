@@ -40,7 +40,7 @@ fn words(list: &Value) -> String {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns what the index says of a probe.
+/// Returns the entry of the index for a probe.
 pub fn entry(name: &str) -> Result<Value> {
     let (readme, config) = (readme(name)?, configuration(name, "eth0")?);
     let title = readme.lines().next().and_then(|line| line.strip_prefix(&format!("# {name}: ")));

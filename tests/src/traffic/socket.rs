@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The option by which a socket does not hear what this machine sends (`linux/if_packet.h`).
+/// The option that hides this machine's own packets from a socket (`linux/if_packet.h`).
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
 /// A socket that sends whole frames from one interface, on any kernel.
@@ -31,7 +31,7 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Opens a socket whose frames begin with a `struct virtio_net_hdr`, which says into what the kernel is to cut them.
+    /// Opens a socket whose frames begin with a `struct virtio_net_hdr`, which tells the kernel how to cut them.
     pub fn uncut(interface: &str) -> Result<Self> {
         let socket = Self::bound(interface, 0)?;
         socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?;

@@ -20,19 +20,21 @@ const ACK: u8 = 16;
 /// The longest time until a thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the way there does to packets of TCP. The way back loses nothing.
+/// The losses and delays of TCP packets on the way there. The way back loses nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct WayLosses {
-    /// One in so many segments with something new is lost: what is sent again arrives.
+    /// One of this many segments with new data is lost. Retransmissions arrive.
     pub one_in: u64,
-    /// After so many segments nothing is lost any more.
+    /// After this many segments no more losses happen.
     pub until: u64,
 }
 
-/// What the way there has done.
+/// The counts on the way to the receiver.
 #[derive(Debug, Default)]
 pub struct Passed {
     pub lost: AtomicU64,
+    /// Lost segments that were sent again before anything newer arrived, as behind a window that closes: the receiver can't see these gaps.
+    pub hidden: AtomicU64,
     /// Segments that begin a connection, and arrived.
     pub attempts: AtomicU64,
     /// Packets that have come in, and that have left or were lost, in both directions.
@@ -68,7 +70,7 @@ impl LossyWay {
                 arriving,
                 leaving,
                 delay,
-                loser: losses.map(|losses| Loser { losses, seen: 0, ends: HashMap::new() }),
+                loser: losses.map(|losses| Loser { losses, seen: 0, flows: HashMap::new() }),
                 passed: Arc::clone(&passed),
                 capture: Arc::clone(&capture),
                 held: VecDeque::new(),
@@ -151,27 +153,45 @@ struct Loser {
     losses: WayLosses,
     /// The segments with something new so far.
     seen: u64,
-    /// The number behind all that each flow has sent, by its ports.
-    ends: HashMap<[u8; 4], u32>,
+    /// By ports.
+    flows: HashMap<[u8; 4], Flow>,
+}
+
+struct Flow {
+    /// The number behind all that was sent.
+    end: u32,
+    /// The number behind a lost segment while nothing newer has arrived.
+    lost: Option<u32>,
 }
 
 impl Loser {
     fn loses(&mut self, frame: &[u8], passed: &Passed) -> bool {
         let Some(Segment { ports, end, length, flags }) = Segment::of(frame) else { return false };
-        let is_new = self.ends.get(&ports).is_none_or(|known| end.wrapping_sub(*known).cast_signed() > 0);
-        if length > 0 && is_new {
-            self.ends.insert(ports, end);
+        let known = self.flows.get(&ports);
+        if length > 0 && known.is_none_or(|flow| is_behind(end, flow.end)) {
             self.seen += 1;
-            if self.seen.is_multiple_of(self.losses.one_in) && self.seen <= self.losses.until {
+            let is_lost = self.seen.is_multiple_of(self.losses.one_in) && self.seen <= self.losses.until;
+            self.flows.insert(ports, Flow { end, lost: is_lost.then_some(end) });
+            if is_lost {
                 passed.lost.fetch_add(1, Ordering::SeqCst);
                 return true;
             }
+        } else if let Some(flow) = self.flows.get_mut(&ports)
+            && length > 0
+            && flow.lost.take_if(|lost| !is_behind(*lost, end)).is_some()
+        {
+            passed.hidden.fetch_add(1, Ordering::SeqCst);
         }
         if flags & SYN != 0 && flags & ACK == 0 {
             passed.attempts.fetch_add(1, Ordering::SeqCst);
         }
         false
     }
+}
+
+/// Tells whether a number comes after another one.
+fn is_behind(number: u32, other: u32) -> bool {
+    number.wrapping_sub(other).cast_signed() > 0
 }
 
 /// A segment of TCP over IPv4.

@@ -108,7 +108,7 @@ fn refused_by_xdp(daemon: &Daemon, name: &str, id: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns what `doctor` says of the XDP hooks.
+/// Returns the lines of `doctor` about the XDP hooks.
 fn doctor(daemon: &Daemon) -> Result<Value> {
     let checks = daemon.namespace().enter(|| daemon.client(&["doctor", "-o", "json"]))??;
     let checks: Vec<Value> = serde_json::from_slice(&checks.stdout)?;
@@ -239,7 +239,7 @@ fn positions_are_kept() -> Result<()> {
         daemon = daemon.restart(signal, &DaemonOptions::default())?;
         assert_eq!(place()?, (1, 3), "after signal {signal}");
     }
-    // A verdict holds from its place on: the foreign program is behind the first probe and before the last.
+    // A verdict affects only later programs: the foreign program is behind the first probe and before the last.
     let mut generator = generator(&topology)?;
     daemon.put("/v1/probes/other", &tc_config("last", "2")).expect(200);
     generator.send(10)?;

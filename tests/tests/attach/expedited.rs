@@ -1,5 +1,5 @@
-//! Expedited grace periods: attaching at TCX need not wait for each interface, and the machine's switch for that is as it
-//! was afterwards, also if the daemon dies meanwhile.
+//! Expedited grace periods: attaching at TCX need not wait for each interface. Afterwards the machine's switch for this
+//! has its old value, even if the daemon was killed meanwhile.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ fn is_off() -> Result<()> {
     })
 }
 
-/// Turns the switch on as an operator does, while no daemon is in a change: what is turned on in a change ends with it, and
-/// a daemon has changes of its own after an answer, to look for interfaces.
+/// Turns the switch on as an operator does, but only while no daemon makes a change: the end of a change restores the
+/// switch. A daemon also makes changes after an answer, when it looks for interfaces.
 fn turn_on() -> Result<()> {
     let note = File::open(NOTE)?;
     note.lock()?;
@@ -109,7 +109,7 @@ fn the_next_daemon_turns_the_switch_back() -> Result<()> {
     daemon.put(PROBE, &config()).expect(201);
     drop(daemon);
 
-    // The next daemon may be one of other directories, and so may one that was there before.
+    // The next daemon may use other directories, and so may an earlier one.
     let beside = Daemon::start(topology.sink())?;
     let dead = die(&topology)?;
     ensure!(switch()? == "1", "the switch is off already");
@@ -121,7 +121,7 @@ fn the_next_daemon_turns_the_switch_back() -> Result<()> {
         .expect(201);
     is_off()?;
 
-    // What the operator has turned on stays on.
+    // A switch that the operator has turned on stays on.
     turn_on()?;
     let dead_again = die(&topology)?;
     drop((beside, other));

@@ -104,7 +104,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
     let steady = steady.spawn(Load { rate: Some(20_000), ..Load::default() });
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
-        // Reads go on meanwhile, without an error and without a smaller count than before.
+        // Reads continue meanwhile, without an error and without a smaller count than before.
         let reader = scope.spawn(|| -> Result<u64> {
             let (mut before, mut reads) = (0, 0);
             while !stop.load(Ordering::Acquire) {
@@ -120,7 +120,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
         });
         let rounds = || -> Result<()> {
             for round in 0..scaled(15, 200) {
-                // The interface goes while frames arrive; how many arrived before is not known.
+                // The interface disappears while frames arrive; how many arrived before is not known.
                 let load = generator(&topology)?.spawn(Load { count: Some(BURST), ..Load::default() });
                 remove_gen0(&topology)?;
                 load.join()?;
@@ -255,7 +255,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
         generator(&topology)?.send(100)?;
         sent += 100;
         assert_eq!(count(&daemon, "p"), sent);
-        // The interface goes and comes back while no daemon runs.
+        // The interface disappears and comes back while no daemon runs.
         let directories = daemon.kill()?;
         remove_gen0(&topology)?;
         create_gen0(&topology)?;
@@ -275,7 +275,7 @@ fn a_probe_waits_for_its_interface() -> Result<()> {
     bystanders.finish()
 }
 
-/// A pattern means the interfaces that exist and those that will.
+/// A pattern selects present and future interfaces.
 #[test]
 fn patterns_follow_interfaces() -> Result<()> {
     let topology = Topology::new()?;

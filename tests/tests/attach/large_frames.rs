@@ -122,7 +122,7 @@ fn programs_for_several_buffers_see_every_frame() -> Result<()> {
             assert_eq!(sum("bytes"), 1000 * LENGTH as u64 + 6000, "{mode}, {verdict}");
             assert_eq!(sum("tails"), 1000, "{mode}, {verdict}");
             assert_eq!(behind.packets()?, passed, "{mode}, {verdict}");
-            // Behind generic XDP, the kernel counts frames of such programs without their Ethernet header.
+            // The kernel counts frames of such programs without their Ethernet header behind generic XDP.
             if mode == "native" {
                 assert_eq!(behind.bytes()?, passed / 1100 * (1000 * LENGTH as u64 + 6000), "frames were cut");
             }
@@ -249,7 +249,7 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
         for restart in ["none", "restart", "earlier version"] {
             if restart != "none" {
                 let directories = daemon.kill()?;
-                // What an earlier version has loaded is for several buffers, and its record does not say so.
+                // A program of an earlier version was loaded for several buffers, and its record does not say so.
                 if restart == "earlier version" && ours == &frags {
                     for name in ["first", "second"] {
                         Store::open(&directories)?.edit(name, |record| {
@@ -276,7 +276,7 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
             }
             assert_eq!(daemon.json("/v1/probes"), before, "{restart}");
         }
-        // Where another interface is free, a pattern is attached there, and says why it is not elsewhere.
+        // A pattern is attached at a free interface, and says why it is not attached elsewhere.
         let mut pattern = other.clone();
         pattern.as_object_mut().context("an object")?.remove("interface");
         pattern["interfaces"] = json!(["mon0*"]);
@@ -284,7 +284,7 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
         let interface = &status["interfaces"][0];
         assert_eq!((text(interface, "interface"), text(interface, "state")), ("mon0", "pending"), "{status}");
         assert!(text(interface, "reason").contains("(probes: first, second)"), "{status}");
-        // Once the others are gone, the probe is attached, and decides.
+        // After the others are detached, the probe is attached, and its verdict counts.
         for name in ["first", "second"] {
             daemon.delete(&format!("/v1/probes/{name}")).expect(204);
         }
@@ -303,7 +303,8 @@ fn a_mix_at_a_hook_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Probes that an earlier version ran beside each other, and that are to be deployed anew: the second kind waits, and says why.
+/// Probes that an earlier version ran beside each other are deployed anew: the probe of the second kind waits, and its status
+/// says why.
 #[test]
 fn a_start_attaches_the_first_kind_and_tells_of_the_second() -> Result<()> {
     let topology = Topology::new()?;
@@ -335,7 +336,7 @@ fn a_start_attaches_the_first_kind_and_tells_of_the_second() -> Result<()> {
     })
 }
 
-/// Probes of the library are for several buffers, unless they are told to stand beside programs for a single one.
+/// Probes of the library are for packets of several buffers, unless an option adapts them to programs for a single buffer.
 #[test]
 fn the_library_goes_with_both_kinds() -> Result<()> {
     let topology = Topology::new()?;

@@ -83,7 +83,7 @@ fn a_namespace_that_does_not_answer_holds_up_nobody() -> Result<()> {
             while rounds < 50 && waiting.iter().any(|waits| !waits.is_finished()) {
                 three.counted(&daemon)?;
                 daemon.get("/v1/probes").expect(200);
-                // What is answered while others wait has not waited for them.
+                // An answer that arrives while other requests still wait has not waited for them.
                 rounds += u32::from(waiting.iter().any(|waits| !waits.is_finished()));
             }
             ensure!(rounds > 0, "nothing was answered while others waited");

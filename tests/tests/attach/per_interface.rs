@@ -1,4 +1,4 @@
-//! Probes of which each interface has programs and maps of its own: each row names its interface, and no packet is lost or
+//! Probes with programs and maps for each interface: each row names its interface, and no packet is lost or
 //! counted for another one, whatever becomes of the daemon, the interfaces and the configuration.
 
 use anyhow::{Context, Result};
@@ -149,7 +149,7 @@ fn counts_go_on_after_a_kill_and_when_links_are_made_again() -> Result<()> {
     let document = daemon.json(&format!("{PROBE}/metrics"));
     assert_eq!((both(&document, "lengths"), both(&document, "packets")), ((101, 10), (101, 10)));
     daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
-    // The link goes and comes again: it is the interface of the same name.
+    // The link disappears and comes again: it is the interface of the same name.
     topology.generator().run("ip", &["link", "del", "gen0"])?;
     veth_pair(topology.generator(), "gen0", topology.monitor(), "mon0")?;
     let index = topology.monitor().interface_index("mon0")?;
@@ -173,7 +173,7 @@ fn counts_go_on_after_a_kill_and_when_links_are_made_again() -> Result<()> {
     Ok(())
 }
 
-/// What was counted before the interfaces were told apart stands under no name; nothing is lost on the way, under load.
+/// Counts from before the metric named interfaces have no name. The change loses no packet under load.
 #[test]
 fn replacements_carry_counts_from_and_to_rows_that_name_interfaces() -> Result<()> {
     let topology = Topology::new()?;
@@ -194,7 +194,7 @@ fn replacements_carry_counts_from_and_to_rows_that_name_interfaces() -> Result<(
     })?;
     right.send(7)?;
     daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
-    // An interface that goes leaves its sum.
+    // An interface that disappears leaves its sum.
     daemon.put(PROBE, &config(true, &["mon0"])).expect(200);
     let sent = load.stop()?;
     let document = daemon.json(&format!("{PROBE}/metrics"));
@@ -227,15 +227,15 @@ fn a_sum_that_becomes_live_is_left_with_a_warning() -> Result<()> {
     let answer = daemon.put(PROBE, &live).expect(200).json();
     let warnings = answer["warnings"].to_string();
     assert!(
-        warnings.contains("metric lengths goes on with what the open window has counted alone"),
+        warnings.contains("metric lengths continues with the counts of the open window alone"),
         "{answer}"
     );
     assert_eq!(both(&daemon.json(&format!("{PROBE}/metrics")), "lengths"), (3, 0));
-    // What stays a sum needs no warning.
+    // A metric that stays a sum needs no warning.
     daemon.delete(PROBE).expect(204);
     daemon.put(PROBE, &config(true, &["mon0", "mon1"])).expect(201);
     let answer = daemon.put(PROBE, &config(true, &["mon0"])).expect(200).json();
-    assert!(!answer["warnings"].to_string().contains("goes on with what"), "{answer}");
+    assert!(!answer["warnings"].to_string().contains("continues with the counts"), "{answer}");
     Ok(())
 }
 

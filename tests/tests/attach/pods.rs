@@ -94,7 +94,7 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
     let words = "pods with app=web in namespaces with team=blue";
     assert_eq!(attachments(&status, words)[0]["reason"], format!("this node has no {words} yet"));
 
-    // The table comes first, then cgroup, interface, and the process last, of which nothing tells.
+    // The table comes first, then cgroup and interface. The process comes last, and no event tells of it.
     let mut first = Pod::new(CgroupDriver::Systemd)?;
     let list = tell(&daemon, &[first.entry(&web(), &team("blue"))]);
     assert_eq!(found(&list, &first)["reason"], "its cgroup is not there yet");
@@ -127,7 +127,7 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
         assert_eq!(count(index(&daemon, other)?), 0);
     }
 
-    // Documents name the pods of interfaces, in all formats, those of other probes as well.
+    // Documents name the pods of interfaces, in all formats, also the documents of other probes.
     let document = daemon.json(&format!("{PROBE}/metrics"));
     let names = |pod: &Pod| json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
     let expected = json!({ &first.interface: names(&first), &second.interface: names(&second) });
@@ -145,7 +145,7 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
         assert!(page.lines().any(|line| line == sample), "{path}: {page}");
     }
 
-    // The packets of a pod that goes are in the last window.
+    // The packets of a pod that ends are in the last window.
     send(&first, 90)?;
     send(&second, 80)?;
     tell(&daemon, &entries[1..]);
@@ -156,7 +156,7 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
     let count = counts(&daemon);
     assert_eq!((count(first_index), count(second_index)), (90, 85));
 
-    // An interface that goes and comes again.
+    // An interface that disappears and comes again.
     second.disconnect()?;
     attached(&daemon, &[])?;
     second.connect(daemon.namespace())?;
@@ -204,7 +204,7 @@ fn a_daemon_that_starts_again_knows_the_pods() -> Result<()> {
         let count = counts(&daemon);
         assert_eq!((count(indices.0), count(indices.1)), (110, 20), "after signal {signal}");
     }
-    // One pod goes and one comes while there is no daemon.
+    // One pod ends and one starts while there is no daemon.
     let directories = daemon.kill()?;
     send(&second, 7)?;
     first.disconnect()?;

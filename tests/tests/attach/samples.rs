@@ -98,7 +98,7 @@ fn each_probe_sees_its_part() -> Result<()> {
     Ok(())
 }
 
-/// Both directions of a probe have samples of their own.
+/// Each direction of a probe has its own samples.
 #[test]
 fn directions_are_sampled_apart() -> Result<()> {
     let topology = Topology::new()?;
@@ -118,7 +118,7 @@ fn directions_are_sampled_apart() -> Result<()> {
     Ok(())
 }
 
-/// A metric that adds up or is read live goes on over a change of the sample, with a warning.
+/// A metric that adds up or is read live continues over a change of the sample, with a warning.
 #[test]
 fn sums_of_two_samples_are_named() -> Result<()> {
     let topology = Topology::new()?;
@@ -147,7 +147,7 @@ fn sums_of_two_samples_are_named() -> Result<()> {
         assert_eq!((&warnings[0]["field"], kept), (&json!("ingress.sample"), 100), "{warnings}");
         let message = warnings[0]["message"].as_str().unwrap_or_default();
         assert!(
-            message.contains("one packet in 1 ") && message.contains("one in 4294967295 now"),
+            message.contains("one packet in 1, ") && message.contains("one in 4294967295 now"),
             "{message}"
         );
     }

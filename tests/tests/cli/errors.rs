@@ -57,7 +57,7 @@ fn mistakes_are_shown_at_the_users_own_line_with_what_to_write() -> Result<()> {
         assert!(verbose.lines().count() > 8 && !verbose.contains("--verbose"), "{verbose}");
         assert!(!verbose.contains("probe.c") && verbose.matches("count.bpf.c:").count() > 0, "{verbose}");
     }
-    // Other clients are told the same.
+    // Other clients get the same answer.
     let config = json!({ "interface": "mon0", "ingress": { "source": without_check,
         "metrics": [{ "name": "seen", "map": "seen" }] } });
     let problem = scene.daemon.post("/v1/validate", &config).expect(422).json();
@@ -84,7 +84,7 @@ fn terminals_get_colours_unless_the_user_wants_none() -> Result<()> {
     let coloured = on_a_terminal("")?;
     assert!(coloured.out.contains("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m"), "{:?}", coloured.out);
     let plain = on_a_terminal("1")?;
-    // The progress of what takes long clears its line, which is not a colour.
+    // The progress display of long commands clears its line, which does not count as a colour.
     let text = plain.out.replace("\u{1b}[2K", "");
     assert!(text.contains("error: ") && !text.contains("\u{1b}["), "{:?}", plain.out);
     Ok(())

@@ -74,7 +74,7 @@ fn three_daemons_show_take_back_and_remove_a_probe() -> Result<()> {
         );
     }
 
-    // What fails at one daemon is done at the others.
+    // A change that fails at one daemon is done at the others.
     scenes[1].succeed("delete count");
     for command in [
         "get count --servers servers",
@@ -121,7 +121,7 @@ fn an_apply_that_fails_somewhere_leaves_nothing_behind() -> Result<()> {
     assert_eq!(status["config"]["ingress"]["metrics"][0]["help"], "What came");
     scenes[0].daemon.get("/v1/probes/new").expect(404);
     scenes[1].daemon.get("/v1/probes/count").expect(404);
-    // Without the option what was done stays, and the status says that something failed.
+    // Without the option earlier steps stay, and the exit status reports the failure.
     let partly = scenes[0].run(&format!("apply {all} -o json"))?;
     let outcomes: Value = serde_json::from_str(&partly.out)?;
     assert_eq!((partly.code, outcomes.as_array().map(Vec::len)), (1, Some(5)), "{outcomes}");

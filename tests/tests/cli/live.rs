@@ -100,7 +100,8 @@ fn a_column_of_an_empty_table_and_one_metric_are_chosen() -> Result<()> {
     Ok(())
 }
 
-/// Returns what a terminal was told to write, without spaces: those that are on the screen already are not written again.
+/// Returns the text that a terminal was told to write, without spaces, because spaces that are on the screen already are
+/// not written again.
 fn written(text: &str) -> String {
     let mut written = String::new();
     for (i, part) in text.split("\u{1b}[").enumerate() {

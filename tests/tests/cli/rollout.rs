@@ -1,4 +1,4 @@
-//! A probe goes to a few daemons first, and back where it costs too much.
+//! A probe goes to a few daemons first, and is rolled back where it costs too much.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -168,7 +168,7 @@ fn a_probe_that_somebody_else_replaces_meanwhile_is_left_to_them() -> Result<()>
         ensure!(nodes.revisions()[0].0 == 1);
         Ok(())
     });
-    // The command has to see its revision before it goes; each look is a reading of the status.
+    // The command has to see its revision before it ends; each look reads the status.
     let seen = wait::wait_for("the window that the command has seen", Duration::from_secs(60), || {
         let retained = scene.daemon.json("/v1/probes/count")["windows"]["newest"].as_u64();
         ensure!(retained.is_some_and(|newest| newest > 5));
@@ -192,7 +192,7 @@ fn a_node_that_does_not_answer_fails_the_step_and_is_named() -> Result<()> {
     assert_eq!(silent.code, 1, "{}{}", silent.out, silent.err);
     assert!(silent.err.contains("gone: silent: no answer within 3s: "), "{}", silent.err);
     assert!(silent.err.contains("not taken back: gone"), "{}", silent.err);
-    // The probe was new to these nodes, so it is gone again.
+    // The probe was new to these nodes, so it is removed again.
     assert!(nodes.revisions().iter().all(|(revision, _)| *revision == 0));
     Ok(())
 }

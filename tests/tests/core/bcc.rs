@@ -144,7 +144,7 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
         json!({ "interface": "mon0", "ingress": direction(hook, "in", ingress, metrics),
                 "egress": direction("tc", "out", egress, metrics) })
     };
-    // What the documents must show after so many packets in and out of each of three sessions.
+    // The documents that must appear after these numbers of incoming and outgoing packets, in each of three sessions.
     let check = |document: &Value, [packets_in, packets_out]: [u64; 2], own: [u64; 2]| {
         for direction in ["ingress", "egress"] {
             let sessions = document[direction]["sessions"]["entries"].as_array().unwrap();
@@ -176,7 +176,7 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
         let shared = json!([{ "map": "cpus", "type": "percpu_array", "twins": true },
                             { "map": "sessions", "type": "hash", "twins": true }]);
         assert_eq!(status["shared_maps"], shared);
-        // Both twins.
+        // The counts of both twins.
         for _ in 0..3 {
             send()?;
             check(&daemon.json("/v1/probes/p/metrics"), [4, 7], [12, 21]);
@@ -187,7 +187,7 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
     send()?;
     check(&daemon.json("/v1/probes/p/metrics"), [4, 7], [12, 21]);
     send()?;
-    // The other source defines the tables now, and a session has another field: what was counted goes on.
+    // The other source defines the tables now, and a session has another field: the counts continue.
     let mut other = config("xdp", false, &metrics(false));
     for direction in ["ingress", "egress"] {
         other[direction]["defines"]["WIDE"] = json!("1");

@@ -142,7 +142,7 @@ fn a_daemon_that_was_killed() -> Result<()> {
     windows_add_up(&daemon, &topology, "ingress")
 }
 
-/// The dispatcher is replaced behind its link while packets come: a probe joins, is replaced, and goes.
+/// The dispatcher is replaced behind its link while packets come: a probe joins, is replaced, and is removed.
 #[test]
 fn a_chain_that_changes_under_traffic() -> Result<()> {
     let topology = Topology::new()?;
@@ -341,7 +341,7 @@ fn what_is_there_and_what_is_missing() -> Result<()> {
             "{problem}"
         );
     }
-    // The helper functions are one that there is not, and one that needs Linux 6.1; the last statement needs Linux 5.12.
+    // The first helper function does not exist, the second one needs Linux 6.1; the last statement needs Linux 5.12.
     let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n__u64 word;\n\
         static long (*from_the_future)(void) = (void *)9999, (*ktime_get_tai_ns)(void) = (void *)208;\n\
         SEC(\"xdp\") int f(struct xdp_md *ctx) { return STATEMENT; }\n\

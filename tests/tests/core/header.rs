@@ -16,7 +16,7 @@ const UDP: u8 = 17;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// A frame, and what is found in it and, if it is a tunnel, inside. Fields that are not named are 0.
+/// A frame, and the expected fields of its headers and, in a tunnel, of the inner headers. Fields that are not named are 0.
 struct Case {
     frame: Vec<u8>,
     found: Value,
@@ -62,7 +62,7 @@ fn tcp(flags: u8, payload: &[u8]) -> Vec<u8> {
     [&header, payload].concat()
 }
 
-/// Returns `fields` and what all packets over IPv4 have.
+/// Returns `fields` and the fields of all packets over IPv4.
 fn over_ipv4(l3: u32, ip_length: u32, fields: Value) -> Value {
     let common = json!({
         "ether_type": IPV4, "version": 4, "tos": 0xb9, "ttl": 61, "l3": l3, "ip_length": ip_length,
@@ -225,7 +225,7 @@ fn by_length(metric: &Value) -> BTreeMap<u64, Value> {
     entries.iter().map(value).collect()
 }
 
-/// Compares what was found in each packet. At TC, the outer tag has been taken out of the frame.
+/// Compares the findings in each packet. At TC, the outer tag has been taken out of the frame.
 fn compare(found: &Value, cases: &[Case], is_tc: bool) {
     let seen = (by_length(&found["outside"]), by_length(&found["inside"]));
     for Case { frame, found, inside } in cases {
@@ -256,7 +256,7 @@ fn compare(found: &Value, cases: &[Case], is_tc: bool) {
     assert_eq!(talks, [5], "one conversation, of which one packet goes back");
 }
 
-/// Asserts what a document says of a map that no metric shows.
+/// Asserts the losses in a document for a map that no metric shows.
 fn assert_losses(found: &Value, map: &str, kind: &str, losses: &Value) {
     let said = &found[map];
     assert_eq!(
@@ -312,7 +312,7 @@ fn one_source_for_all_hooks() -> Result<()> {
                 "hash",
                 &json!({ "failed_inserts": round * (packets - entries) }),
             );
-            // Programs discard what they reserve here, and nobody reads: the discarded fill the ring.
+            // Programs discard what they reserve here, and no client reads: the discarded records fill the ring.
             assert_losses(found, "unread", "ringbuf", &json!({ "failed_reserves": lost }));
         }
         let document = daemon.json("/v1/probes/hidden/metrics");

@@ -36,7 +36,7 @@ fn ppp(name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Makes an interface; it may go when what is returned is dropped.
+/// Makes an interface; it may disappear when the returned value is dropped.
 fn make(namespace: &Namespace, kind: &str, name: &str) -> Result<Option<File>> {
     let ends = ["local", "10.9.9.1", "remote", "10.9.9.2"];
     match kind {
@@ -89,7 +89,7 @@ fn links_without_an_ethernet_header_are_refused_or_counted() -> Result<()> {
         let socket = namespace.enter(|| UdpSocket::bind((own.as_str(), 0)))??;
         mark(&socket)?;
         for _ in 0..PACKETS {
-            // Nobody takes the packet over: the interface may say so, behind the hook.
+            // The packet has no receiver: the interface may say so, behind the hook.
             let _ = socket.send_to(&[7; DATA], (peer.as_str(), 9));
         }
         let document = daemon.json("/v1/probes/conntrack-marks/metrics");

@@ -1,5 +1,5 @@
-//! LRO: a card puts received frames together and keeps nothing of them. The emulated machines have such a card. What a window
-//! says agrees with what `ethtool` says, and the commands that it names make it exact.
+//! LRO: a card joins received frames and loses their boundaries. The emulated machines have such a card. The reasons in a
+//! window agree with the output of `ethtool`, and the commands that it names make it exact.
 
 use std::process::Command;
 
@@ -59,7 +59,7 @@ impl Scene<'_> {
         document["approximate"].as_str().map(str::to_owned)
     }
 
-    /// Checks what is said while LRO is as it is. Returns the reasons.
+    /// Checks the statuses with the present setting of LRO. Returns the reasons.
     fn agrees(&self, said: Option<&str>, of: &str) -> Result<String> {
         let said = said.unwrap_or_default();
         let wanted = format!("(LRO): `ethtool -K {} lro off`", self.card);
@@ -75,7 +75,7 @@ impl Scene<'_> {
         eprintln!("{place}: attached as {}, LRO is {}", told["mode"], on(self.is_on()?));
         self.window(name);
         self.agrees(self.window(name).as_deref(), place)?;
-        // A driver may refuse it while XDP is there.
+        // A driver may refuse LRO while XDP is attached.
         let switched = self.ethtool(&format!("-K {} lro on", self.card));
         eprintln!("{place}: switched on again, LRO is {} ({switched:?})", on(self.is_on()?));
         let said = self.agrees(self.window(name).as_deref(), &format!("{place}, switched on"))?;
@@ -108,7 +108,7 @@ fn at(name: &str, interface: &str, hook: &str, mode: Option<&str>) -> Result<Val
 fn frames_that_a_card_puts_together_are_told() -> Result<()> {
     let topology = Topology::new()?;
     let namespace = topology.monitor();
-    // tests/kernels/run.sh says so of the guests with such a card. No card of another machine is touched.
+    // tests/kernels/run.sh marks the guests with such a card. The test changes no card of other machines.
     let card = std::env::var_os("TWINPROBE_LRO").map(|_| take_card(namespace)).transpose()?;
     let interface = card.as_deref().unwrap_or("mon0");
     let scene = Scene { namespace, daemon: Daemon::start(namespace)?, card: interface };
@@ -116,7 +116,7 @@ fn frames_that_a_card_puts_together_are_told() -> Result<()> {
         scene.ethtool(&format!("-K {interface} lro on"))?;
         ensure!(scene.is_on()?, "LRO can't be switched on");
     }
-    // It reads neither lengths nor how many frames there are, and stays exact.
+    // The probe reads neither lengths nor numbers of frames, so it stays exact.
     let status =
         scene.daemon.put("/v1/probes/handshake-latency", &at("handshake-latency", interface, "tc", None)?);
     let status = status.expect(201).json();

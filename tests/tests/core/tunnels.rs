@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 10;
 
 /// A kind of tunnel with IPv4 inside.
 struct Kind {
-    /// What comes behind `ip link add NAME`. OWN and FAR are the addresses of the ends.
+    /// The words behind `ip link add NAME`. OWN and FAR are the addresses of the ends.
     link: &'static str,
     /// The protocol of the packets outside, as `packet-counter` names it.
     protocol: &'static str,
@@ -97,7 +97,7 @@ fn end(namespace: &Namespace, number: u8, kind: &Kind) -> Result<()> {
 struct Scene {
     topology: Topology,
     daemon: Daemon,
-    /// What came to the hook, several frames as one.
+    /// The packets at the hook, where several frames may be one packet.
     arrived: Counter,
 }
 
@@ -114,7 +114,7 @@ impl Scene {
                 for feature in ["tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"] {
                     namespace.run("ethtool", &["-K", BELOW, feature, "off"])?;
                 }
-                // Only newer kernels put together what crosses a pair without XDP.
+                // Only newer kernels join frames that cross a pair without XDP.
                 namespace.run("ethtool", &["-K", BELOW, "gro", "on"])?;
             }
             below(namespace, number)?;
@@ -130,7 +130,7 @@ impl Scene {
         Ok(Self { topology, daemon, arrived })
     }
 
-    /// Takes what was counted of this protocol since the last time, and why it may not be so.
+    /// Takes the counts of this protocol since the last call, and the reasons why they may be wrong.
     fn take(&self, protocol: &str) -> ([Traffic; 2], Value) {
         let document = self.daemon.json("/v1/probes/packet-counter/metrics");
         let of = |direction: &str| {
@@ -143,7 +143,7 @@ impl Scene {
         (["ingress", "egress"].map(of), document["approximate"].clone())
     }
 
-    /// Sends through the tunnel in both directions. Returns what was received and sent by the side of the daemon.
+    /// Sends through the tunnel in both directions. Returns the packets that the daemon's side has received and sent.
     fn transfer(&self, open: &mut Vec<Connection>) -> Result<[Traffic; 2]> {
         let (near, far) = (self.topology.monitor(), self.topology.generator());
         let there = Connection::transfer(far, near, "10.79.0.1:0", SENT)?;
@@ -154,7 +154,8 @@ impl Scene {
         Ok([client + far_server, server + near_client])
     }
 
-    /// Sends until TCP has sent nothing twice, and compares. Returns how many packets came to the hook, and for how many frames.
+    /// Sends until TCP has sent nothing twice, and compares. Returns the number of packets at the hook, and the number of their
+    /// frames.
     fn try_kind(&self, kind: &Kind) -> Result<(u64, u64)> {
         let mut open = Vec::new();
         for attempt in 0.. {
@@ -185,7 +186,7 @@ impl Scene {
     }
 }
 
-/// Returns the kinds of which several frames came to the hook as one.
+/// Returns the kinds of traffic with several frames in one packet at the hook.
 fn each_kind(cut: bool) -> Result<Vec<&'static str>> {
     let scene = Scene::new(cut)?;
     let (near, far) = (scene.topology.monitor(), scene.topology.generator());

@@ -78,7 +78,7 @@ fn storm(
             _ => ("GET", format!("{path}/metrics"), String::new(), now),
         };
         set(vec![now, next]);
-        // A request without an answer was done or not: the daemon was killed.
+        // A request without an answer may have taken effect or not, because the daemon was killed.
         let Ok(answer) = http::request(address, method, &path, &[], body.as_bytes()) else { return Ok(()) };
         let right: &[u16] = match (method, now) {
             ("PUT", None) => &[201],

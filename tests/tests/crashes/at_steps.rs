@@ -172,7 +172,7 @@ impl Scene {
         if expected.is_some() {
             send(10)?;
             let first = packets(&daemon.json(METRICS));
-            // The window whose reading was cut off is given again; the rest is in the next one.
+            // The next reading gives the window again whose reading was cut off. Later packets are in the window after it.
             let counted = match (change, reading) {
                 (Change::Read, reading) if is_reset(reading) => first + packets(&daemon.json(METRICS)),
                 (Change::Read, _) => packets(&daemon.json(METRICS)),
@@ -213,7 +213,7 @@ fn left(topology: &Topology, directories: &Directories) -> Result<Left> {
 
 /// Tells whether a daemon comes to a step with this kind of reading.
 fn is_reached(step: &str, reading: Reading) -> bool {
-    // Only sums are saved, what is only shown has no windows, and journals are for maps that both twins use.
+    // Sums alone are saved, live metrics have no windows, and journals are for maps that both twins use.
     match step {
         "summed" => reading == Reading::Cumulative,
         "flipped" | "gathered" | "written" | "filed" | "listed" | "stored" | "cleared" => {

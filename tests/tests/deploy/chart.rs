@@ -165,7 +165,7 @@ fn values_that_do_not_fit_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The daemon of the pods takes every option that the chart gives it, and has no more than it needs.
+/// The daemon of the pods takes every option that the chart gives it, and has only the rights that it needs.
 #[test]
 fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
     let Some(bin) = tools(&["helm"])? else { return Ok(()) };
@@ -197,7 +197,7 @@ fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
         {
             ensure!(daemon[probe]["httpGet"]["path"] == path, "{probe}: {}", daemon[probe]);
         }
-        // Without `expose` nobody else on the network reaches the counters.
+        // Without `expose` no other host reaches the counters.
         let metrics = arguments.iter().find_map(|argument| argument.strip_prefix("--listen-metrics="));
         let exposed = object(&objects, "Service").is_some()
             || daemon["ports"].as_array().is_some_and(|ports| !ports.is_empty());
@@ -254,7 +254,7 @@ fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
     let config = objects.iter().find(|object| object["metadata"]["name"] == "twinprobe-stream");
     let config =
         config.and_then(|config| config["data"]["stream.yaml"].as_str()).context("a configuration")?;
-    // The stream takes it: what is missing is the daemon.
+    // The stream accepts the configuration: only the daemon is missing.
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("stream.yaml");
     let config =

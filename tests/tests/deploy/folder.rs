@@ -125,13 +125,13 @@ fn probes_follow_their_files() -> Result<()> {
     ensure!(daemon.log().contains("the file of probes is not deployed"), "{}", daemon.log());
     ensure!(revision(&daemon, "a") == Some(2) && revision(&daemon, "own") == Some(1));
 
-    // A file that goes takes its probe along, and no other.
+    // A file that is removed takes its probe along, and no other.
     volume.set(&[("b.json", probe("third"))])?;
     until("the removal", || revision(&daemon, "a").is_none())?;
     until("the change beside it", || revision(&daemon, "b") >= Some(2))?;
     ensure!(revision(&daemon, "own") == Some(1));
 
-    // What changed while there was no daemon is done at the start.
+    // Changes while there was no daemon are done at the start.
     let directories = daemon.kill()?;
     volume.set(&[("c.yaml", probe("first"))])?;
     let daemon = Daemon::start_in(topology.monitor(), &options(&volume, "remove"), directories)?;

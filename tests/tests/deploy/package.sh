@@ -21,7 +21,7 @@ done
 mkdir -p $root/run/systemd/system $root/run/lock $root/run/shared
 mount --bind "$directory" $root/run/shared
 rm -rf $root/var/lib/twinprobe
-# The index of manual pages takes longer than all the rest.
+# The index of manual pages is left out, because it takes longer than everything else.
 rm -f $root/var/lib/man-db/auto-update
 # Only the package's service and the steps below start. Units that this system has, or its packages have, do not.
 rm -f $root/usr/sbin/policy-rc.d

@@ -1,5 +1,5 @@
-//! deploy/prometheus: rules under promtool, and the dashboard's queries on what a real Prometheus has scraped of a real
-//! daemon.
+//! deploy/prometheus: rules under promtool, and the dashboard's queries on data that a real Prometheus has scraped from
+//! a real daemon.
 
 use std::fs;
 use std::path::Path;
@@ -128,7 +128,7 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
     let dashboard: Value =
         serde_json::from_str(&fs::read_to_string(root().join("deploy/prometheus/grafana-dashboard.json"))?)?;
     for (panel, query) in queries(&dashboard)? {
-        // Rates are of several scrapes. Packets come until there is an answer.
+        // Rates need several scrapes, so packets are sent until there is an answer.
         wait_for(&panel, PATIENCE, || {
             generator.send(500)?;
             sent += 500;
@@ -178,7 +178,7 @@ fn native_histograms_are_exact_in_a_prometheus_that_asks_for_them() -> Result<()
     let of = r#"net_packet_size_bytes{direction="ingress",interface="mon0"}"#;
     let mut generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
     let mut sent = 0;
-    // Counts of frames come from several scrapes, of which the last one has them all.
+    // Counts of frames come from several scrapes. The last one has them all.
     for _ in 0..3 {
         generator.send(500)?;
         sent += 500;
@@ -196,7 +196,7 @@ fn native_histograms_are_exact_in_a_prometheus_that_asks_for_them() -> Result<()
     ensure!(size / 2.0 <= median && median <= 2.0 * size, "{median} where all are {size}");
     let classic = prometheus.ask("/api/v1/query", "net_packet_size_bytes_bucket")?;
     assert_eq!(classic["data"]["result"], json!([]), "it took the text format");
-    // What the daemon says of itself has other bounds, and keeps its buckets.
+    // The daemon's own histograms have other bounds, and keep their buckets.
     let own = prometheus.number(r#"sum(twinprobe_compilation_seconds_bucket{le="+Inf"})"#)?;
     ensure!(own >= 1.0, "{own} compilations");
     Ok(())

@@ -30,7 +30,7 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns what a command has written.
+/// Returns the output of a command.
 pub fn shown(output: &Output) -> String {
     let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     format!("{}\n{}{}", output.status, text[0], text[1])

@@ -27,7 +27,7 @@ impl Scene {
         Ok(Self { daemon, directories, _topology: topology })
     }
 
-    /// Exchanges the file `all.yaml`, at once.
+    /// Replaces the file `all.yaml` atomically.
     fn write(&self, probes: &Value) -> Result<()> {
         let at = |name: &str| self.directories.temporary().join(name);
         fs::write(at("new"), json!({ "probes": probes }).to_string())?;
@@ -94,7 +94,7 @@ fn of_a_file_with_a_bad_probe_none_is_deployed_and_nothing_is_undone() -> Result
         scene.until("the cure", || !scene.failed())?;
         ensure!(scene.revision("a") == Some(1), "that content was deployed");
     }
-    // What somebody pushes while the file fails stays, and so does what somebody deletes.
+    // A probe that somebody pushes while the file fails stays, and a deletion holds as well.
     scene.write(&json!({ "a": probe("second"), "b": bad()[1] }))?;
     scene.until("the report", || scene.failed())?;
     scene.daemon.put("/v1/probes/a", &probe("pushed")).expect(200);
@@ -116,7 +116,7 @@ fn of_a_file_with_a_bad_probe_none_is_deployed_and_nothing_is_undone() -> Result
     Ok(())
 }
 
-/// What only attaching finds takes back what was attached before.
+/// A failure at attaching undoes earlier attachments.
 #[test]
 fn what_was_attached_before_a_failure_is_taken_back() -> Result<()> {
     let scene = Scene::new()?;

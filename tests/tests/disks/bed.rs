@@ -1,4 +1,4 @@
-//! The disk that forgets is one: what was synced is there after every loss of power, what was not is lost in some.
+//! The test's disk really loses writes: synced data survives every loss of power, other data is lost in some.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -31,7 +31,7 @@ fn write_back(file: &File) -> Result<()> {
     Ok(())
 }
 
-/// What became of a file that was overwritten without a sync.
+/// The content of a file that was overwritten without a sync.
 #[derive(Debug, Default)]
 struct Found {
     old: u32,
@@ -99,7 +99,7 @@ fn an_orderly_end_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Errors of the disk reach who writes, and a file system outlives those that spare its journal.
+/// Errors of the disk reach the writers, and a file system outlives those that spare its journal.
 #[test]
 fn a_disk_fails_for_a_while() -> Result<()> {
     for kind in [FileSystem::Ext4, FileSystem::Xfs] {
@@ -110,8 +110,8 @@ fn a_disk_fails_for_a_while() -> Result<()> {
             let failed = write(&state.join("failed"), n).and_then(|file| sync(&file, &state));
             ensure!(failed.is_err(), "{kind:?}: written to a disk that fails");
             disk.heal()?;
-            // Not the same file: on ext4 what is written to the places of a failed write reads as zeros after the next mount,
-            // although its sync succeeds.
+            // The test writes another file: on ext4, data at the places of a failed write reads as zeros after the next
+            // mount, although its sync succeeds.
             sync(&write(&state.join(n.to_string()), n)?, &state)?;
             ensure!(disk.is_alive(), "{kind:?} has given up");
         }

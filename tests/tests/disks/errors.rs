@@ -1,4 +1,5 @@
-//! Errors of the disk for a while: what was answered before and after them is there, and the daemon goes on by itself.
+//! Temporary errors of the disk: everything that was answered before and after them is still there, and the daemon
+//! recovers without help.
 
 use anyhow::{Context as _, Result, ensure};
 use twinprobe_tests::disk::{Failing, FileSystem};
@@ -12,7 +13,7 @@ const ENTRY: u64 = 16 << 10;
 const SMALL: u64 = 2;
 const LARGE: u64 = 40;
 
-/// What was not written yet when the disk failed was gone after a reboot, although its windows had been answered.
+/// Unsynced data was lost after a reboot when the disk had failed, although its windows had been answered.
 #[test]
 fn windows_that_were_answered_survive_errors_of_the_disk() -> Result<()> {
     for kind in [FileSystem::Ext4, FileSystem::Xfs] {
@@ -26,7 +27,7 @@ fn windows_that_were_answered_survive_errors_of_the_disk() -> Result<()> {
         let answer = scene.windows("a").try_close()?;
         ensure!(answer.status == 500, "a window is stored on a disk that fails: {}", answer.status);
         if kind == FileSystem::Xfs {
-            // What the kernel has in memory can't be written. An ext4 would give up: its own tables can't be either.
+            // The kernel can't write its cached data. An ext4 would give up: its own tables can't be written either.
             let _ = scene.disk().write_back();
         }
         scene.disk().heal()?;
@@ -107,7 +108,7 @@ fn a_daemon_outlives_a_full_disk() -> Result<()> {
 }
 
 /// An ext4 and a btrfs that have given up after an error can still be read, and so can windows. An xfs can't; a window is
-/// not taken for one that is damaged or gone.
+/// not taken for one that is damaged or missing.
 #[test]
 fn windows_are_read_from_a_disk_that_has_become_read_only() -> Result<()> {
     for kind in FileSystem::ALL {

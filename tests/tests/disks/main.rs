@@ -1,4 +1,4 @@
-//! Disks: whatever happens to the disk of the state, clients find what they were told.
+//! Disks: whatever happens to the disk of the state directory, the daemon keeps its promises to clients.
 
 mod bed;
 mod chance;

@@ -11,13 +11,13 @@ const ENTRY: u64 = 16 << 10;
 const LARGE: u64 = 40;
 const SMALL: u64 = 2;
 
-/// How the predecessor of a probe went.
+/// The end of a probe's predecessor.
 #[derive(Clone, Copy, Debug)]
 enum Gone {
     Deleted,
     /// Its lease ended, and its last windows were acknowledged.
     Expired,
-    /// Its lease ended. Its windows are still to be collected, and its successor goes on with their numbers.
+    /// Its lease ended. Its windows are still to be collected, and its successor continues with their numbers.
     Left,
 }
 
@@ -29,7 +29,7 @@ struct Case {
     after: &'static [u64],
 }
 
-/// Closes windows of a probe and lets it go. Returns what is told of the name then.
+/// Closes windows of a probe and removes it. Returns the daemon's answers about the name then.
 fn end_predecessor(scene: &mut Scene, spec: &Spec, case: &Case) -> Result<Told> {
     let mut predecessor = Told::of(case.name);
     for count in case.before {
@@ -50,7 +50,7 @@ fn end_predecessor(scene: &mut Scene, spec: &Spec, case: &Case) -> Result<Told> 
     Ok(Told::of(case.name))
 }
 
-/// Uses names again, reboots, and compares what is left with what was told.
+/// Uses names again, reboots, and compares the remaining windows with earlier answers.
 fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
     let mut scene = Scene::new(surroundings)?;
     let mut successors = Vec::new();
@@ -81,7 +81,7 @@ fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Large windows were gone without being lost. Where the newest was large, its number was used again, and the sum fell.
+/// Large windows were missing without being lost. Where the newest was large, its number was used again, and the sum fell.
 #[test]
 fn large_windows_of_a_name_used_again_survive_a_reboot() -> Result<()> {
     for surroundings in SURROUNDINGS {

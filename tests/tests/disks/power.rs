@@ -1,4 +1,4 @@
-//! A loss of power: what was answered with 201 is there.
+//! A loss of power: everything that the daemon answered with 201 is still there.
 
 use anyhow::Result;
 use twinprobe_tests::disk::FileSystem;

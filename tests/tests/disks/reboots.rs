@@ -1,4 +1,4 @@
-//! An orderly reboot: what clients took is not given again, and what began anew does not go on.
+//! An orderly reboot: windows that clients took are not given again, and windows that were reset do not continue.
 
 use anyhow::{Result, ensure};
 
@@ -43,7 +43,7 @@ fn a_sum_that_was_reset_stays_so_after_a_reboot() -> Result<()> {
         for name in NAMES {
             scene.put(name, &spec, 201);
         }
-        // Two of the names have had other probes: what became of these must not take the reset along.
+        // Two of the names have had other probes: their fate must not undo the reset.
         for name in ["b", "c"] {
             scene.windows(name).close();
             scene.daemon().delete(&Scene::path(name)).expect(204);
@@ -56,7 +56,7 @@ fn a_sum_that_was_reset_stays_so_after_a_reboot() -> Result<()> {
             ensure!(total(&document) > 0, "{document}");
         }
         let reset = Spec { reset: true, variant: 1, ..spec.clone() };
-        // One probe has a window after the reset. The others have none: what they counted is gone with the reset.
+        // One probe has a window after the reset. The others have none: the reset has cleared what they counted.
         scene.put("a", &reset, 200);
         scene.send(2)?;
         let document = scene.windows("a").close();

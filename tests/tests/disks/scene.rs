@@ -18,7 +18,7 @@ const MEMORY: u64 = 1 << 30;
 /// The packets per second of the busy neighbour.
 const BUSY_RATE: u64 = 2000;
 
-/// Where the state is.
+/// The place of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Memory,
@@ -48,7 +48,7 @@ pub enum End {
     PowerLoss(u64),
 }
 
-/// What a probe is configured with beside its name.
+/// The configuration of a probe beside its name.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The bytes of an entry of the map `large`.
@@ -92,7 +92,7 @@ impl Spec {
 
 /// A daemon, or none between two, with traffic.
 pub struct Scene {
-    /// Stopped before the rest goes.
+    /// Stopped before the rest is removed.
     _busy: Option<Running>,
     daemon: Option<Daemon>,
     directories: Arc<Directories>,

@@ -1,4 +1,4 @@
-//! What a client was told of a probe's windows, compared with what the daemon says later.
+//! The answers that a client got about a probe's windows, compared with what the daemon says later.
 
 use std::collections::BTreeMap;
 
@@ -74,12 +74,12 @@ impl Told {
         Ok(())
     }
 
-    /// Returns what is told of a successor that goes on with the numbers of the windows.
+    /// Returns the answers about a successor that continues the numbers of windows.
     pub fn successor(self) -> Self {
         Self { total: 0, ..self }
     }
 
-    /// Compares what is retained with what was told.
+    /// Compares retained windows with earlier answers.
     pub fn check(&self, scene: &Scene) -> Result<()> {
         let (probe, windows) = (&self.probe, scene.windows(&self.probe));
         let told: Vec<u64> = self.windows.keys().copied().collect();

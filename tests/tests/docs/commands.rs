@@ -16,7 +16,7 @@ What `twinprobe COMMAND -h` says of each command; `twinprobe help COMMAND` says 
 used. `twinprobe man DIRECTORY` writes the same as manual pages.
 ";
 
-/// The word of an entry of the help, and what it says of it.
+/// The word of an entry in the help, and its explanation.
 type Entry = (String, String);
 
 pub fn page() -> Result<String> {
@@ -49,7 +49,7 @@ fn help(words: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns the entries below a heading of a help. What is said of an entry stands beside or below it.
+/// Returns the entries below a heading of a help. The explanation of an entry is beside or below it.
 fn entries(help: &str, heading: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     for line in help.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()) {

@@ -9,7 +9,7 @@ use twinprobe_tests::probes;
 use crate::page::{Command, Step};
 use crate::shell;
 
-/// What READMEs call the interfaces of their readers, and the interfaces on the machine of the tests.
+/// The names that READMEs give the interfaces of their readers, and the interfaces on the machine of the tests.
 const INTERFACES: [(&str, &str); 3] = [("IFACE1", "near0"), ("IFACE2", "lo"), ("IFACE", "near0")];
 
 /// A README whose commands follow events without an end.

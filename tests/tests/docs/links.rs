@@ -60,7 +60,7 @@ fn parse(text: &str) -> Page {
             let free = (0..).map(|n| if n == 0 { name.clone() } else { format!("{name}-{n}") });
             page.anchors.extend(free.into_iter().find(|name| !page.anchors.contains(name)));
         }
-        // What stands between backticks is not a link.
+        // A text between backticks is not a link.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for piece in prose.split("](").skip(1) {
             let Some((target, _)) = piece.split_once(')') else { continue };

@@ -26,7 +26,7 @@ since the daemon started. A family is absent where there is nothing to count: wi
 |---|---|---|---|
 ";
 
-/// A probe with a sum of windows of which not all may be shown, maps that count what finds no room, and both kinds of event maps.
+/// A probe with a sum of windows that is shown in part, maps that count what finds no room, and both kinds of event maps.
 const SOURCE: &str = "
 #include <twinprobe.h>
 TP_HASH(flows, struct tp_flow, struct tp_counters, 16);

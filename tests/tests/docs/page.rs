@@ -1,6 +1,6 @@
 //! A page of the documentation as a list of steps: files to be saved, and commands with what they print.
 //!
-//! A block `console` has commands behind `$ `, each with its output below. A command whose line ends in a backslash goes on in
+//! A block `console` has commands behind `$ `, each with its output below. A command whose line ends in a backslash continues in
 //! the next one. Any other block is saved if the text above it ends in "as `NAME`:". A block that can't be run says why
 //! behind its language: `console not-run: needs a cluster`.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
 
-/// The mark of a block that is not run. The reason stands behind it.
+/// The mark of a block that is not run. The reason is behind it.
 const NOT_RUN: &str = "not-run: ";
 
 /// Something to do, in the order of the page.
@@ -23,13 +23,13 @@ pub struct Command {
     /// The number of its first line, from 1.
     pub line: usize,
     pub text: String,
-    /// What the page shows as its output.
+    /// The output that the page shows.
     pub shown: Vec<String>,
     /// The lines of the page that `shown` is, from 0.
     pub place: Range<usize>,
 }
 
-/// A fenced block: its language with what stands behind it, and its lines from 0, without the fences.
+/// A fenced block: its language with the words behind it, and its lines without the fences, numbered from 0.
 struct Block {
     info: String,
     place: Range<usize>,
@@ -106,7 +106,7 @@ fn commands(lines: &[&str], place: Range<usize>, steps: &mut Vec<Step>) -> Resul
     Ok(())
 }
 
-/// Returns the name of the file that a block is to be saved as, if the text above its fence says so.
+/// Returns the file name under which readers save a block, if the text above its fence names one.
 fn name_above(lines: &[&str], fence: usize) -> Option<String> {
     let above = lines[..fence].iter().rev().find(|line| !line.is_empty())?;
     let (_, name) = above.strip_suffix("`:")?.rsplit_once("as `")?;

@@ -59,7 +59,7 @@ fn every_command_prints_what_its_page_shows() -> Result<()> {
     Ok(())
 }
 
-/// Runs a page and returns what is wrong in it.
+/// Runs a page and returns its errors.
 fn check(path: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let steps = page::steps(&text)?;

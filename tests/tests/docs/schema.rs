@@ -20,7 +20,7 @@ impl Schema {
         self.0.pointer(pointer).with_context(|| format!("openapi.yaml has no {pointer}"))
     }
 
-    /// Returns a value, or what its `$ref` leads to, with what stands beside the reference.
+    /// Returns a value, or the target of its `$ref` together with the fields beside the reference.
     pub fn resolved(&self, value: &Value) -> Result<Map<String, Value>> {
         let mut map = value.as_object().context("a schema is an object")?.clone();
         if let Some(reference) = map.remove("$ref") {
@@ -33,7 +33,7 @@ impl Schema {
         Ok(map)
     }
 
-    /// Says what values a schema allows. An object with fields of its own is called by its title in `sections`.
+    /// Describes the valid values of a schema. An object with fields is named by its title in `sections`.
     pub fn shape(&self, value: &Value, sections: &[(&str, &str)]) -> Result<String> {
         if let Some(name) = value.get("$ref").and_then(Value::as_str).and_then(|text| text.rsplit('/').next())
             && let Some((_, title)) = sections.iter().find(|(schema, _)| *schema == name)
@@ -87,7 +87,7 @@ fn bounds(schema: &Map<String, Value>) -> String {
     text
 }
 
-/// Returns a string as it is, anything else as JSON.
+/// Returns a string unchanged, other values as JSON.
 pub fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -97,7 +97,7 @@ pub fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
-/// Returns what a heading is linked by.
+/// Returns the anchor of a heading.
 pub fn anchor(title: &str) -> String {
     let kept = title.to_lowercase();
     kept.chars()

@@ -1,5 +1,5 @@
-//! A shell on a machine of its own: its own network, mounts, processes and host name, with the folders that a daemon uses by
-//! default empty. So the commands of a page are run as they stand there, and nothing of them is left.
+//! A shell in an isolated environment: its own network, mounts, processes and host name, and empty default folders of the
+//! daemon. So the commands of a page run unchanged and leave nothing behind.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -12,13 +12,13 @@ use twinprobe_tests::binary;
 
 use crate::page::Step;
 
-/// The character that stands, with the number of the next command, behind what each command has printed.
+/// The mark behind the output of each command, followed by the number of the next command.
 const MARK: char = '\u{1}';
 
 /// The time that all commands of a page may take.
 const LIMIT: &str = "600";
 
-/// What makes the machine, before the page's first command.
+/// The preparation of the machine, before the page's first command.
 const MACHINE: &str = "
 mount --make-rprivate /
 mount -t tmpfs none /run
@@ -29,8 +29,8 @@ hostname probe-1
 ip link set lo up
 ";
 
-/// Runs the steps of a page in order, in one shell, in a folder of its own beside which the repository is. Returns what each
-/// command has printed; a page that takes too long lacks the outputs of its last commands.
+/// Runs the steps of a page in order, in one shell, in a new folder beside the repository. Returns the output of each
+/// command. If a page takes too long, the outputs of its last commands are missing.
 pub fn run(steps: &[Step]) -> Result<Vec<Vec<String>>> {
     let folder = tempfile::tempdir()?;
     let (bin, work) = (folder.path().join("bin"), folder.path().join("work"));

@@ -1,4 +1,4 @@
-//! Sources in the dialect of BCC: what their tables show, and what is said of what they can't do.
+//! Sources in the dialect of BCC: the content of their tables, and the errors about unsupported features.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -75,7 +75,7 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
         let time = made["value"]["packets"].as_u64().unwrap();
         assert!((began..=wall_ns()).contains(&time), "{time} is not now");
         assert_eq!(value(&document, "lru_hash", 1), 3 * PACKETS);
-        // The first packet deletes what it has counted here.
+        // The first packet deletes its own count here.
         assert_eq!(value(&document, "percpu_hash", 1), PACKETS - 1);
         assert_eq!(value(&document, "lru_percpu_hash", 1), PACKETS);
         assert_eq!(

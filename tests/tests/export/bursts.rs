@@ -5,7 +5,7 @@ use serde_json::Value;
 use twinprobe_tests::event_scene::Scene;
 
 /// Bursts that fill a small ring many times over: each event is received or counted as lost, in order, and what was copied
-/// out of the ring and not yet rendered is not an exception, not even when the probe goes.
+/// out of the ring and not yet rendered is not an exception, not even when the probe is deleted.
 #[test]
 fn events_of_bursts_are_received_or_counted() -> Result<()> {
     for defines in ["RING=65536", "PERF"] {

@@ -27,7 +27,7 @@ fn packet(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
 const HERE: [u8; 4] = [192, 0, 2, 1];
 const THERE: [u8; 4] = [198, 51, 100, 2];
 
-/// A capture of a link whose packets have this before them, and whose last packet is none of IP.
+/// A capture of a link whose packets have this before them, and whose last packet is not IP.
 fn capture(link_type: u32, before: &[&[u8]]) -> Vec<u8> {
     let mut file = head(link_type);
     for (at, before) in before.iter().enumerate() {
@@ -71,7 +71,7 @@ fn packets_of_other_links_get_a_header_or_are_counted() -> Result<()> {
     let null = 2_u32.to_le_bytes();
     let (to_us, other, sent) = (cooked(0), cooked(3), cooked(4));
     let sent_2 = cooked_2(4);
-    // Link type, its name, what stands before each packet, and how many of them go in each direction.
+    // Link type, its name, the header before each packet, and the numbers of packets in each direction.
     type Kind<'a> = (u32, &'a str, Vec<&'a [u8]>, [usize; 2]);
     let links: [Kind<'_>; 7] = [
         (113, "LINUX_SLL", vec![&to_us, &sent, &other], [2, 1]),
@@ -137,7 +137,7 @@ fn addresses_tell_the_directions_of_one_capture() -> Result<()> {
     Ok(())
 }
 
-/// What comes out of compression counts, however little is sent.
+/// The decompressed size counts, however little is sent.
 #[test]
 fn compressed_captures_are_read_up_to_the_limit() -> Result<()> {
     let topology = Topology::new()?;

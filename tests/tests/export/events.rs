@@ -159,7 +159,7 @@ fn a_slow_client_loses_its_own_events_only() -> Result<()> {
     assert!(lost > 0 && serials.is_sorted(), "{lost} lost");
     assert_eq!(scene.status()["missed"], lost);
     assert_eq!(scene.lost_by_program(), 0);
-    // The slow client goes on like the others.
+    // The slow client continues like the others.
     scene.generator()?.send(10)?;
     assert_eq!(account(&mut slow, 10)?, ((count..count + 10).collect(), 0));
     scene.bystanders.finish()
@@ -217,7 +217,7 @@ fn a_daemon_that_stops_ends_its_streams() -> Result<()> {
     bystanders.check()?;
     let (status, _) = daemon.terminate()?;
     assert!(status.success(), "{status}");
-    // Both streams have a proper end: what the daemon waits for in vain, until its limit, is cut off.
+    // Both streams have a proper end: a stream without an end would be cut off at the daemon's time limit.
     account(&mut stream, 10)?;
     assert_eq!(stream.line()?, None);
     while idle.line()?.is_some() {}
@@ -349,7 +349,7 @@ fn nothing_is_left_of_a_probe_with_events() -> Result<()> {
     for n in 0..scaled(30, 500) {
         round(&format!("p{n}"))?;
     }
-    // The daemon holds what it held before, and nobody holds anything else that has come.
+    // The daemon holds the same objects as before, and no other process holds a new object.
     wait_for("something is left", PATIENCE, || {
         ensure!(of_daemon()? == held && KernelObjects::pinned(&pins)? == pinned, "objects");
         ensure!(daemon.open_files() <= files, "{} descriptors, not {files}", daemon.open_files());

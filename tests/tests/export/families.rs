@@ -83,7 +83,7 @@ fn metrics_that_need_one_name_are_refused() -> Result<()> {
         assert!(error["message"].as_str().is_some_and(|said| said.contains("daemon's own")), "{problem}");
     }
     assert_eq!(daemon.json("/v1/probes/p")["revision"], before["revision"]);
-    // What no reading shows needs no name.
+    // A metric that no reading shows needs no name.
     let mut hidden = config(&[("x", "packets"), ("x_total", "times")], &[]);
     hidden["ingress"]["metrics"][1]["export"] = json!(false);
     hidden["ingress"]["metrics"][1]["init"] = json!(true);

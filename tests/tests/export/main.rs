@@ -8,6 +8,7 @@ mod events;
 mod families;
 mod identity;
 mod largest;
+mod names;
 mod pace;
 mod probe_results;
 mod probes;

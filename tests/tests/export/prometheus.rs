@@ -46,7 +46,7 @@ fn close(daemon: &Daemon, probe: &str) {
     daemon.request("POST", &format!("/v1/probes/{probe}/windows"), &[], b"").expect(201);
 }
 
-/// Returns five metrics: the packets since the deployment, three times, and those of the last window, twice.
+/// Returns five metrics: three with the packets since the deployment, and two with those of the last window.
 fn five() -> Value {
     json!([
         { "name": "packets_total", "map": "in_percpu_array", "help": "Packets", "snapshot": true, "agg": "sum" },
@@ -274,7 +274,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
     assert_eq!(last.one("twinprobe_probe_read_failures_total", &[("probe", "flow-features")]), 0.0);
     let parsed = Page::parse(&last.text);
     assert!(parsed.samples == last.samples, "the reference parser reads other samples");
-    // A window that a client has not taken to its end is the next client's, not a scraper's.
+    // The next client gets a window that another client has not read to its end; a scraper does not.
     generator.send(2 * FLOWS)?;
     assert!(http::take(&daemon.address(), "GET", "/v1/probes/flow-features/metrics", 1000)?);
     for _ in 0..3 {
@@ -339,7 +339,7 @@ fn large_tables_are_not_kept() -> Result<()> {
     bystanders.finish()
 }
 
-/// Pages and documents of one probe are read at once: each window goes to a document.
+/// Pages and documents of one probe are read in parallel: each window is delivered in a document.
 #[test]
 fn pages_take_no_windows_from_documents() -> Result<()> {
     let topology = Topology::new()?;

@@ -47,7 +47,7 @@ pub fn numbers(packets: &[&Value], fields: &[&str]) -> Vec<Vec<u64>> {
 fn programs_see_what_was_captured_when_it_was() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    // Lengths around the limits of runs, and of what XDP has in one piece.
+    // Lengths around the limits of runs, and of single buffers at XDP.
     let lengths = [14, 15, 60, 61, 64, 65, 1514, 60, 3072, 3073, 60, 3520, 3521, 9000, 60, 16000, 60];
     let frames: Vec<Vec<u8>> =
         (0..200).map(|i| frame(0x0800, lengths[i % lengths.len()], 1 + i as u8)).collect();
@@ -76,7 +76,7 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
         assert_eq!(got, expected, "{direction} {hook}");
     }
     assert_eq!(daemon.json("/v1/probes")["probes"], json!([]));
-    // The daemon holds what it held before, and nobody holds anything else that has come.
+    // The daemon holds the same objects as before, and no other process holds a new object.
     wait_for("something is left", PATIENCE, || {
         ensure!(
             of_daemon()? == held && KernelObjects::pinned(daemon.directories().bpffs())? == pinned,
@@ -124,7 +124,7 @@ fn what_the_kernel_keeps_beside_a_packet_is_kept() -> Result<()> {
     broadcast[..6].fill(0xff);
     let mut multicast = frame(0x86dd, 60, 7);
     multicast[0] = 0x33;
-    // Frames and what is seen of them: length, protocol, tag, type for the ingress, EtherType.
+    // Frames and their properties as probes see them: length, protocol, tag, type for the ingress, EtherType.
     let cases: [(Vec<u8>, [u64; 5]); 9] = [
         (frame(0x0800, 60, 1), [60, 0x0800, 0, 0, 0x0800]),
         (tagged(0x8100, 0x2007, 0x0800), [60, 0x0800, 0x2007, 0, 0x0800]),
@@ -167,7 +167,7 @@ fn captures_are_merged_by_time() -> Result<()> {
         let at = numbers(&seen(document, direction), &["at"]);
         at.into_iter().map(|at| at[0] - START).collect::<Vec<_>>()
     };
-    // The clock never goes back.
+    // The clock never runs backwards.
     assert_eq!(times(&document, "ingress"), [10, 30, 30, 50]);
     assert_eq!(times(&document, "egress"), [5, 40, 45]);
     assert_eq!(document["window"]["duration_ns"], 45);

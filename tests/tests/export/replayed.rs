@@ -55,7 +55,7 @@ fn a_replay_is_a_window_of_all_its_metrics() -> Result<()> {
     Ok(())
 }
 
-/// Nobody reads the ring but the replay, which leaves no event in it.
+/// The replay alone reads the ring, and leaves no event in it.
 #[test]
 fn events_are_counted_and_none_finds_the_ring_full() -> Result<()> {
     let topology = Topology::new()?;
@@ -150,7 +150,7 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
     Ok(())
 }
 
-/// Returns a capture of so many packets from 256 hosts.
+/// Returns a capture of this many packets from 256 hosts.
 fn large(packets: u64) -> Vec<u8> {
     let syn = Frame::default();
     let frames: Vec<Vec<u8>> = (0..=255)

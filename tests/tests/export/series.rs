@@ -93,7 +93,7 @@ fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Resul
     ensure!(page.one("senders_total", &[("sender", "other")]) == 150.0, "{}", page.text);
     ensure!(page.one("twinprobe_export_other_entries", &[("metric", "senders")]) == 15.0, "{}", page.text);
     ensure!(page.one("twinprobe_export_skipped_total", &[("probe", "p")]) == 15.0, "{}", page.text);
-    // Who is silent leaves the sum, and others take the places.
+    // A silent sender is removed from the sum, and others replace it.
     wait_for("other senders", PATIENCE, || {
         send(&topology, 100, 5, 50)?;
         let page = Page::scrape(&daemon);
@@ -107,8 +107,7 @@ fn sums_are_counters_with_labels_of_choice_and_no_more_than_asked_for() -> Resul
     Ok(())
 }
 
-/// A flood of senders that send little does not hide the one that sends most, whoever comes first, and nothing is missing in the
-/// sum of all.
+/// A flood of small senders does not hide the largest sender, in any order, and the sum of all is complete.
 #[test]
 fn the_largest_are_shown_whoever_came_first() -> Result<()> {
     let topology = Topology::new()?;
@@ -136,7 +135,7 @@ fn the_largest_are_shown_whoever_came_first() -> Result<()> {
     ensure!(other == f64::from(spoofed + 1 - 1000), "{other}");
     ensure!(own.iter().sum::<f64>() + other == f64::from(spoofed + 500));
     ensure!(page.one("twinprobe_export_other_entries", &[("metric", "talker")]) == 2001.0, "{}", page.text);
-    // The same by a number of choice, and one that is not there.
+    // The same chart for a chosen number, and for one that does not exist.
     let by = |field: &str| {
         let mut config = limited.clone();
         config["ingress"]["metrics"][0]["series_by"] = json!(field);
@@ -185,7 +184,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
     Ok(())
 }
 
-/// One number everywhere: what no collector was to have is not lost, what a named one misses is.
+/// One number everywhere: windows without a collector do not count as lost, windows that a named one misses do.
 #[test]
 fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<()> {
     let topology = Topology::new()?;
@@ -200,7 +199,7 @@ fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<
     let close = |name: &str| {
         daemon.request("POST", &format!("/v1/probes/{name}/windows"), &[], b"").expect(201);
     };
-    // The page, the list of probes, the status and the list of windows; and what documents have told of it.
+    // The page, the list of probes, the status and the list of windows; and the data in documents about it.
     let lost = |name: &str| -> Result<u64> {
         let page = Page::scrape(&daemon).one("twinprobe_windows_lost_total", &[("probe", name)]) as u64;
         let listed = daemon.json(&format!("/v1/probes/{name}/windows?after=0"))["lost_windows"].clone();
@@ -224,12 +223,12 @@ fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<
     ensure!((told("free", 5), told("kept", 5)) == (Value::Null, json!(1)));
     let gone = daemon.get("/v1/probes/free/windows/1").expect(404);
     ensure!(gone.text().contains("is not retained any more"), "{}", gone.text());
-    // What went before a collector was named is nobody's loss.
+    // A window that was removed before a collector was named is not a loss of any collector.
     put("free", &["archive"], 200);
     ensure!(lost("free")? == 0);
     (0..2).for_each(|_| close("free"));
     ensure!(lost("free")? == 2);
-    // Nor does what was lost come back when collectors are not named any more.
+    // Lost windows do not come back when collectors are no longer named.
     put("free", &[], 200);
     (0..2).for_each(|_| close("free"));
     ensure!(lost("free")? == 2);

@@ -8,7 +8,7 @@ use twinprobe_tests::sample::window;
 use twinprobe_tests::traffic::PacketSocket;
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-/// What each packet adds: 2^63 + 5, and less one as a signed number.
+/// The numbers that each packet adds: 2^63 + 5, and less one as a signed number.
 const UP: i128 = (1 << 63) + 5;
 const DOWN: i128 = -((1 << 63) - 1);
 
@@ -132,7 +132,7 @@ fn sums_go_on_where_64_bits_end() -> Result<()> {
     daemon.put("/v1/probes/p", &config("5")).expect(200);
     scene.window(&daemon)?;
 
-    // The client adds up documents, of which there is one here, and shows numbers as they are.
+    // The client adds up documents (here only one), and shows numbers as they are.
     scene.send()?;
     let merged = daemon.client(&["metrics", "p", "--merge", "-o", "json"])?;
     let yaml = daemon.client(&["windows", "p", "--get", "5", "-o", "yaml"])?;

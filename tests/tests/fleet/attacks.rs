@@ -35,7 +35,7 @@ fn a_lease_ends_a_probe_that_no_operator_renews() -> Result<()> {
         ensure!(probes["probes"].as_array().is_some_and(|it| it.len() == count), "{probes}");
         Ok(probes)
     };
-    // It is renewed meanwhile: the time of its end moves.
+    // The lease is renewed meanwhile, so its end moves.
     let end = |probes: &Value| probes["probes"][0]["expires_at"].as_str().unwrap_or_default().to_owned();
     let first = end(&has(&fleet, 1)?);
     wait_for("a renewal", PATIENCE, || {
@@ -86,7 +86,7 @@ fn nodes_go_and_names_are_used_again() -> Result<()> {
         ensure!(object["status"]["counts"]["selected"] == 2 && fleet.count("pr")? == 2, "{object:#}");
         Ok(())
     })?;
-    // A label that goes takes the probe along; one that comes brings it.
+    // A label that is removed takes the probe along; one that is added brings it.
     fleet.cluster.kubectl(&["label", "node", "n1", "role-"], "")?;
     wait_for("the node has no probe", PATIENCE, || {
         ensure!(fleet.found()[1].1 == 0 && fleet.count("pr")? == 1, "{:?}", fleet.found());

@@ -2,9 +2,13 @@
 
 mod attacks;
 mod chaos;
+mod compiled;
 mod objects;
+mod overview;
 mod pods;
 mod policies;
 mod rollouts;
 mod rules;
+mod scale;
 mod scene;
+mod upgrade;

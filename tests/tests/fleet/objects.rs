@@ -1,4 +1,4 @@
-//! The API server takes the kinds as the operator prints them, and refuses what obeys no rule, with the field's name.
+//! The API server accepts the CRDs that the operator prints, and refuses objects that break a rule, with the field's name.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn object(kind: &str, name: &str, spec: &str) -> String {
     format!("apiVersion: twinprobe.dev/v1alpha1\nkind: {kind}\nmetadata: {{ name: {name} }}\nspec: {spec}\n")
 }
 
-/// Specs of a `MonitoringProbe`, and what the server says of each.
+/// Specs of a `MonitoringProbe`, and the server's answer to each.
 const REFUSED: [(&str, &str); 13] = [
     ("{}", "spec: Invalid value: give one of config and library"),
     ("{library: x, config: {}}", "spec: Invalid value: give one of config and library"),
@@ -90,7 +90,7 @@ fn probes_that_obey_no_rule_are_refused_with_their_field() -> Result<()> {
         let refusal = answer.err().with_context(|| format!("the server took {spec}"))?.to_string();
         ensure!(refusal.contains(reason), "{spec}: {refusal}");
     }
-    // What the rules are about is possible.
+    // The rules accept valid objects.
     let good = "{library: x, lease: 1h30m, rollout: {canary: 1, steps: ['0.5%', '9%', '10%', '100%']}}";
     cluster.kubectl(&["create", "-f", "-"], &object("MonitoringProbe", "flows", good))?;
     Ok(())

@@ -7,7 +7,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
 
-use crate::scene::{Fleet, probe};
+use crate::scene::{Fleet, FleetOptions, probe};
 
 const OF_A_TEAM: &str = "of pods with app=web in namespaces with team=blue";
 
@@ -68,7 +68,7 @@ fn send(pod: &Pod, packets: u64) -> Result<()> {
 
 #[test]
 fn a_probe_for_the_pods_of_one_team_follows_them() -> Result<()> {
-    let fleet = Fleet::with(2, true)?;
+    let fleet = Fleet::with(2, FleetOptions { pods: true, ..FleetOptions::default() })?;
     let host = |at: usize| fleet.nodes[at].daemon().namespace();
     for name in ["blue", "red"] {
         team(&fleet, name)?;

@@ -1,4 +1,4 @@
-//! What the chart's policies refuse: reports of other nodes, probes that decide about packets, canaries that can't be.
+//! The refusals of the chart's policies: reports of other nodes, probes that decide about packets, canaries that can't be.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};

@@ -64,7 +64,7 @@ fn a_bad_revision_touches_the_canary_only_and_goes_back() -> Result<()> {
     })?;
     ensure!(fleet.events()?.iter().any(|event| event == "RolledBack"), "{:?}", fleet.events()?);
 
-    // What the verifier says of a program stands in the object.
+    // The object has the verifier's message about a program.
     let mut broken = probe("third", &json!({}));
     let source = broken["spec"]["config"]["ingress"]["source"].as_str().context("source")?;
     broken["spec"]["config"]["ingress"]["source"] = source.replace("if (packets)", "").into();

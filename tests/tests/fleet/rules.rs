@@ -55,7 +55,7 @@ fn on_nodes(fleet: &Fleet) -> Vec<(u64, bool)> {
 #[test]
 fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()> {
     let mut fleet = Fleet::new(2)?;
-    // The rule first: nodes refuse it until the probe is there.
+    // The rule comes first: nodes refuse it until the probe exists.
     apply(&fleet, &rule(&json!({})))?;
     let early = status(&fleet, "nodes without the probe refuse the rule", |it| it["counts"]["failed"] == 2)?;
     ensure!(
@@ -70,7 +70,7 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
     );
     ensure!(on_nodes(&fleet) == [(1, false), (1, false)], "{:?}", on_nodes(&fleet));
 
-    // It fires on one node only, and is over there when no more packets come.
+    // The rule fires on one node only, and ends there when packets stop.
     fleet.nodes[1].send(1000)?;
     wait_for("the rule's probe", PATIENCE, || {
         let firings = fleet.nodes[1].daemon().json("/v1/rules/flood")["firings"].clone();
@@ -85,7 +85,7 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
     let quiet = fleet.nodes[0].daemon().json("/v1/rules/flood");
     ensure!(quiet["firings"] == json!([]) && quiet["state"] == "watching", "{quiet:#}");
 
-    // One that goes on is in the object's status.
+    // One that continues is in the object's status.
     apply(&fleet, &rule(&json!({ "until": "sum(ingress.seen) < 0" })))?;
     status(&fleet, "the second revision", |it| it["counts"]["running"] == 2 && it["firing"] == 0)?;
     fleet.nodes[1].send(1000)?;
@@ -182,7 +182,7 @@ fn mistakes_are_refused_where_they_are_made() -> Result<()> {
     named["metadata"]["name"] = json!("rule.flood");
     refused(apply(&fleet, &named), "names that begin with rule.")?;
 
-    // Who writes rules decides about packets no more than who writes probes.
+    // An author of rules may decide about packets only as an author of probes may.
     let cluster = &fleet.cluster;
     cluster.kubectl(&["-n", "twinprobe", "create", "serviceaccount", "team"], "")?;
     let bind = |role: &str| {

@@ -17,7 +17,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-const NAMESPACE: &str = "twinprobe";
+pub const NAMESPACE: &str = "twinprobe";
 /// Counts packets in a map, in which the verifier asks for the check of each lookup.
 const SOURCE: &str = r#"#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -48,8 +48,9 @@ pub struct FleetNode {
     pub name: String,
     daemon: Option<Daemon>,
     pub agent: Option<Ended>,
+    options: DaemonOptions,
     generator: Generator,
-    _topology: Topology,
+    topology: Topology,
 }
 
 impl FleetNode {
@@ -72,10 +73,20 @@ impl FleetNode {
         Ok((packets.sum(), self.generator.sent()?))
     }
 
+    /// Ends agent and daemon as kubelet ends a pod, sends packets while neither runs, and starts the next daemon.
+    pub fn exchange_daemon(&mut self, packets: u64) -> Result<()> {
+        self.agent = None;
+        let (status, directories) = self.daemon.take().context("a daemon")?.terminate()?;
+        ensure!(status.success(), "the daemon failed: {status}");
+        self.send(packets)?;
+        self.daemon = Some(Daemon::start_in(self.topology.monitor(), &self.options, directories)?);
+        Ok(())
+    }
+
     /// Kills the daemon, and starts another one on its state.
     pub fn restart_daemon(&mut self) -> Result<()> {
         let daemon = self.daemon.take().context("a daemon")?;
-        self.daemon = Some(daemon.restart(libc::SIGKILL, &DaemonOptions::default())?);
+        self.daemon = Some(daemon.restart(libc::SIGKILL, &self.options)?);
         Ok(())
     }
 }
@@ -88,30 +99,42 @@ pub struct Fleet {
     pub folder: TempDir,
     operator_config: PathBuf,
     pub webhook: String,
+    /// The additional options of nodes and operator.
+    pub options: FleetOptions,
+}
+
+/// The options of a fleet.
+#[derive(Clone, Debug, Default)]
+pub struct FleetOptions {
     /// True if probes may go to pods.
-    pods: bool,
+    pub pods: bool,
+    pub daemons: DaemonOptions,
+    /// Arguments of the operator.
+    pub operator: Vec<String>,
+    /// The compiler of the operator; that of the machine without one.
+    pub compiler: Option<String>,
 }
 
 impl Fleet {
-    /// Starts a cluster with the chart's objects, so many nodes, their agents and the operator.
+    /// Starts a cluster with the chart's objects, this many nodes, their agents and the operator.
     pub fn new(count: usize) -> Result<Self> {
-        Self::with(count, false)
+        Self::with(count, FleetOptions::default())
     }
 
-    /// Does the same; `pods` is `fleet.pods` of the chart.
-    pub fn with(count: usize, pods: bool) -> Result<Self> {
+    /// Does the same with options.
+    pub fn with(count: usize, options: FleetOptions) -> Result<Self> {
         let cluster = Cluster::start(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes/bin"))?;
         cluster.kubectl(&["create", "namespace", NAMESPACE], "")?;
         let folder = tempfile::tempdir()?;
         let [port] = ports()?;
         let webhook = format!("127.0.0.1:{port}");
-        cluster.kubectl(&["apply", "-f", "-"], &chart(&webhook, folder.path(), pods)?)?;
+        cluster.kubectl(&["apply", "-f", "-"], &chart(&webhook, folder.path(), options.pods)?)?;
         cluster
             .kubectl(&["wait", "--for", "condition=established", "crd", "--all", "--timeout", "60s"], "")?;
         let token = cluster.kubectl(&["-n", NAMESPACE, "create", "token", "twinprobe-fleet"], "")?;
         let operator_config = cluster.kubeconfig("operator", token.trim())?;
         let mut fleet =
-            Self { nodes: Vec::new(), operator: None, cluster, folder, operator_config, webhook, pods };
+            Self { nodes: Vec::new(), operator: None, cluster, folder, operator_config, webhook, options };
         for at in 0..count {
             fleet.add_node(&format!("n{at}"))?;
         }
@@ -129,14 +152,16 @@ impl Fleet {
         let token = self.token(name)?;
         std::fs::write(self.folder.path().join(format!("{name}.token")), token)?;
         let topology = Topology::new()?;
-        let daemon = Some(Daemon::start(topology.monitor())?);
+        let options = self.options.daemons.clone();
+        let daemon = Some(Daemon::start_with(topology.monitor(), &options)?);
         let generator = Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?;
         self.nodes.push(FleetNode {
             name: name.to_owned(),
             daemon,
             agent: None,
+            options,
             generator,
-            _topology: topology,
+            topology,
         });
         self.start_agent(self.nodes.len() - 1)
     }
@@ -151,6 +176,12 @@ impl Fleet {
                 "containers": [{ "name": "agent", "image": "none" }] },
         });
         self.cluster.kubectl(&["apply", "-f", "-"], &object.to_string())?;
+        self.bound_token(node)
+    }
+
+    /// Returns a token of the agent in the pod of a node, which is there.
+    pub fn bound_token(&self, node: &str) -> Result<String> {
+        let pod = format!("agent-{node}");
         let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &pod];
         let create = [&["-n", NAMESPACE, "create", "token", "twinprobe"][..], &bound].concat();
         Ok(self.cluster.kubectl(&create, "")?.trim().to_owned())
@@ -162,6 +193,8 @@ impl Fleet {
         let at = |name: &str| self.folder.path().join(name);
         command.args(["--webhook", &self.webhook]);
         command.arg("--webhook-cert").arg(at("tls.crt")).arg("--webhook-key").arg(at("tls.key"));
+        command.args(&self.options.operator);
+        command.envs(self.options.compiler.iter().map(|clang| ("TWINPROBE_CLANG", clang)));
         self.operator = Some(started(&mut command, &self.folder.path().join("operator.log"))?);
         Ok(())
     }
@@ -183,7 +216,7 @@ impl Fleet {
         command.arg("--api-server").arg(self.cluster.url()).arg("--api-ca").arg(self.cluster.authorities());
         command.arg("--api-token").arg(file("token")).arg("--state-dir").arg(file("state"));
         command.arg("--daemon").arg(format!("unix:{}", socket.display()));
-        command.args(self.pods.then_some("--pods"));
+        command.args(self.options.pods.then_some("--pods"));
         Ok(command)
     }
 
@@ -197,15 +230,34 @@ impl Fleet {
         Ok(serde_json::from_str(&self.cluster.kubectl(&["get", "mp", "seen", "-o", "json"], "")?)?)
     }
 
-    /// Waits until the rollout of the object as it is now has come to this step.
+    /// Waits until the rollout of the object's present generation has reached this step.
     pub fn reaches(&self, step: &str) -> Result<Value> {
-        let seen = || {
-            let object = self.object()?;
-            let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
-            ensure!(is_current && object["status"]["step"] == step, "{object:#}");
-            Ok(object["status"].clone())
+        wait_for(&format!("the step {step}"), PATIENCE, || self.is_at(step)).with_context(|| self.logs())
+    }
+
+    /// Returns the status if the rollout of the object's present generation has reached this step.
+    pub fn is_at(&self, step: &str) -> Result<Value> {
+        let object = self.object()?;
+        let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+        ensure!(is_current && object["status"]["step"] == step, "{object:#}");
+        Ok(object["status"].clone())
+    }
+
+    /// Restarts processes that have ended, as kubelet does.
+    pub fn revive(&mut self) -> Result<()> {
+        let has_ended = |program: &mut Option<Ended>| match program {
+            Some(Ended(child)) => Ok(child.try_wait()?.is_some()),
+            None => anyhow::Ok(true),
         };
-        wait_for(&format!("the step {step}"), PATIENCE, seen).with_context(|| self.logs())
+        if has_ended(&mut self.operator)? {
+            self.start_operator()?;
+        }
+        for at in 0..self.nodes.len() {
+            if has_ended(&mut self.nodes[at].agent)? {
+                self.start_agent(at)?;
+            }
+        }
+        Ok(())
     }
 
     /// The help and the revision of the probe on each node; 0 where there is none.
@@ -231,12 +283,12 @@ impl Fleet {
         Ok(self.cluster.kubectl(&["get", kind, "-o", "name"], "")?.lines().count())
     }
 
-    /// What a program has said: `operator`, or the agent of a node.
+    /// The output of a program: `operator`, or the agent of a node.
     pub fn said(&self, program: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(format!("{program}.log"))).unwrap_or_default()
     }
 
-    /// What the programs have said last.
+    /// The last output of the programs.
     pub fn logs(&self) -> String {
         let programs = std::iter::once("operator").chain(self.nodes.iter().map(|node| node.name.as_str()));
         let read = |program: &str| {

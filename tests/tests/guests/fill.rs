@@ -64,7 +64,7 @@ fn counts(daemon: &Daemon) -> Result<Vec<u64>> {
     rows.iter().map(|row| row["value"].as_u64().with_context(|| row.to_string())).collect()
 }
 
-/// Sends packets of each address. Expects that so many of them are watched, in either twin, and that all pairs are whole.
+/// Sends packets of each address. Expects that this many of them are watched, in both twins, and that all pairs are complete.
 fn expect(daemon: &Daemon, generator: &mut Generator, watched: u64) -> Result<()> {
     for _ in 0..2 {
         generator.send(10 * ADDRESSES)?;
@@ -97,7 +97,7 @@ fn entries_are_there_from_the_start_and_can_be_replaced() -> Result<()> {
     daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     expect(&daemon, &mut generator, 2)?;
 
-    // A replacement keeps what it does not name, unless it is to begin anew.
+    // A replacement keeps entries that it does not name, unless the map begins anew.
     let mut next = config(&code, &[4]);
     daemon.put(PROBE, &next).expect(200);
     expect(&daemon, &mut generator, 3)?;

@@ -1,4 +1,4 @@
-//! Programs that others wrote, or might have written: they run as they are.
+//! Programs that others wrote, or might have written: they run unchanged.
 
 mod fill;
 mod objects;

@@ -41,10 +41,10 @@ fn objects_of_each_compiler_are_valid_stripped_or_not() -> Result<()> {
     Ok(())
 }
 
-/// Each compiler but the newest gets one source in so many.
+/// Each compiler except the newest gets one of this many sources.
 const PART: usize = 3;
 
-/// What clang compiles for `-mcpu=v3` only: an atomic OR.
+/// An instruction that clang compiles for `-mcpu=v3` only: an atomic OR.
 const NEEDS_V3: &str = "flow-features.bpf.c";
 
 /// A source that is compiled without the daemon.
@@ -71,7 +71,7 @@ fn plain() -> Result<Vec<Plain>> {
         let (hook, values) = variants(&name).into_iter().next().context("a variant")?;
         let values = values.as_object().into_iter().flatten();
         let defines = values.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
-        // They send.
+        // These programs send packets.
         let is_refused = matches!(name.as_str(), "generator.bpf.c" | "egress.bpf.c");
         let (defines, hook) = (defines.collect(), hook.to_owned());
         all.push(Plain { path, defines, hook, metrics: json!([]), is_refused });
@@ -124,7 +124,7 @@ impl Plain {
     }
 }
 
-/// Whoever compiles a source with clang itself gets an object that is as good as the daemon's own.
+/// A client that compiles a source with clang itself gets an object that is as good as the daemon's own.
 #[test]
 fn the_sources_of_tests_and_library_are_valid_compiled_the_plain_way_by_each_compiler() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! Sources as they are published.
+//! Sources in their published form.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -24,12 +24,14 @@ fn sources_run_as_they_are() -> Result<()> {
     };
     deploy("vmlinux", &[".bss:ipv4"])?;
     deploy("headers", &[".bss:packets"])?;
+    deploy("bare", &[".bss:ipv4"])?;
     deploy("externs", &[".bss:version", ".bss:present", ".bss:missing", ".bss:hints"])?;
     deploy("core-read", &[".bss:known", ".bss:unknown"])?;
     deploy("sections", &[".data.counters:first", ".bss.counters:second", ".rodata.settings:step"])?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
     assert_eq!((read("vmlinux", "ipv4")?, read("headers", "packets")?), (10, 10));
+    assert_eq!(read("bare", "ipv4")?, 10);
     assert_eq!(
         (read("sections", "first")?, read("sections", "second")?, read("sections", "step")?),
         (60, 20, 2)
@@ -40,7 +42,7 @@ fn sources_run_as_they_are() -> Result<()> {
     Ok(())
 }
 
-/// The twins each have the programs of the tables: a window has what all of them counted.
+/// The twins each have the programs of the tables: a window has the counts of all of them.
 #[test]
 fn programs_call_each_other_through_tables() -> Result<()> {
     let topology = Topology::new()?;
@@ -63,7 +65,7 @@ fn programs_call_each_other_through_tables() -> Result<()> {
         let window = daemon.json("/v1/probes/calls/metrics");
         let read = |name: &str| variable(&window, name);
         let all = names.map(read).into_iter().collect::<Result<Vec<u64>>>()?;
-        // Of 33 calls two lead to the last program.
+        // Two of 33 calls lead to the last program.
         assert_eq!(all, [sent, sent, 0, sent, sent, 31 * sent]);
     }
     Ok(())
@@ -84,6 +86,38 @@ fn loops_over_numbers_run_as_they_are() -> Result<()> {
     let all = names.map(read).into_iter().collect::<Result<Vec<u64>>>()?;
     // The table grows with each of the three packets, which have 60 bytes.
     assert_eq!(all, [120 * (1 + 2 + 3), 36 * 3, 0, 10 * 3, 7 * 3, 60 * 3]);
+    Ok(())
+}
+
+/// clang also finds headers beside a source for `#include <...>`, after those of the system.
+#[test]
+fn local_headers_in_angle_brackets_are_found() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let files = json!({
+        "bpf/ctx/context.h": "#define context __sk_buff\n#define GO_ON 0\n",
+        "lib/counters.h": "__u64 bytes;\nstatic void count(__u64 length) { __sync_fetch_and_add(&bytes, length); }\n",
+        // The system's own header comes first.
+        "bpf/bpf_helpers.h": "#error another one\n",
+    });
+    let code = json!({ "source": source("angled")?, "files": files, "hook": "tc" });
+    daemon.put("/v1/probes/angled", &at_xdp(&code, &[".bss:bytes"])).expect(201);
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    assert_eq!(variable(&daemon.json("/v1/probes/angled/metrics"), "bytes")?, 600);
+    Ok(())
+}
+
+/// Headers of the kernel bring a source for BCC what they bring there.
+#[test]
+fn headers_of_the_kernel_bring_those_of_packets() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let code = json!({ "source": source("sock")?, "dialect": "bcc", "hook": "tc" });
+    daemon.put("/v1/probes/sock", &at_xdp(&code, &["kinds"])).expect(201);
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let document = daemon.json("/v1/probes/sock/metrics");
+    let first = &document["ingress"]["kinds"]["entries"][0]["value"];
+    ensure!(*first == 10, "{document}");
     Ok(())
 }
 
@@ -161,6 +195,7 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
     refused(json!({ "source": source("refused-devmap")? }), "another program redirects")?;
     refused(json!({ "source": source("refused-devmap")? }), "\"line\":8")?;
     refused(json!({ "source": source("refused-kfunc")? }), "bpf_xdp_metadata_rx_hash")?;
+    refused(json!({ "source": source("refused-helper")? }), "the helper function bpf_snprintf is not among")?;
     let chosen = at_xdp(&json!({ "source": tutorial, "entry": "xdp_pass_func" }), &["stats"]);
     daemon.put("/v1/probes/tutorial", &chosen).expect(201);
     assert_eq!(
@@ -216,7 +251,7 @@ fn variables_begin_with_the_values_of_the_configuration() -> Result<()> {
         Ok(())
     };
     expect(&daemon, 10, 50)?;
-    // A restart goes on, and deploys anew where the pins are lost.
+    // A restart continues, and deploys anew where the pins are lost.
     daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
     expect(&daemon, 10, 100)?;
     let directories = daemon.kill()?;

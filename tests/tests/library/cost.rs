@@ -9,17 +9,17 @@ use crate::expected::{DIRECTIONS, for_every_probe};
 
 /// No probe of the library may cost more, in nanoseconds per packet.
 const MOST: u64 = 200;
-/// The number by which a trial may differ from what a README says, once the machine's speed is taken into account:
-/// others use the machine as well.
+/// The number by which a trial may differ from what a README says, after correction for the machine's speed,
+/// because other programs use the machine, too.
 const FACTOR: f64 = 3.0;
-/// The number by which this machine may be slower or faster than the one of the READMEs. Processors differ most in what a
-/// call and a return cost, by the errors that the kernel has to work around on them.
+/// The number by which this machine may be slower or faster than the one of the READMEs. Processors differ most in the
+/// cost of calls and returns, because of the kernel's mitigations for processor bugs.
 const MACHINE: f64 = 5.0;
 /// The least number of probes that tell how fast the machine is.
 const MANY: usize = 10;
 /// The least cost that trials tell apart, in nanoseconds.
 const RESOLVED: u64 = 15;
-/// The number of trials of a probe, of which the least counts.
+/// The number of trials of a probe. The smallest result counts.
 const TRIALS: usize = 3;
 
 /// Returns the cost that the README of a probe says.
@@ -29,7 +29,7 @@ fn said(name: &str) -> Result<u64> {
     Ok(said)
 }
 
-/// The trials themselves are held against the READMEs by `make bench`.
+/// `make bench` compares the trials themselves with the READMEs.
 #[test]
 fn every_readme_says_a_cost_and_every_probe_has_one() -> Result<()> {
     let topology = Topology::new()?;

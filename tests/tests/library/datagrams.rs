@@ -1,5 +1,5 @@
-//! Datagrams that a program hands over at once (`UDP_SEGMENT`), as senders of QUIC do: the frames are counted that they become, in both
-//! directions of an interface, beside what it has counted by itself.
+//! Datagrams that a program hands over at once (`UDP_SEGMENT`), as senders of QUIC do: probes count the resulting frames, in both
+//! directions of an interface. The test compares them with the interface's own counters.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
@@ -17,7 +17,7 @@ use crate::wire::{SUMS, Sum, counted, is_reset};
 const BELOW: &str = "u0";
 /// The option of `linux/udp.h`.
 const UDP_SEGMENT: libc::c_int = 103;
-/// What is sent at once, and how often: the last datagram of each is shorter.
+/// The datagrams that are sent at once, and how often: the last datagram of each is shorter.
 const SIZE: u16 = 1200;
 const DATA: usize = 40 * SIZE as usize + 77;
 const TIMES: u64 = 20;
@@ -45,7 +45,7 @@ fn end(namespace: &Namespace, n: u8, gro: &[&str]) -> Result<()> {
     namespace.run("ethtool", &[&["-K", BELOW][..], gro].concat())
 }
 
-/// Sends datagrams to a port at which a socket takes them, and returns what is on the wire.
+/// Sends datagrams to a port with a listening socket, and returns the packets on the wire.
 fn send(from: &Namespace, to: &Namespace, (source, target): (&str, &str)) -> Result<(Traffic, UdpSocket)> {
     let receiver = to.enter(|| UdpSocket::bind((target, 0)))??;
     let socket = from.enter(|| UdpSocket::bind((source, 0)))??;
@@ -80,7 +80,7 @@ fn put(daemon: &Daemon, probe: &str) -> Result<()> {
     Ok(())
 }
 
-/// `gro`: what is on where frames are received; if nothing is said, they cross the pair uncut.
+/// `gro`: the GRO features at the receiving side; without any, frames cross the pair uncut.
 fn datagrams_are_counted_as_the_frames_that_they_become(gro: &[&str]) -> Result<()> {
     let topology = Topology::new()?;
     let (near, far) = (topology.monitor(), topology.generator());
@@ -93,7 +93,7 @@ fn datagrams_are_counted_as_the_frames_that_they_become(gro: &[&str]) -> Result<
     let (sent, _receiver) = send(near, far, ("10.78.0.1", "10.78.0.2"))?;
     let (received, _near_receiver) = send(far, near, ("10.78.0.2", "10.78.0.1"))?;
     for sum in sums() {
-        // Not each probe looks at both directions.
+        // Some probes count only one direction.
         let mut found: [Option<Traffic>; 2] = [None; 2];
         let wanted = |of: Traffic| Traffic {
             frames: if sum.packets.is_some() { of.frames } else { 0 },

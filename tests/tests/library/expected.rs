@@ -12,8 +12,8 @@ pub const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
 /// The number of parts for [`for_part`].
 pub const PARTS: usize = 4;
 
-/// Calls `check` for every ready-made probe, or for those that the variable `PROBES` names, separated by commas. Tells
-/// all failures at once.
+/// Calls `check` for every ready-made probe, or for those that the variable `PROBES` names, separated by commas.
+/// Reports all failures together.
 pub fn for_every_probe(check: impl FnMut(&str) -> Result<()>) -> Result<()> {
     for_each_of(chosen()?, check)
 }
@@ -46,7 +46,7 @@ fn for_each_of(
     Ok(())
 }
 
-/// Returns the configuration for the capture: what `check.json` says of defines, and this hook.
+/// Returns the configuration for the capture: with the definitions in `check.json`, and this hook.
 pub fn configuration(name: &str, hook: &str) -> Result<Value> {
     let mut config = probes::configuration(name, "mon0")?;
     let check = probes::json(name, "check.json")?;
@@ -70,7 +70,7 @@ pub fn entries<'a>(document: &'a Value, direction: &str, metric: &str) -> Result
     entries.map(Vec::as_slice).with_context(|| format!("no {direction}.{metric}"))
 }
 
-/// Leaves out of a document what follows the clock and the interfaces, and puts entries in an order.
+/// Removes the parts of a document that depend on the clock and the interfaces, and sorts the entries.
 pub fn comparable(document: &Value) -> Value {
     let mut comparable = Map::new();
     for direction in DIRECTIONS {

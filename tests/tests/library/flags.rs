@@ -1,4 +1,4 @@
-//! The flags of TCP of packets that stand for several frames: those of the frames that the kernel makes of them.
+//! TCP flags of packets that the kernel later cuts into several frames: the test expects the flags of these frames.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const SIZE: u16 = 1000;
 /// FIN, PSH, ACK, ECE and CWR.
 const FLAGS: u8 = 0xd9;
 
-/// A packet of TCP over IPv4 that the kernel is to cut, behind what says so.
+/// A TCP packet over IPv4 that the kernel must cut, behind the header that demands this.
 fn packet() -> Vec<u8> {
     let data = FRAMES as u16 * SIZE;
     // A checksum is missing; TCP over IPv4, with flags of ECN; headers, size, and where the checksum is.

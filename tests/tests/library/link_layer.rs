@@ -8,7 +8,8 @@ use twinprobe_tests::probes;
 use twinprobe_tests::traffic::PacketSocket;
 use twinprobe_tests::{Daemon, Topology};
 
-/// A tag that the sender leaves beside the packet is seen at TC; at XDP it is not, and the probe says so everywhere.
+/// A tag that the sender keeps outside of the packet's bytes is visible at TC, but not at XDP, and all outputs of
+/// the probe say so.
 #[test]
 fn tags_that_are_beside_the_packet_are_seen_or_told() -> Result<()> {
     let topology = Topology::new()?;

@@ -25,7 +25,7 @@ struct Scene {
 impl Scene {
     fn new() -> Result<Self> {
         let topology = Topology::new()?;
-        // With GRO several packets would come to TC as one.
+        // With GRO several packets would reach TC as one.
         topology.monitor().run("ethtool", &["-K", "mon0", "gro", "off"])?;
         Ok(Self {
             daemon: Daemon::start(topology.monitor())?,
@@ -48,7 +48,7 @@ impl Scene {
         self.send(name, &config)?;
         let mut document = self.daemon.json(&format!("/v1/probes/{name}/metrics"));
         if let Some(mut stream) = stream {
-            // As many as are expected; the program's own counters would tell of more.
+            // The number that is expected; the program's own counters would tell of more.
             let expected = probes::json(name, "expected.json")?["events"].as_array().map_or(0, Vec::len);
             let event = || Ok(serde_json::from_str(&stream.line()?.context("the stream has ended")?)?);
             let events: Vec<Value> = std::iter::repeat_with(event).take(expected).collect::<Result<_>>()?;
@@ -58,8 +58,8 @@ impl Scene {
         Ok(document)
     }
 
-    /// Sends `capture.pcap` to the interface, and `egress.pcap`, else the same, out of the interface: each direction
-    /// that the probe has, in the order of time.
+    /// Sends `capture.pcap` to the interface, and `egress.pcap` (or the same file) out of the interface, for each
+    /// direction of the probe, in the order of time.
     fn send(&self, name: &str, config: &Value) -> Result<()> {
         let mut packets = Vec::new();
         for (direction, socket) in [("ingress", &self.arriving), ("egress", &self.leaving)] {
@@ -114,7 +114,7 @@ fn captures_give_what_is_expected_4() -> Result<()> {
 fn check(scene: &Scene, name: &str, hook: &str, first: bool) -> Result<()> {
     let found = comparable(&scene.document(name, hook)?);
     let path = probes::directory().join(name).join("expected.json");
-    // The figures are to be looked at before they are committed. Replays write those that depend on times.
+    // Look at the figures before you commit them. Replays write those that depend on times.
     if first && std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, serde_json::to_string_pretty(&found)? + "\n")?;
     }

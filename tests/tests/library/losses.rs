@@ -1,5 +1,5 @@
 //! The probe `retransmissions` beside the kernel's own TCP, over a veth that loses packets: a round trip is far shorter
-//! there than the milliseconds after which people take what comes late for sent again.
+//! there than the milliseconds after which a late segment is usually taken for a retransmission.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -84,13 +84,13 @@ fn what_a_short_way_loses_was_sent_again() -> Result<()> {
     let field = |name: &str| segments[name].as_u64().with_context(|| format!("{name} in {segments}"));
     let (again, overtaken) = (field("retransmitted_segments_total")?, field("out_of_order_segments_total")?);
     let sent_again = sent_again(far)?;
-    // What was dropped is sent again, and may be dropped again, which is not seen here.
+    // A dropped segment is sent again and may be dropped again. The second drop is not visible here.
     ensure!(dropped > 50, "{dropped} dropped");
     ensure!(
         (sent_again - dropped.min(sent_again)..=sent_again).contains(&(again + overtaken)),
         "{sent_again}: {segments}"
     );
-    // Where it was slow to answer, the sender sends again what had come.
+    // The sender also repeats segments that had arrived, if the receiver was slow to answer.
     ensure!(field("lost_before_segments_total")? * 10 >= field("gaps_total")? * 9, "{segments}");
     ensure!(overtaken * 20 <= again, "{dropped} were dropped, {sent_again} sent again: {segments}");
     Ok(())

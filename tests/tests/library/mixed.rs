@@ -1,6 +1,6 @@
-//! All probes at once on one mixed traffic: the captures of all probes, in both directions of one interface. What tshark finds in
-//! what has passed there is what each probe counts, also of packets that are in no capture of its own. A check that can't hold on
-//! other traffic says why (`alone` in `check.json`).
+//! All probes at once on one mixed traffic: the captures of all probes, in both directions of one interface. Each probe counts
+//! what tshark finds in the traffic, including packets from the captures of other probes. A check that can't hold on foreign
+//! traffic gives the reason (`alone` in `check.json`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::expected::{DIRECTIONS, configuration};
 use crate::tshark::{Captures, disagreements};
 use crate::wire::table_of_page;
 
-/// The most probes that a hook has.
+/// The most probes at a hook.
 const MOST: usize = 16;
 
 /// The packets of all probes: those of a probe by time, with their direction.
@@ -38,7 +38,7 @@ fn packets() -> Result<Vec<(usize, Packet)>> {
     Ok(all)
 }
 
-/// Sends the packets. Returns captures of what came in and what went out, with the times at which they did.
+/// Sends the packets. Returns captures of incoming and outgoing packets, with their times.
 fn send(topology: &Topology, packets: &[(usize, Packet)], directory: &Path) -> Result<[PathBuf; 2]> {
     let sockets = [
         topology.generator().enter(|| PacketSocket::open("gen0"))??,
@@ -67,7 +67,7 @@ fn send(topology: &Topology, packets: &[(usize, Packet)], directory: &Path) -> R
 /// Deploys a part of the probes, sends, and compares.
 fn mixed_traffic(part: usize, hook: &str) -> Result<()> {
     let topology = Topology::new()?;
-    // With GRO several packets would come to TC as one.
+    // With GRO several packets would reach TC as one.
     topology.monitor().run("ethtool", &["-K", "mon0", "gro", "off"])?;
     let daemon = Daemon::start(topology.monitor())?;
     let names: Vec<String> = probes::names()?.into_iter().skip(part).step_by(2).collect();

@@ -1,4 +1,4 @@
-//! What `flow-features` adds to the 15 features: octets of IP, ends of flows, pauses, and both directions in one entry.
+//! The additions of `flow-features` to the 15 features: octets of IP, ends of flows, pauses, and both directions in one entry.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,7 +70,7 @@ fn by_tshark(filter: &str, field: &str) -> Result<(u64, u64)> {
     ensure!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
     let (mut sum, mut packets) = (0, 0);
     for line in String::from_utf8(output.stdout)?.lines() {
-        // Of a packet in a packet the outer one is first.
+        // The outer packet of a packet in a packet is first.
         let length = line.split(',').next().context("a length")?;
         sum += length.parse::<u64>().with_context(|| line.to_owned())?;
         packets += 1;
@@ -136,7 +136,7 @@ fn both_directions_are_one_entry() -> Result<()> {
     Ok(())
 }
 
-/// Sends so many bytes over a connection and closes it.
+/// Sends this many bytes over a connection and closes it.
 fn converse(topology: &Topology, bytes: usize) -> Result<()> {
     let listener = topology.monitor().enter(|| TcpListener::bind("10.77.0.1:0"))??;
     let address = listener.local_addr()?;
@@ -198,7 +198,7 @@ fn pauses_are_counted() -> Result<()> {
         let all = all.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         all.map(|entry| entry["value"]["IN_PKTS"].as_u64().unwrap_or_default().saturating_sub(1)).sum()
     };
-    // No pause is longer than an hour; each packet but the first of a flow comes later than 0 s after the one before.
+    // No pause is longer than an hour; each packet of a flow, except the first, arrives more than 0 s after the previous one.
     assert_eq!((gaps("3600")?, gaps("0")?), (0, packets));
     Ok(())
 }

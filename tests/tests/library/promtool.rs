@@ -1,4 +1,4 @@
-//! What Prometheus' own linter says of the families that the ready-made probes export.
+//! The verdict of Prometheus' own linter about the families that the ready-made probes export.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::tools::{shown, tools};
 
-/// What asks for the text format of Prometheus.
+/// The `Accept` that asks for the text format of Prometheus.
 pub const TEXT: (&str, &str) = ("Accept", "text/plain");
 
 /// Fails unless `promtool check metrics` has nothing to say about a page, where there is a promtool.

@@ -1,4 +1,4 @@
-//! Packets that stand for several frames, in tunnels of which this kernel need not know anything: a tap device hands them over as a
+//! Packets that stand for several frames, in tunnels that this kernel need not know: a tap device hands them over as a
 //! virtual machine does, and a packet socket sends them. All headers of all frames count, or the document says that they do not.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ const FLAGS: libc::c_short = 0x0002 | 0x1000 | 0x4000;
 const FRAMES: u64 = 5;
 const SIZE: u16 = 1000;
 
-/// The headers in front of an IPv4 packet of TCP, without lengths: the name, the EtherType, and what follows it.
+/// The headers in front of an IPv4 packet of TCP, without lengths: the name, the EtherType, and the bytes that follow it.
 fn cases() -> Vec<(&'static str, u16, Vec<Header>)> {
     use Header::{Ethernet, V4, V6};
     let raw = |bytes: &[u8]| Header::Raw(bytes.to_vec());
@@ -50,7 +50,7 @@ fn cases() -> Vec<(&'static str, u16, Vec<Header>)> {
     ]
 }
 
-/// Those of which not all headers can be known.
+/// Packets whose headers can't all be known.
 fn unknown() -> Vec<(&'static str, u16, Vec<Header>)> {
     use Header::V4;
     let raw = |bytes: &[u8]| Header::Raw(bytes.to_vec());
@@ -164,7 +164,7 @@ impl Scene {
         let (mut tap, mut seen) = (&self.tap, Vec::new());
         tap.write_all(packet).with_context(|| format!("{name} is received"))?;
         self.socket.send(packet).with_context(|| format!("{name} is sent"))?;
-        // A packet is at the hooks when the calls return, but for what the kernel puts off.
+        // A packet is at the hooks when the calls return, except for packets that the kernel delays.
         wait_for("both directions have the packet", PATIENCE, || {
             seen.push(self.daemon.json("/v1/probes/packet-counter/metrics"));
             let both = ["ingress", "egress"].iter().all(|direction| sum(&seen, direction).0 > 0);

@@ -30,7 +30,7 @@ pub fn check(daemon: &Daemon, name: &str, hook: &str, first: bool) -> Result<()>
     let found = comparable(&document);
     let path = probes::directory().join(name).join("expected.json");
     if first && std::env::var_os("UPDATE_GOLDEN").is_some() {
-        // Only live probes show events.
+        // Live probes alone show events.
         let mut wanted = found.clone();
         if let Some(events) = probes::json(name, "expected.json")?.get("events") {
             wanted["events"] = events.clone();

@@ -1,5 +1,5 @@
-//! Offloads that are switched while a window is open: the window that ends next tells of them, however soon it ends, and so does
-//! the one in which they were switched off.
+//! Offloads that are switched while a window is open: the next window reports them, however soon it ends, and so does the window
+//! in which they were switched off.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn an_offload_that_is_switched_is_told_by_each_window_that_it_was_on_in() -> Res
     };
     let windows = |name: &str| -> Result<[Value; 4]> {
         let before = said(name)?;
-        // The end of the pair that no probe is at.
+        // The end of the pair without a probe.
         near.run("ethtool", &["-K", "n-near", "txvlan", "on"])?;
         let switched = said(name)?;
         near.run("ethtool", &["-K", "n-near", "txvlan", "off"])?;

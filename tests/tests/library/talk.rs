@@ -1,4 +1,4 @@
-//! What the kernel's own TCP and UDP say to each other, recorded by dumpcap at the interface: probes whose figures go by connections,
+//! Conversations of the kernel's own TCP and UDP, recorded by dumpcap at the interface: probes whose figures depend on connections,
 //! sources or times count in it what tshark finds.
 
 use std::fs::File;
@@ -30,7 +30,7 @@ const WHOLE: &str = "tcp.completeness == 31";
 const BEGINS: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 0";
 const ACCEPTED: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 1";
 const REFUSED: &str = "tcp.flags.reset == 1 && tcp.flags.ack == 1";
-/// What takes a place in the order of a stream.
+/// The bytes that take a place in the order of a stream.
 const SEGMENTS: &str = "tcp.flags.reset == 0 && (tcp.len > 0 || tcp.flags.syn == 1 || tcp.flags.fin == 1)";
 
 /// The probes and what tshark is asked for, as in `check.json`. None of them can be compared on the captures of other probes. `entropy`
@@ -80,7 +80,7 @@ fn checks() -> [(&'static str, Vec<Value>); 8] {
     ]
 }
 
-/// Frames as they are on a wire, between two addresses that nobody asks for.
+/// Frames as they are on a wire, between two addresses that no host asks for.
 fn scene() -> Result<Topology> {
     let topology = Topology::new()?;
     let ends = [(topology.generator(), "gen0", 1), (topology.monitor(), "mon0", 2)];
@@ -108,12 +108,12 @@ impl Recording {
         let mut recording = Self(child);
         let mut said = BufReader::new(recording.0.stderr.take().context("an output")?);
         let mut line = String::new();
-        // It says so once it listens.
+        // The program prints this line when it listens.
         while !line.starts_with("File: ") {
             line.clear();
             ensure!(said.read_line(&mut line)? > 0, "dumpcap does not run");
         }
-        // What it says further must not fill the pipe.
+        // Its further output must not fill the pipe.
         thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Ok(recording)
     }
@@ -162,7 +162,7 @@ fn talk(topology: &Topology) -> Result<UdpSocket> {
     Ok(receiver)
 }
 
-/// Writes what came and what went into files of their own, by the address of the sender.
+/// Writes incoming and outgoing packets to separate files, by the address of the sender.
 fn directions(capture: &Path, directory: &Path) -> Result<[PathBuf; 2]> {
     let files = ["in", "out"].map(|name| directory.join(name));
     for (file, address) in files.iter().zip(["10.80.0.1", "10.80.0.2"]) {
@@ -214,7 +214,7 @@ fn tshark_counts_the_same_of_connections_of_the_kernel() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "\n{wrong}");
-    // The figures are not all 0: connections that were opened are those that were made.
+    // The figures are not all 0: the numbers of connections agree.
     let opened: usize = SERVED.iter().map(|(_, connections)| connections).sum();
     let events = &documents[4]["ingress"]["tcp_connection_events"]["entries"][0]["value"];
     assert_eq!(events["opened_total"], opened, "{events}");

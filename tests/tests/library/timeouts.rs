@@ -54,7 +54,7 @@ impl Scene {
         Ok(self.servers.send(&frame((server_of(client), DNS), (client, port), &message(id, 0x8180))?)?)
     }
 
-    /// Sends a frame that is no DNS: each packet makes the probe look at its clock.
+    /// Sends a frame that is not DNS: each packet makes the probe look at its clock.
     fn pass_something(&self) -> Result<()> {
         let mut frame = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5].to_vec();
         frame.resize(60, 0);
@@ -138,7 +138,8 @@ fn questions_without_an_answer_in_time_are_counted(hook: &str) -> Result<()> {
         scene.ask(Question(CLIENT, 4000, id))?;
         scene.answer(Question(CLIENT, 4000, id))?;
     }
-    // Two are under way at once. The first is sent three times, and only the second gets its answer, in another window.
+    // Two questions are under way at the same time. The first is sent three times, and only the second gets its answer,
+    // in another window.
     let lost = Question(CLIENT, 4001, 7);
     let other = Question(CLIENT, 4001, 8);
     for question in [lost, other, lost, lost] {
@@ -167,7 +168,7 @@ fn questions_without_an_answer_in_time_are_counted(hook: &str) -> Result<()> {
     ensure_row(&document, "dns_server", SERVER, &json!({ "answers_total": 41, "timeouts_total": 2 }))?;
     ensure_row(&document, "dns_server", SERVER6, &json!({ "answers_total": 0, "timeouts_total": 3 }))?;
 
-    // A late answer does not undo the timeout. A repetition of what has timed out is no other question.
+    // A late answer does not undo the timeout. A repetition of a question that has timed out is not a new question.
     scene.answer(late)?;
     scene.ask(lost)?;
     let document = wait_for("the late answer is counted", PATIENCE, || {

@@ -32,7 +32,7 @@ fn tshark_counts_the_same() -> Result<()> {
     })
 }
 
-/// What came in, what went out, and both merged by time.
+/// The packets that came in, those that went out, and both merged by time.
 pub struct Captures {
     directions: [PathBuf; 2],
     both: NamedTempFile,
@@ -40,7 +40,7 @@ pub struct Captures {
 
 impl Captures {
     pub fn new(directions: [PathBuf; 2]) -> Result<Self> {
-        // It is removed when it is dropped.
+        // The file is removed when the value is dropped.
         let both = NamedTempFile::new()?;
         let output = Command::new("mergecap")
             .arg("-w")

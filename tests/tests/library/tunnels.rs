@@ -16,7 +16,7 @@ const BELOW: &str = "u0";
 const AROUND: u64 = 14 + 20 + 8 + 8;
 const ATTEMPTS: usize = 10;
 
-/// The probes of [`SUMS`], but for that which looks at TCP: TCP is inside. And that of tunnels.
+/// The probes of [`SUMS`], without the one for TCP, because TCP is inside of the tunnel, and with the one for tunnels.
 fn sums() -> Vec<&'static Sum> {
     const TUNNEL: Sum = Sum {
         probe: "tunnel-inside",
@@ -72,7 +72,7 @@ impl Scene {
             let place = &status["interfaces"][0];
             ensure!(place["approximate"].is_null(), "{}: {place}", sum.probe);
         }
-        // It counts what the hook gets: several frames may be one there.
+        // The probe counts the packets at the hook, where one packet may be several frames.
         put(&daemon, "entropy")?;
         Ok(Self { daemon, topology })
     }
@@ -101,13 +101,13 @@ fn put(daemon: &Daemon, probe: &str) -> Result<Value> {
     Ok(answer.json())
 }
 
-/// What one side has sent through the tunnel: the frames outside, and the IP packets inside.
+/// The packets that one side has sent through the tunnel: the frames outside, and the IP packets inside.
 fn through(sent: Traffic) -> (Traffic, u64) {
     let outside = Traffic { frames: sent.frames, bytes: sent.bytes + sent.frames * AROUND };
     (outside, sent.bytes - sent.frames * 14)
 }
 
-/// Sends in both directions. Returns what was received and sent by the side of the daemon.
+/// Sends in both directions. Returns the packets that the daemon's side has received and sent.
 fn transfer(scene: &Scene, open: &mut Vec<Connection>) -> Result<(Traffic, Traffic)> {
     let (near, far) = (scene.topology.monitor(), scene.topology.generator());
     let there = Connection::transfer(far, near, "10.79.0.1:0", SENT)?;

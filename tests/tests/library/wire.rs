@@ -1,4 +1,4 @@
-//! What the probes count is what is on the wire, whatever an interface does to packets, or they say why not: each probe at each
+//! The probes count what is on the wire, whatever an interface does to packets, or say why not: each probe at each
 //! hook on interfaces with offloads on and off, beside what the kernel's own TCP has sent. The table in `docs/exactness.md` has the
 //! verdicts; `UPDATE_GOLDEN=1` writes it anew.
 
@@ -56,7 +56,7 @@ const fn sum(probe: &'static str, metric: &'static str, packets: &'static str, b
     Sum { probe, metric, packets: Some(packets), bytes: Some(bytes) }
 }
 
-/// Tells whether a reading of the probe's metric says what came since the reading before.
+/// Tells whether a reading of the probe's metric covers only the packets since the previous reading.
 pub fn is_reset(probe: &str) -> bool {
     ["packet-counter", "flow-features", "heavy-hitters", "distinct-sources"].contains(&probe)
 }
@@ -129,7 +129,7 @@ impl Scene {
                 ingress["mode"] = (*mode).into();
             }
         }
-        // What nobody looks at takes time, but for maps that both directions need.
+        // A map that no metric reads takes time only if both directions need it.
         if directions.len() == 1 && config.get("shared_maps").is_none() {
             config.as_object_mut().context("an object")?.remove("egress");
         }
@@ -151,7 +151,8 @@ impl Scene {
         sums.iter().map(|(sum, direction)| counted(&documents[sum.probe], sum, direction)).collect()
     }
 
-    /// Sends by TCP to the monitor, through the interface, and returns what went in and out there by what the sockets say.
+    /// Sends by TCP to the monitor, through the interface, and returns the incoming and outgoing traffic there, as
+    /// reported by the sockets.
     fn transfer(&self, interface: &str) -> Result<Connection> {
         let (near, far) = (self.topology.monitor(), self.topology.generator());
         let number = INTERFACES.iter().position(|(name, _)| *name == interface).context("an interface")?;
@@ -162,7 +163,7 @@ impl Scene {
     }
 }
 
-/// Returns what a document says that its probe has counted in this direction, so far or since the reading before.
+/// Returns the counts in a document for this direction, in total or since the previous reading.
 pub fn counted(document: &Value, sum: &Sum, direction: &str) -> Result<Traffic> {
     let metric = match sum.probe {
         "packet-counter" => format!("{direction}_{}", sum.metric),
@@ -306,7 +307,7 @@ fn compare(scene: &Scene, said: &Said) -> Result<()> {
 }
 
 /// Sends through the interface. Returns what the probes had counted before, and what was received and sent there. On a busy machine
-/// TCP may send again what was only late, with options that make the answers longer: then all is sent once more.
+/// TCP may send again what was only late, with options that make the answers longer: then all is sent again.
 fn crossing(
     scene: &Scene,
     sums: &[(&Sum, &str)],

@@ -1,5 +1,5 @@
-//! `init` without `snapshot`, and queues with neither: what a reading takes out of such maps is a window, as that of a
-//! snapshot is, though packets change the maps meanwhile.
+//! `init` without `snapshot`, and queues with neither: a reading of such maps gives a window, as with a snapshot, but
+//! packets change the maps meanwhile.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,7 +46,7 @@ fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
     let mut scene = Scene::new(&Value::Null, &keys)?;
     scene.send(12_000)?;
     let metrics = PROBES.map(metrics_of);
-    // The daemon may not know yet that the client before has gone, and closes another window, a short one, for this one.
+    // The daemon may not know yet that the earlier client has hung up, and closes another window, a short one, for this one.
     let hang_up = |scene: &Scene, path: &str, bytes| {
         wait_for("an answer that is cut off", PATIENCE, || {
             ensure!(http::take(&scene.daemon.address(), "GET", path, bytes)?, "{path} has {bytes} bytes");
@@ -214,7 +214,7 @@ fn windows_are_retained_within_limits() -> Result<()> {
         let status = scene.daemon.json(&format!("/v1/probes/{probe}"));
         assert_eq!(
             (&status["windows"]["retained"], &status["windows"]["lost"]),
-            // No collector was to have those that are gone.
+            // No collector was named for the removed windows.
             (&json!(2), &json!(0)),
             "{probe}"
         );
@@ -222,8 +222,8 @@ fn windows_are_retained_within_limits() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A replacement goes on with the same maps, with values that look different now, and closes the window before what can't
-/// go on.
+/// A replacement continues with the same maps, with values that look different now, and closes the window before what can't
+/// continue.
 #[test]
 fn a_replacement_goes_on() -> Result<()> {
     let mut scene = Scene::new(&Value::Null, &json!({}))?;
@@ -258,7 +258,7 @@ fn a_replacement_goes_on() -> Result<()> {
 /// The daemon dies at each step of closing a window; the next one has every packet once, in windows of all probes.
 #[test]
 fn an_end_at_every_step() -> Result<()> {
-    // Three probes, of which two have three hashes of which packets change, and two arrays; two have queues.
+    // Three probes: two have three hashes with changing packets, and two arrays; two have queues.
     let steps: [(&str, &[u32]); 10] = [
         ("flipped", &[1, 2, 3]),
         ("moved", &[1, 2, 3, 4, 5, 6]),
@@ -310,7 +310,8 @@ fn an_end_between_copy_and_reset_costs_what_came_between() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Daemons that are killed under load: queues, and variables but for a kill between the two steps, lose nothing.
+/// Daemons that are killed under load: queues lose nothing, and neither do variables, except if the kill comes
+/// between the two steps.
 #[test]
 fn kills_under_load() -> Result<()> {
     let mut scene = Scene::new(&json!({ "interval": "20ms", "retain": 100_000 }), &json!({}))?;

@@ -71,7 +71,7 @@ fn further_types_count_every_packet() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Refusals say what is possible.
+/// Refusals name the valid choices.
 #[test]
 fn what_can_not_be_read_is_refused() -> Result<()> {
     let scene = Scene::new()?;

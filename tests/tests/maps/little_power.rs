@@ -99,7 +99,7 @@ fn probes_come_and_go_without_admin() -> Result<()> {
     Ok(())
 }
 
-/// A trial needs no more than loading a program does. Measuring running probes does, and says so.
+/// A trial needs the same rights as loading a program. Measuring running probes needs more, and says so.
 #[test]
 fn costs_are_tried_without_admin_and_not_measured() -> Result<()> {
     let topology = Topology::new()?;
@@ -108,7 +108,7 @@ fn costs_are_tried_without_admin_and_not_measured() -> Result<()> {
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
     let created = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201).json();
     assert!(created["cost"]["directions"]["ingress"]["ns_per_packet"].is_u64(), "{created}");
-    assert!(daemon.wait_for_log("what probes cost can't be measured", PATIENCE));
+    assert!(daemon.wait_for_log("the cost of probes can't be measured", PATIENCE));
     let cost = &daemon.json("/v1/probes/p")["cost"];
     assert_eq!(cost, &created["cost"], "a live cost without a measurement");
     Ok(())

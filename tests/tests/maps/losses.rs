@@ -102,7 +102,7 @@ fn across_replacements_and_restarts() -> Result<()> {
         let sample = format!("twinprobe_map_failed_inserts_total{labels} {lost}\n");
         assert!(page.text().contains(&sample), "{sample}: {}", page.text());
     }
-    // A map with more room is another map; what found no room before is not forgotten.
+    // A map with more room is another map; earlier failed insertions still count.
     put(&daemon, 200, &json!({ "ROOM": "16" }));
     send(&topology, 10)?;
     let document = daemon.json("/v1/probes/twins/metrics");

@@ -160,7 +160,7 @@ fn both_directions_count_in_one_table_through_kills_and_replacements() -> Result
     bystanders.finish()
 }
 
-/// Numbers that each direction has counted for itself are added up when they begin to share, and ingress goes on with all of it
+/// Numbers that each direction has counted for itself are added up when they begin to share, and ingress continues with all of it
 /// when they end to.
 #[test]
 fn counts_are_kept_when_sharing_begins_and_ends() -> Result<()> {
@@ -191,7 +191,7 @@ fn counts_are_kept_when_sharing_begins_and_ends() -> Result<()> {
         let status = daemon.put(PROBE, &before.config(&[], &[])).expect(200).json();
         let warnings = status["warnings"].as_array().expect("a list");
         assert_eq!(warnings.len(), SHARED.len(), "{status}");
-        let words = "map packets begins empty: the other direction goes on with what both have counted";
+        let words = "map packets begins empty: the other direction continues with the counts of both";
         assert_eq!(warnings[0]["message"], words);
         scene.generator.send(3)?;
         let apart = daemon.json(METRICS);

@@ -1,4 +1,4 @@
-//! What a field means decides how its values join: in the open window that a replacement takes over, in live maps, in sums
+//! The meaning of a field decides how its values join: in the open window that a replacement takes over, in live maps, in sums
 //! of windows and over CPUs.
 
 use anyhow::{Context, Result};
@@ -65,7 +65,7 @@ fn a_replacement_adds_what_can_be_added() -> Result<()> {
             generator.send(1)?;
             daemon.put(PROBE, &config(&flags, &defines)).expect(200);
             generator.send(1)?;
-            // A live map is as wide as its field, and so is what the program adds to it.
+            // A live map is as wide as its field, and so are the program's additions to it.
             let is_live = flags == json!({});
             let document = daemon.json(&format!("{PROBE}/metrics"));
             let weight = if is_live { u64::from((2 * WEIGHT) as u32) } else { 2 * WEIGHT };

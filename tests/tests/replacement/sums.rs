@@ -216,7 +216,7 @@ fn sums_have_a_bound() -> Result<()> {
 #[test]
 fn sums_that_can_not_be_read_are_waited_for() -> Result<()> {
     let topology = Topology::new()?;
-    // With so many addresses the bodies of windows are files.
+    // This many addresses make bodies of windows large enough to be files.
     let mut generator = generator(&topology, 8192)?;
     let daemon = Daemon::start(topology.monitor())?;
     for probe in PROBES {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::traffic::Load;
 use twinprobe_tests::{Daemon, Topology, scaled};
 
-/// A sum that becomes live is copied into the map, where programs go on counting.
+/// A sum that becomes live is copied into the map, where programs continue counting.
 #[test]
 fn a_sum_that_becomes_live_goes_on() -> Result<()> {
     let topology = Topology::new()?;

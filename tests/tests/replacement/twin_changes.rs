@@ -126,7 +126,7 @@ fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
             let dying = DaemonOptions::default().environment("TWINPROBE_CRASH_AT", step);
             daemon = daemon.restart(libc::SIGKILL, &dying)?;
             let mut body = config(snapshot, Some("20ms"));
-            // A PUT of what runs already would replace nothing.
+            // A PUT of the running configuration would replace nothing.
             body["ingress"]["metrics"][0]["help"] = json!(format!("{step} {snapshot}"));
             let body = body.to_string();
             let path = path(PROBES[round % PROBES.len()]);

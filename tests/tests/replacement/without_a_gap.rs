@@ -1,4 +1,4 @@
-//! Replacements without a gap: the probe goes on counting and keeps its counts.
+//! Replacements without a gap: the probe continues counting and keeps its counts.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ fn a_reset_begins_anew() -> Result<()> {
     bystanders.finish()
 }
 
-/// A direction is added and removed while the other one goes on counting.
+/// A direction is added and removed while the other one continues counting.
 #[test]
 fn directions_are_added_and_removed() -> Result<()> {
     let topology = Topology::new()?;
@@ -222,7 +222,7 @@ fn a_replacement_that_fails_changes_nothing() -> Result<()> {
 }
 
 /// Another owner's program blocks a replacement at one interface: at the other interfaces no packet reaches the
-/// programs that were not deployed.
+/// programs of the failed replacement.
 #[test]
 fn a_replacement_that_fails_at_another_interface_changes_nothing() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! The history: who has changed what, when, from where and why, also of probes that are there no more.
+//! The history: who has changed what, when, from where and why, also of deleted probes.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn each_change_is_told_and_outlives_its_probe() -> Result<()> {
     let mut daemon = Daemon::start(topology.monitor())?;
     daemon.get(HISTORY).expect(404);
     daemon.put(&format!("{PROBE}?message=first"), &config("mon0", &json!({}))).expect(201);
-    // Neither what changes nothing nor what is refused is a change.
+    // A request that changes nothing, or is refused, is not a change.
     daemon.put(&format!("{PROBE}?message=again"), &config("mon0", &json!({}))).expect(200);
     daemon.put(&format!("{PROBE}?message=bad"), &config("missing", &json!({}))).expect(422);
     daemon.put(PROBE, &config("mon0", &json!({ "priority": 7 }))).expect(200);

@@ -15,7 +15,7 @@ use twinprobe_tests::windows::Windows;
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Response, Store, Topology};
 
 const PROBE: &str = "/v1/probes/p";
-/// The longest time until a probe whose lease has ended is gone.
+/// The longest time until a probe whose lease has ended is removed.
 const LIMIT: Duration = PATIENCE;
 
 fn leased(expires: &str) -> Value {
@@ -60,7 +60,7 @@ impl Scene {
         Ok(Self { topology, generator, passed })
     }
 
-    /// Sends packets and waits until the probe has seen them: what is in the queue of an interface goes with its program.
+    /// Sends packets and waits until the probe has seen them: the queue of an interface is dropped with its program.
     fn send(&mut self, count: u64) -> Result<()> {
         let expected = self.passed.packets()? + count;
         self.generator.send(count)?;
@@ -105,7 +105,7 @@ fn a_lease_is_renewed_by_each_put_and_counts_real_time() -> Result<()> {
         assert!((3500.0..=3601.0).contains(&left(&status, offset)?), "{offset}: {status}");
         assert_eq!(daemon.json(PROBE)["expires_at"], status["expires_at"], "it stays the same");
     }
-    // A replacement has a lease of its own, a rollback that of the configuration that it goes back to.
+    // A replacement has a lease of its own, a rollback that of the earlier configuration.
     let longer = put(&daemon, "5h", 200).json();
     assert!((17_990.0..=18_000.0).contains(&left(&longer, 0)?), "{longer}");
     let back = daemon.request("POST", "/v1/probes/p/rollback", &[], b"").expect(200).json();
@@ -115,7 +115,7 @@ fn a_lease_is_renewed_by_each_put_and_counts_real_time() -> Result<()> {
     Ok(())
 }
 
-/// Three probes, of which one has an end: it goes with what it has attached, and its last window stays for collectors.
+/// Three probes. One has an end: it is removed with its attachments, and its last window stays for collectors.
 #[test]
 fn the_last_window_is_closed_and_the_probe_is_removed() -> Result<()> {
     let mut scene = Scene::new()?;
@@ -219,7 +219,7 @@ fn a_lease_ends_once_whatever_happens_to_the_daemon() -> Result<()> {
     Ok(())
 }
 
-/// A probe that is created under the name of an expired one goes on with the numbers of its windows, and shows none of
+/// A probe that is created under the name of an expired one continues with the numbers of its windows, and shows none of
 /// them as its own.
 #[test]
 fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
@@ -272,7 +272,7 @@ fn a_last_window_that_can_not_be_stored_waits() -> Result<()> {
     let reason = status["interfaces"][0]["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("the lease has ended"), "{status}");
     scene.send(50)?;
-    // The next daemon goes on with it.
+    // The next daemon continues with it.
     let daemon = daemon.restart(libc::SIGKILL, &options)?;
     daemon.get(PROBE).expect(200);
     directories.state_in_memory().free()?;
@@ -283,7 +283,7 @@ fn a_last_window_that_can_not_be_stored_waits() -> Result<()> {
     Ok(())
 }
 
-/// After a reboot a lease goes on by the wall clock; a probe whose lease is over is not deployed anew.
+/// After a reboot a lease continues by the wall clock; a probe whose lease is over is not deployed anew.
 #[test]
 fn leases_survive_a_reboot() -> Result<()> {
     let mut scene = Scene::new()?;

@@ -141,7 +141,7 @@ char LICENSE[] SEC("license") = "GPL";
         )
         .expect(201);
     let mut generator = generator(&topology)?;
-    // The serial number is in `.bss`, which twins share, so it goes on in the second window.
+    // The serial number is in `.bss`, which twins share, so it continues in the second window.
     for window in 0..3_u64 {
         generator.send(100)?;
         let document = daemon.json("/v1/probes/p/metrics");

@@ -225,7 +225,7 @@ fn objects_are_held_against_the_rules_of_sources() -> Result<()> {
         assert!([200, 422].contains(&status), "{status}");
     }
     bystanders.finish()?;
-    // An object that ends its parser ends a process of its own.
+    // An object that crashes its parser only crashes a separate process.
     let daemon = daemon.restart(libc::SIGTERM, &dying)?;
     for _ in 0..3 {
         let answer = daemon.put(PROBE, &encoded(&good)).expect(422).json();

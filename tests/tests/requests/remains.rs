@@ -1,4 +1,4 @@
-//! What is left in the kernel of probes and of daemons: nothing of a probe that was deleted, all of one whose daemon has ended.
+//! The remains of probes and of daemons in the kernel: nothing of a probe that was deleted, all of one whose daemon has ended.
 
 use std::process::Command;
 use std::time::Instant;

@@ -134,7 +134,7 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
         ensure!(daemon.wait_for_log("waits for a test", PATIENCE), "{}", daemon.log());
         daemon.signal(libc::SIGTERM);
         if step == "opened" {
-            // The daemon handles the signal once it goes on.
+            // The daemon handles the signal once it continues.
             fs::write(&go, "")?;
         }
         ensure!(daemon.wait_for_log("draining", PATIENCE), "{}", daemon.log());

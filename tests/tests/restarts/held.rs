@@ -1,4 +1,4 @@
-//! Held deployments: a probe's programs go on until their replacement is attached, even if a start can't read or use
+//! Held deployments: a probe's programs continue until their replacement is attached, even if a start can't read or use
 //! the probe's configuration.
 
 use anyhow::{Context, Result, ensure};
@@ -70,7 +70,10 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
             for (name, says) in [("a", "expected value"), ("b", "version 99"), ("c", "this")] {
                 let status = daemon.json(&path(name));
                 let reason = status["reason"].as_str().with_context(|| format!("{status}"))?;
-                ensure!(reason.contains(says) && reason.contains("goes on as it is"), "{name}: {reason}");
+                ensure!(
+                    reason.contains(says) && reason.contains("has attached continue, and are not read"),
+                    "{name}: {reason}"
+                );
                 ensure!(
                     status["state"] == "failed" && status["interfaces"][0]["state"] == "attached",
                     "{status}"
@@ -124,7 +127,7 @@ fn enforcing_probes_go_on_until_they_are_replaced_or_deleted() -> Result<()> {
     Ok(())
 }
 
-/// The interface of a probe is gone while its configuration can't be read: the maps with its counts are kept until both
+/// The interface of a probe disappears while its configuration can't be read: the maps with its counts are kept until both
 /// are back.
 #[test]
 fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
@@ -320,7 +323,7 @@ fn a_deleted_probe_drops_nothing_whatever_fails() -> Result<()> {
     daemon.delete(&path("b")).expect(204);
     generator.send(100)?;
     ensure!(passed.packets()? == 100, "{} of 100 passed", passed.packets()?);
-    // These are more probes than slots: slots that were emptied are used again.
+    // The probes are more than the slots: slots that were emptied are used again.
     for _ in 0..40 {
         daemon.put(&path("d"), &config(false)).expect(201);
         daemon.delete(&path("d")).expect(204);

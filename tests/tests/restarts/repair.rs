@@ -1,4 +1,4 @@
-//! Repair at the start: pins and state may be damaged, incomplete, of other owners or gone. The daemon repairs its own
+//! Repair at the start: pins and state may be damaged, incomplete, of other owners or missing. The daemon repairs its own
 //! and starts.
 
 use std::fs;
@@ -104,7 +104,7 @@ fn damaged_state_costs_only_its_own_probe() -> Result<()> {
         assert_eq!(count(&daemon, "good"), sent, "{damage:?}");
         daemon.get("/v1/probes/bad/metrics").expect(409);
         let directory = daemon.directories();
-        // The programs of the damaged probe go on.
+        // The programs of the damaged probe continue.
         assert_eq!(status["interfaces"][0]["state"], "attached", "{damage:?}: {status}");
         let differences = KernelObjects::pinned(directory.bpffs())?.differences(&both);
         assert_eq!(differences, [], "{damage:?}");

@@ -14,7 +14,7 @@ const METRICS: &str = "/v1/probes/p/metrics";
 const FORMATS: [&str; 3] = ["json", "xml", "openmetrics"];
 const MAPS: [&str; 2] = ["in_array", "in_hash"];
 
-/// A probe whose sums have 4096 entries, of which packets change 256 at most.
+/// A probe whose sums have 4096 entries. Packets change 256 at most.
 fn config() -> Value {
     let sum = |map: &str| json!({ "name": map, "map": map, "snapshot": true });
     let defines = json!({ "VERDICT": "XDP_DROP", "KEYS": "4096" });
@@ -59,7 +59,7 @@ impl Scene {
     }
 }
 
-/// A chart of all windows has each packet once, whether windows hold sums or what has changed.
+/// A chart of all windows has each packet once, whether windows hold sums or changes.
 fn chart(daemon: &Daemon, sent: u64) -> Result<()> {
     let chart = daemon.json("/v1/probes/p/series?metric=in_hash&top=3");
     let series = chart["series"].as_array().cloned().unwrap_or_default();
@@ -111,7 +111,7 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
     }
     let windows = Windows::of(&daemon, "p");
     chart(&daemon, scene.sent)?;
-    // What others build on stays as long as they do, in no list.
+    // A body that others build on stays as long as they do, in no list.
     let last = windows.try_list("")?.seqs().into_iter().max().unwrap_or_default();
     windows.request("DELETE", &windows.path(last - 1))?.expect(204);
     scene.documents.retain(|(seq, ..)| *seq == last);
@@ -121,7 +121,7 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
         assert_eq!(windows.try_list("")?.seqs(), [last]);
         scene.check(&windows);
     }
-    // A replacement goes on with the sums.
+    // A replacement continues with the sums.
     let mut next = config();
     next["priority"] = json!(7);
     daemon.put(PROBE, &next).expect(200);
@@ -132,7 +132,7 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
     Ok(())
 }
 
-/// A number without a sign that is smaller than before has begun anew. One with a sign has fallen.
+/// A number without a sign that is smaller than before was reset. A signed number has decreased.
 #[test]
 fn a_chart_shows_how_a_signed_sum_falls() -> Result<()> {
     const SOURCE: &str = r#"

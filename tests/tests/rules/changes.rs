@@ -82,7 +82,7 @@ fn a_probe_is_another_one_while_the_condition_holds() -> Result<()> {
     Ok(())
 }
 
-/// The watched probe may change, too. What the rule has changed goes with the rule, but not over the head of somebody else.
+/// The watched probe may change, too. A change by the rule ends with the rule, but leaves changes of others alone.
 #[test]
 fn a_change_goes_with_its_rule_unless_somebody_was_there() -> Result<()> {
     let topology = Topology::new()?;
@@ -119,7 +119,7 @@ fn a_change_goes_with_its_rule_unless_somebody_was_there() -> Result<()> {
     close(&daemon);
     wait_for_rule(&daemon, "many", |status| status["firings"][0]["ended"].is_string())?;
     ensure!(step(&daemon, "p") == "2");
-    // A probe that is gone stops the rule.
+    // A deleted probe stops the rule.
     daemon.put("/v1/probes/q", &counter()).expect(201);
     let mut gone = rule(&changes("p", "4"));
     gone["watch"] = json!("q");
@@ -160,7 +160,7 @@ fn changes_that_can_not_be_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The daemon dies at each step. The next one goes on, and the probe is at the end what it was in the beginning.
+/// The daemon dies at each step. The next one continues, and at the end the probe is the same as in the beginning.
 #[test]
 fn a_probe_is_changed_back_whatever_step_is_the_last() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! A daemon that dies at each step of a decision. The next one goes on: each window is judged once, each action is taken.
+//! A daemon that dies at each step of a decision. The next one continues: each window is judged once, each action is taken.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A trial over a capture has the windows that the daemon has if the same packets come to an interface.
+//! A trial over a capture has the same windows that the daemon makes if the same packets reach an interface.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use twinprobe_tests::{Daemon, Topology, probes};
 use crate::library::trial;
 use crate::scene::wait_for_rule;
 
-/// A rule of the library, and the numbers of its probe that are compared: sums over windows, and what each window resets.
+/// A rule of the library, and the numbers of its probe that are compared: sums over windows, and numbers that each window resets.
 const NUMBERS: [(&str, &str); 4] = [
     (
         "syn-flood",

@@ -14,7 +14,7 @@ pub fn text(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// Says what a rule in YAML would have done over these packets.
+/// Returns the decisions of a rule in YAML over these packets.
 pub fn trial(daemon: &Daemon, rule: &str, packets: &ScenePackets, query: &str) -> twinprobe_tests::Response {
     let rule: Value = yaml_serde::from_str(rule).expect("a rule");
     let rule = rule.to_string();
@@ -46,7 +46,7 @@ fn each_rule_of_the_library_fires_over_an_attack_alone() -> Result<()> {
         ensure!(report["decisions"] == json!([]) && report["windows"] == 9, "{}: {report}", scene.rule);
     }
     ensure!(daemon.json("/v1/probes")["probes"] == json!([]), "nothing was done");
-    // The daemon takes each of them, and what they would deploy.
+    // The daemon accepts each of them, and the probes that they would deploy.
     for scene in &scenes {
         let rule: Value = yaml_serde::from_str(&text(scene.rule)?)?;
         let watch = rule["watch"].as_str().context("a probe")?;

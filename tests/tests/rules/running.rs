@@ -46,7 +46,7 @@ fn a_probe_comes_and_goes_with_what_is_measured() -> Result<()> {
         let lines = audited.lines().filter(|line| line.contains(wanted) && line.contains("rule:many"));
         ensure!(lines.count() == 1, "{wanted}: {audited}");
     }
-    // What a rule has made goes with it.
+    // A probe that a rule has made ends with the rule.
     generator.send(10)?;
     close(&daemon);
     wait_for_rule(&daemon, "many", |status| status["firings"][1]["done"].is_string())?;
@@ -79,7 +79,7 @@ fn a_rule_that_fails_harms_no_other() -> Result<()> {
     })?;
     let reason = status["reason"].as_str().unwrap_or_default();
     ensure!(reason.starts_with("do[1] of window 1: ") && reason.contains('y'), "{status}");
-    // What it had begun is gone.
+    // The probe that the rule had deployed is removed.
     daemon.get("/v1/probes/first").expect(404);
     ensure!(status["probes"] == json!([]), "{status}");
     let page = daemon.get("/metrics").expect(200);

@@ -82,7 +82,7 @@ fn a_receiver_can_check_who_has_sent_a_notification() -> Result<()> {
     Ok(())
 }
 
-/// A daemon without keys sends what it sent before, with the headers that tell messages apart.
+/// A daemon without keys sends the same messages as earlier versions, with the headers that identify messages.
 #[test]
 fn without_keys_there_is_no_signature() -> Result<()> {
     let topology = Topology::new()?;

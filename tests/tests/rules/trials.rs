@@ -1,4 +1,4 @@
-//! Rules over captured packets: windows by the times of the packets, and what is refused.
+//! Rules over captured packets: windows by the times of the packets, and refusals.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn windows_end_by_the_times_of_the_packets() -> Result<()> {
     let expected = json!([[1, "fire", "3 in 0.1 s"], [2, "end", null], [5, "fire", "3 in 0.1 s"]]);
     ensure!(json!(of(&report)) == expected && report["windows"] == 5, "{report}");
     ensure!(report["decisions"][0]["time"] == "2023-11-14T22:13:20.100000000Z", "{report}");
-    // The length of the configuration, and the one that there is without any.
+    // The length from the configuration, and the default.
     let report = request(&daemon, "", &parts).expect(200).json();
     ensure!(json!(of(&report)) == json!([[1, "fire", "7 in 1 s"]]), "{report}");
     config["window"] = json!({ "interval": "250ms" });

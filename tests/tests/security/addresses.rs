@@ -1,4 +1,4 @@
-//! The addresses of the daemon, who may connect, and what it tells of each request.
+//! The addresses of the daemon, its access rules, and its audit log.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::scene::Scene;
 
 const LIMIT: Duration = PATIENCE;
 
-/// Nobody who only reaches the port controls the host: on loopback neither.
+/// A client that only reaches the port does not control the host: on loopback neither.
 #[test]
 fn tcp_without_credentials_is_refused() -> Result<()> {
     let here = Namespace::current()?;

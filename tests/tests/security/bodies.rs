@@ -64,7 +64,7 @@ fn a_connection_goes_on_after_a_refusal() -> Result<()> {
     Ok(())
 }
 
-/// A client that waits to be asked for its body is refused without being asked, and nobody waits for the body.
+/// A client that waits to be asked for its body is refused without being asked, and the daemon does not wait for the body.
 #[test]
 fn bodies_are_not_asked_for_in_vain() -> Result<()> {
     let scene = Scene::new("")?;
@@ -80,7 +80,7 @@ fn bodies_are_not_asked_for_in_vain() -> Result<()> {
     ] {
         let mut stream = scene.begin(head)?;
         stream.write_all(b"\r\n")?;
-        // Whoever waited for the body would say 408, or nothing.
+        // A daemon that waited for the body would say 408, or nothing.
         let mut first = [0; 12];
         stream.read_exact(&mut first)?;
         assert_eq!(first, format!("HTTP/1.1 {status}").as_bytes(), "{head}");

@@ -1,4 +1,4 @@
-//! Changes by several people: conditions, and what changes nothing.
+//! Changes by several users: conditions, and requests that change nothing.
 
 use std::thread;
 
@@ -76,7 +76,7 @@ fn one_of_many_is_first() -> Result<()> {
         let statuses: Vec<u16> = thread::scope(|scope| {
             let ask = |client: usize| {
                 let (daemon, value) = (&daemon, &value);
-                // None of them sends what runs already, which would change nothing.
+                // Each of them sends a new configuration: a request with the running one would change nothing.
                 scope.spawn(move || {
                     put(daemon, &format!("{condition} {client}"), &[(condition, value)]).status
                 })
@@ -92,7 +92,7 @@ fn one_of_many_is_first() -> Result<()> {
     Ok(())
 }
 
-/// A PUT of what runs already makes no revision, compiles nothing, and leaves the maps alone.
+/// A PUT of the running configuration makes no revision, compiles nothing, and leaves the maps alone.
 #[test]
 fn what_runs_already_goes_on() -> Result<()> {
     let topology = Topology::new()?;

@@ -14,7 +14,7 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled, timed
 
 /// Less than the time that a daemon gives a compilation.
 const LIMIT: Duration = Duration::from_secs(15);
-/// The user whom the compiler runs as.
+/// The user of the compiler.
 const USER: &str = "65533";
 
 /// Returns a source with 2^40 macro expansions, each to nothing.
@@ -23,7 +23,7 @@ fn endless() -> String {
     format!("#define A0\n{doubled}A40\n")
 }
 
-/// Sends a request to compile something endless. The compilation goes on until the stream is dropped.
+/// Sends a request to compile something endless. The compilation continues until the stream is dropped.
 fn compile_endlessly(daemon: &Daemon) -> Result<UnixStream> {
     let body = json!({ "interface": "mon0", "ingress": { "source": endless() } }).to_string();
     let mut stream = UnixStream::connect(daemon.directories().socket())?;
@@ -50,7 +50,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<Vec<&'a str>> {
     Some(line.split_whitespace().collect())
 }
 
-/// Waits until the daemon has so many compilers that are clang already, and returns them.
+/// Waits until this many child processes of the daemon have become clang, and returns them.
 fn compilers(daemon: &Daemon, count: usize) -> Result<Vec<String>> {
     wait_for("compilers", LIMIT, || {
         let mut found = children(daemon);
@@ -120,7 +120,7 @@ fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
     bystanders.finish()
 }
 
-/// CAP_KILL is needed: without it a compilation goes on although nobody waits for it.
+/// CAP_KILL is needed: without it a compilation continues although no client waits for it.
 #[test]
 fn without_its_capability_the_daemon_ends_no_compilation() -> Result<()> {
     let topology = Topology::new()?;
@@ -141,7 +141,7 @@ fn without_its_capability_the_daemon_ends_no_compilation() -> Result<()> {
     Ok(())
 }
 
-/// The answer and the capabilities say what is missing and what to do; probes that run go on.
+/// The answer and the capabilities say what is missing and what to do; probes that run continue.
 #[test]
 fn without_a_means_of_confinement_nothing_is_compiled() -> Result<()> {
     let topology = Topology::new()?;

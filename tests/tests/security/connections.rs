@@ -87,7 +87,7 @@ fn answers_that_nobody_takes_are_given_up() -> Result<()> {
         Ok(())
     })?;
     assert!(!is_whole(stalled)?);
-    // The window goes to the next client, who reads.
+    // The next client reads and gets the window.
     let document = scene.daemon.json("/v1/probes/p/metrics");
     assert_eq!(document["window"]["seq"], 1);
     assert_eq!(scene.sample("twinprobe_http_connections_cut_total{reason=\"write_timeout\"}"), 1);
@@ -133,7 +133,7 @@ fn refused_bodies_make_room() -> Result<()> {
     let mut streams = (0..8).map(|_| slow()).collect::<Result<Vec<_>>>()?;
     for _ in 0..20 {
         for stream in &mut streams {
-            // Whoever made room comes again.
+            // A client that made room comes again.
             if stream.write_all(b" ").is_err() {
                 *stream = slow()?;
             }
@@ -145,7 +145,7 @@ fn refused_bodies_make_room() -> Result<()> {
     Ok(())
 }
 
-/// Scrapers need no credential: they take no place of clients that have one.
+/// Scrapers need no credential: they take no places of clients with credentials.
 #[test]
 fn scrapers_have_places_of_their_own() -> Result<()> {
     let scene =

@@ -1,5 +1,5 @@
-//! The trial of programs before they are attached: what it says of their cost, what it refuses, and that it leaves no
-//! trace in what is counted.
+//! The trial of programs before they are attached: its figures of their cost, its refusals, and that it leaves no
+//! trace in the counts.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn validation_status_and_metrics_say_the_same_of_the_cost() -> Result<()> {
         }
     };
     check(&daemon);
-    // A daemon that adopts the probe tries nothing, and says what was found before.
+    // A daemon that adopts the probe tries nothing, and reports the earlier figures.
     let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
     check(&daemon);
     Ok(())
@@ -131,7 +131,7 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
     bystanders.finish()
 }
 
-/// A program that was admitted goes on, also if the machine that it is deployed anew on is slower.
+/// A program that was admitted continues, also if the machine that it is deployed anew on is slower.
 #[test]
 fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     let topology = Topology::new()?;
@@ -158,7 +158,7 @@ fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     Ok(())
 }
 
-/// A record of an earlier version has no cost, and its probe goes on without.
+/// A record of an earlier version has no cost, and its probe continues without.
 #[test]
 fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     let topology = Topology::new()?;
@@ -182,7 +182,7 @@ fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
 }
 
 /// The maps of windows, events, and live metrics are as the source defines them when the first packet comes, and a
-/// replacement goes on with what was counted, whatever the trial of the new program has counted for itself.
+/// replacement continues with what was counted, whatever the trial of the new program has counted for itself.
 #[test]
 fn a_trial_counts_nothing() -> Result<()> {
     const MAPS: &str = "#define MAP(NAME, TYPE, SIZE) struct { __uint(type, BPF_MAP_TYPE_##TYPE); \
@@ -252,7 +252,7 @@ fn observing_programs_leave_packets_alone() -> Result<()> {
     Ok(())
 }
 
-/// Three probes of which the trial says that `udp` is the slow one, and `tcp` is it for the packets that come.
+/// Three probes. In the trial `udp` is the slow one. For the packets under test `tcp` is slow.
 const NAMES: [&str; 3] = ["udp", "tcp", "light"];
 
 /// Starts a daemon that measures these probes.
@@ -270,7 +270,7 @@ fn measured(topology: &Topology) -> Result<Daemon> {
     Ok(daemon)
 }
 
-/// Returns what the probes cost while they run, once samples tell it.
+/// Returns the cost of running probes, when samples are there.
 fn by_samples(daemon: &Daemon) -> Result<[Value; 3]> {
     wait_for("samples", PATIENCE, || {
         let live = NAMES.map(|name| daemon.json(&format!("/v1/probes/{name}"))["cost"]["live"][0].clone());

@@ -1,4 +1,4 @@
-//! A thousand half-open connections and ten thousand garbage requests at once: whoever reads a probe does not notice.
+//! A thousand half-open connections and ten thousand garbage requests at the same time: a reader of a probe does not notice.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Requirements on each request, whoever sends it: hosts, origins and content types.
+//! Requirements on each request of any sender: hosts, origins and content types.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -158,7 +158,7 @@ fn a_token_needs_a_name_and_a_role() -> Result<()> {
     Ok(())
 }
 
-/// A group may use the socket, and nobody else but its owner.
+/// A group may use the socket, and apart from it only the owner.
 #[test]
 fn a_socket_is_given_to_a_group() -> Result<()> {
     let groups = fs::read_to_string("/etc/group")?;

@@ -93,7 +93,7 @@ impl Scene {
         sent.expect("the namespace").unwrap_or_else(|error| panic!("{method} {path}: {error:#}"))
     }
 
-    /// Has the daemon read its files again, and waits until it has done so.
+    /// Makes the daemon read its files again, and waits for that.
     pub fn reload(&self) -> Result<()> {
         let count = || self.daemon.log().matches(RELOADED).count();
         let before = count();

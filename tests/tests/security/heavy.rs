@@ -1,4 +1,4 @@
-//! Bodies that are small and would take long: each is refused at once, with the limit, and holds up nobody.
+//! Bodies that are small and would take long: each is refused at once, with the limit, and holds up no other client.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ fn lists_have_a_bound_that_the_answer_names() -> Result<()> {
         "window.collectors",
         &["50000", "64"],
     );
-    // A mistake in each of many entries is not reported for each.
+    // A mistake that many entries share is not reported for each of them.
     refused(
         &|config| config["ingress"]["metrics"] = json!(vec![json!({}); 1000]),
         "ingress.metrics[0].name",

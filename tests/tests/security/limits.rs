@@ -1,5 +1,4 @@
-//! The limits of what requests take of the host: each refusal names the option, the limit and what was asked for, and
-//! changes nothing.
+//! The limits of requests: each refusal names the option, the limit and the requested amount, and changes nothing.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -107,7 +106,7 @@ fn sources_maps_and_programs_are_limited_and_the_option_is_named() -> Result<()>
     let long = json!({ "interface": "mon0", "ingress": { "source": arrays(&[], code) } });
     scene.refused(&long, &["--max-instructions", "allows 100", "ingress.source"]);
 
-    // A replacement takes the room of what it replaces, and a refused one takes none.
+    // A replacement reuses the room of the replaced probe, and a refused one takes none.
     let live = sized(80_000, false);
     scene.put("a", &live, 201);
     for _ in 0..3 {
@@ -138,7 +137,7 @@ fn the_number_of_probes_is_limited_and_what_has_run_goes_on() -> Result<()> {
     scene.put("a", &config, 200);
     scene.daemon.post("/v1/validate", &config).expect(200);
     scene.daemon.delete("/v1/probes/b").expect(204);
-    // Of many who come at once, one gets the place.
+    // One of many clients that come at once gets the place.
     let statuses: Vec<u16> = std::thread::scope(|threads| {
         let put = |n: usize| {
             let (scene, config) = (&scene, &config);

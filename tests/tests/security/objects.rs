@@ -26,7 +26,7 @@ const PASS: &str =
     "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int pass(void *ctx) { return 2; }";
 /// The forms of the subject.
 const FORMS: u64 = 4;
-/// The size of what the witness notes of a packet.
+/// The size of the witness's record of a packet.
 const NOTED: usize = 9 * 4 + 96;
 
 /// A place of a probe, and the way of packets to it.
@@ -59,7 +59,7 @@ struct Witness {
     ebpf: Ebpf,
     sender: Namespace,
     interface: &'static str,
-    /// What it notes of the frames without any probe.
+    /// The notes of it about the frames without any probe.
     expected: Vec<[u8; NOTED]>,
 }
 
@@ -92,7 +92,7 @@ impl Witness {
         Ok(witness)
     }
 
-    /// Sends each frame, and returns what the filter has noted of them.
+    /// Sends each frame, and returns the filter's records of them.
     fn send(&mut self) -> Result<Vec<[u8; NOTED]>> {
         let frames = frames();
         for frame in &frames {

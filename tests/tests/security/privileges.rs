@@ -111,7 +111,7 @@ fn directories_that_another_user_has_made_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// `nobody` with a shared lock on a file or directory.
+/// A process of the user `nobody` with a shared lock on a file or directory.
 struct Holder(Child);
 
 impl Holder {
@@ -141,7 +141,7 @@ fn locks_of_others_keep_no_daemon_from_starting() -> Result<()> {
     let (_, directories) = daemon.terminate()?;
     assert!(Holder::new(&directories.state().join("lock")).is_err(), "nobody can lock the state");
     assert!(Holder::new(directories.bpffs()).is_err(), "nobody can lock the pins");
-    // As an earlier version left them.
+    // The files as an earlier version left them.
     let lock = directories.state().join("lock");
     for path in [directories.temporary(), &directories.state(), directories.bpffs()] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
@@ -173,7 +173,7 @@ fn locks_of_others_keep_no_daemon_from_starting() -> Result<()> {
     Ok(())
 }
 
-/// Each capability of the shipped unit is one that something does not work without.
+/// Each capability of the shipped unit is necessary for some function.
 #[test]
 fn each_capability_of_the_unit_is_needed() -> Result<()> {
     let topology = Topology::new()?;
@@ -192,7 +192,7 @@ fn each_capability_of_the_unit_is_needed() -> Result<()> {
         Ok(())
     };
     works(&[])?;
-    // `compiler.rs` shows what comes of a daemon without CAP_KILL.
+    // `compiler.rs` shows the effect of a missing CAP_KILL.
     for capability in ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SETUID", "CAP_SETGID"] {
         let outcome = works(&[capability]);
         println!("{capability}: {outcome:?}");

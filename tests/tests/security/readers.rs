@@ -1,4 +1,4 @@
-//! Clients that begin to read and stop: what they keep of the daemon's memory and disk has a bound.
+//! Clients that begin to read and stop: the daemon's memory and disk that they occupy is bounded.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -48,7 +48,7 @@ fn readers_that_stop_keep_little_memory_and_disk() -> Result<()> {
     assert!(most > 0, "no window has gone");
     assert!(most <= BUDGET, "{most} bytes of files that have gone");
     assert!(after < before + READERS as u64 * EACH, "{before} KiB before, {after} KiB after");
-    // Whoever reads gets everything.
+    // A reader gets everything.
     let document = scene.daemon.json("/v1/probes/p/metrics");
     ensure!(document["ingress"]["packets"]["entries"].as_array().is_some_and(|e| e.len() == 65536));
     Ok(())

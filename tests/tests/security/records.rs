@@ -132,7 +132,7 @@ fn a_client_that_hangs_up_is_recorded() -> Result<()> {
     })
 }
 
-/// Whoever has no credential, and whoever only reads, leaves room for the record of changes.
+/// Clients without a credential, and clients that only read, leave room for the record of changes.
 #[test]
 fn refusals_fill_no_disk_and_changes_are_recorded() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -218,7 +218,7 @@ fn changes_that_cannot_be_recorded_are_refused() -> Result<()> {
     scene.daemon.get("/v1/probes/p/metrics").expect(200);
     disk.free()?;
     scene.daemon.delete("/v1/probes/p").expect(204);
-    // What follows a cut line is whole.
+    // The lines behind a cut line are whole.
     let text = fs::read_to_string(&path)?;
     let last: Value = serde_json::from_str(text.lines().last().context("a line")?)?;
     ensure!(last["outcome"] == 204 && last["what"] == "DELETE /v1/probes/p", "{last}");
@@ -226,7 +226,7 @@ fn changes_that_cannot_be_recorded_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// A pipe that is not read holds up nobody.
+/// A pipe that is not read holds up no client.
 #[test]
 fn a_pipe_that_is_not_read_holds_up_no_request() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -248,7 +248,7 @@ fn a_pipe_that_is_not_read_holds_up_no_request() -> Result<()> {
     Ok(())
 }
 
-/// What is served to everybody is asked for all the time, and is not recorded; what comes to nothing there is.
+/// Requests for public files come all the time, and are not recorded; failed ones are.
 #[test]
 fn refusals_at_the_address_for_metrics_are_recorded() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -20,7 +20,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 34] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 41] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -28,17 +28,24 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 34] = [
     ("GET", "/v1/probes/{name}/revisions", "/v1/probes/kept/revisions", "", 200),
     ("GET", "/v1/probes/{name}/history", "/v1/probes/kept/history", "", 200),
     ("GET", "/v1/history", "/v1/history", "", 200),
+    ("GET", "/v1/names", "/v1/names?port=443", "", 200),
     ("GET", "/v1/pods", "/v1/pods", "", 200),
     ("PUT", "/v1/pods", "/v1/pods", "{", 400),
     ("GET", "/v1/rules", "/v1/rules", "", 200),
     ("GET", "/v1/rules/{name}", "/v1/rules/none", "", 404),
     ("PUT", "/v1/rules/{name}", "/v1/rules/none", "{", 400),
     ("DELETE", "/v1/rules/{name}", "/v1/rules/none", "", 404),
+    ("GET", "/v1/rules/{name}/revisions", "/v1/rules/none/revisions", "", 404),
+    ("POST", "/v1/rules/{name}/rollback", "/v1/rules/none/rollback", "", 404),
+    ("GET", "/v1/templates", "/v1/templates", "", 200),
+    ("GET", "/v1/templates/{name}", "/v1/templates/none", "", 404),
+    ("PUT", "/v1/templates/{name}", "/v1/templates/none", "{", 400),
+    ("DELETE", "/v1/templates/{name}", "/v1/templates/none", "", 404),
     ("POST", "/v1/probes/{name}/rollback", "/v1/probes/kept/rollback", "", 409),
     ("GET", "/v1/probes/{name}/maps/{map}/entries", "/v1/probes/kept/maps/none/entries", "", 404),
     ("PUT", "/v1/probes/{name}/maps/{map}/entries", "/v1/probes/none/maps/none/entries", "[]", 404),
     ("POST", "/v1/validate", "/v1/validate", "{}", 422),
-    // The body is none of several parts.
+    // The body does not have several parts.
     ("POST", "/v1/replay", "/v1/replay", "", 415),
     ("POST", "/v1/replay/rule", "/v1/replay/rule", "", 415),
     ("GET", "/v1/probes/{name}/metrics", "/v1/probes/kept/metrics", "", 200),
@@ -58,7 +65,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 34] = [
     ("GET", "/metrics.xsd", "/metrics.xsd", "", 200),
 ];
 
-/// What a GET takes, so that there is no HEAD.
+/// The answer of a GET, so there is no HEAD.
 const TAKES: [&str; 4] =
     ["/v1/probes/kept/metrics", "/v1/probes/kept/events", "/v1/changes?probe=none", "/metrics"];
 
@@ -93,7 +100,7 @@ fn cases() -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Sends all requests with the rights of a role, the number of its place in [`ROLES`], or of nobody.
+/// Sends all requests with the rights of a role, the number of its place in [`ROLES`], or without any.
 fn check(who: &str, role: Option<usize>, send: impl Fn(&str, &str, &[u8]) -> Response) -> Result<()> {
     for Case { method, path, body, needed, status } in cases()? {
         let answer = send(method, path, body.as_bytes());
@@ -116,14 +123,14 @@ fn check(who: &str, role: Option<usize>, send: impl Fn(&str, &str, &[u8]) -> Res
             let right = match role {
                 None => &[401][..],
                 Some(role) if role < needed => &[403],
-                // A HEAD would close a window, or take events, that no client receives.
+                // A HEAD would close a window or take events, although no client receives these.
                 Some(_) if TAKES.contains(&path) => &[405],
                 Some(_) => &[status],
             };
             assert!(right.contains(&head), "HEAD of {case}: {head}");
         }
     }
-    // A client without a credential does not learn which paths are no route.
+    // A client without a credential does not learn which paths have no route.
     let unknown = [send("GET", "/nowhere", b"").status, send("PATCH", "/v1/probes", b"").status];
     assert_eq!(unknown, if role.is_none() { [401, 401] } else { [404, 405] }, "{who}");
     Ok(())
@@ -261,7 +268,7 @@ fn certificates() -> Result<()> {
     Ok(())
 }
 
-/// Returns what a client with a certificate of these names believes and shows.
+/// Returns the credentials of a client with a certificate of these names.
 fn client_with(ours: &Authority, clients: &Authority, names: Vec<SanType>) -> Result<ClientConfig> {
     let mut params = CertificateParams::default();
     params.subject_alt_names = names;
@@ -325,7 +332,7 @@ fn only_an_admin_enforces() -> Result<()> {
     daemon.get("/v1/probes/p").expect(404);
     by_admin("POST", "/v1/validate", &enforcing().to_string()).expect(200);
     by_admin("PUT", "/v1/probes/p", &enforcing().to_string()).expect(201);
-    // A PUT of what runs already is refused as well.
+    // A PUT of the running configuration is refused, too.
     forbidden(daemon.put("/v1/probes/p", &enforcing()));
     let observing = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(200).json();
     assert!(observing["pushed_by"].as_str().is_some_and(|by| by.starts_with("uid:")), "{observing}");

@@ -1,4 +1,5 @@
-//! What requests may store on the disk, and the descriptors that probes may take: some is left to windows and to others.
+//! The bounds on data that requests store on the disk, and on the descriptors of probes: some room is left to windows and to
+//! others.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -117,7 +118,7 @@ fn the_oldest_revisions_go_and_what_is_too_large_is_refused() -> Result<()> {
     daemon.post("/v1/probes/a/rollback", &json!({ "revision": kept[2] })).expect(200);
     assert_eq!(daemon.json("/v1/probes/a")["revision"], 13);
 
-    // Of all probes, the one with the most revisions gives up its oldest.
+    // The probe with the most revisions of all gives up its oldest.
     let before = revisions(&daemon, "a");
     daemon.put("/v1/probes/b", &large(300_000, 0)).expect(201);
     let after = revisions(&daemon, "a");

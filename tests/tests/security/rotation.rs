@@ -17,7 +17,7 @@ use crate::guarded::{Scene, Token, Tokens};
 
 const CLIENTS: usize = 64;
 
-/// A new token is added, clients go over to it, and the old one goes. No request of a valid token fails, nor does a
+/// A new token is added, clients change over to it, and the old one is removed. No request of a valid token fails, nor does a
 /// connection end.
 #[test]
 fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
@@ -122,7 +122,7 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
     scene.reload()?;
     assert!(scene.daemon.log().contains("can't be read"));
     assert_eq!(known(), 200);
-    // Nobody would ever write to this pipe, and the daemon would read no file again.
+    // The pipe has no writer, and the daemon would read no file again.
     ensure!(Command::new("mkfifo").arg(&scene.tokens.path).status()?.success());
     scene.reload()?;
     assert!(scene.daemon.log().contains("it is a pipe and not a file"), "{}", scene.daemon.log());

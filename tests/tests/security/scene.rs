@@ -83,7 +83,7 @@ pub fn answer(stream: impl Read) -> Result<Response> {
     http::read_response(&mut BufReader::new(stream), "GET")
 }
 
-/// Waits until the other end has closed the connection. Returns what came before.
+/// Waits until the other end has closed the connection. Returns the bytes received before.
 pub fn until_closed(mut stream: impl Read) -> Result<Vec<u8>> {
     let mut received = Vec::new();
     match stream.read_to_end(&mut received) {

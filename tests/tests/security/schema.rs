@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 2] = [
     ("hooks.py", include_str!("schema/hooks.py")),
     ("schemathesis.toml", include_str!("schema/schemathesis.toml")),
 ];
-/// The seed of what is generated. Each role has its own beside it.
+/// The seed of generated requests. Each role adds a number to it.
 const SEED: usize = 1;
 const DESCRIPTION: &str = include_str!("../../../api/openapi.yaml");
 
@@ -70,7 +70,7 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     let _traffic = generator.spawn(Load { rate: Some(100), ..Load::default() });
     let url = format!("http://{}", scene.tcp);
     let (_, authorization) = token.header();
-    // schemathesis reads its hooks from the directory that it runs in, and leaves what it has found there.
+    // schemathesis reads its hooks from the directory that it runs in, and leaves its findings there.
     let directory = tempfile::tempdir()?;
     for (name, content) in FILES {
         fs::write(directory.path().join(name), content)?;
@@ -97,7 +97,7 @@ fn phases(role: &str) -> &'static str {
     if role == "admin" { "examples,coverage,fuzzing,stateful" } else { "examples,fuzzing,stateful" }
 }
 
-/// Deploys the probes of which `hooks.py` knows.
+/// Deploys the probes that `hooks.py` knows.
 fn deploy(scene: &Scene) {
     let mut kept = counter_config("mon0", "XDP_PASS");
     kept["window"] = json!({ "collectors": ["archive"] });
@@ -115,6 +115,15 @@ fn deploy(scene: &Scene) {
         }
     });
     scene.daemon.put("/v1/probes/reports", &reports).expect(201);
+    let mut template = counter_config("mon0", "XDP_PASS");
+    template["labels"] = json!({ "packets": "{{sum(ingress.packets)}}" });
+    scene.daemon.put("/v1/templates/kept", &template).expect(201);
+    // A rule of the same name, which has something to go back to.
+    for (text, status) in [("some", 201), ("many", 200)] {
+        let rule =
+            json!({ "watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{ "mark": text }] });
+        scene.daemon.put("/v1/rules/kept", &rule).expect(status);
+    }
 }
 
 /// A counter that has a map `blocked`, whose entries come from outside.
@@ -126,7 +135,7 @@ fn looking_up(verdict: &str) -> String {
     xdp_counter(verdict).replace("SEC(\"xdp\")", map).replace("__u32 key = 0;", lookup)
 }
 
-/// Fails unless every operation was asked, and did what it is for if the role may have that.
+/// Fails unless every operation was asked, and succeeded if the role permits it.
 fn reached(scene: &Scene, role: &str) -> Result<()> {
     let page = scene.daemon.get("/metrics").expect(200);
     let counted: BTreeSet<(String, String, u16)> = page.text().lines().filter_map(request).collect();

@@ -40,7 +40,7 @@ fn validate(daemon: &Daemon, source: &str) -> (u16, Value) {
     (answer.status, answer.json())
 }
 
-/// The answer about a file that is there is the answer about one that is not, whoever may read it.
+/// The answer about a file that is there is the answer about a missing one, for any reader.
 #[test]
 fn which_files_there_are_can_not_be_asked() -> Result<()> {
     let topology = Topology::new()?;
@@ -66,7 +66,7 @@ fn which_files_there_are_can_not_be_asked() -> Result<()> {
             assert!(!answer.1.contains("of_this_host"), "{way}: {}", answer.1);
             assert_eq!(answer, expected, "{way}: {}", path.display());
         }
-        // Files that every Linux has, and names of the same length that it has not.
+        // Files that every Linux has, and names of the same length that do not exist.
         for (path, missing) in [
             ("/etc/passwd", "/etc/passwe"),
             ("/usr/lib/os-release", "/usr/lib/os-releasf"),
@@ -134,7 +134,7 @@ fn defines_are_defines() -> Result<()> {
     }
     let (status, text) = ask("A", &format!("1\n#include \"{file}\""), "");
     assert_eq!(status, 422, "{text}");
-    // A text that is not a define is no option either: the macro has it as text.
+    // A text that is not a define is not an option either: the macro has it as text.
     let (status, text) = ask("A", "-DOF_THIS_HOST", "#ifdef OF_THIS_HOST\n#error an option\n#endif\n");
     assert_eq!(status, 200, "{text}");
     Ok(())

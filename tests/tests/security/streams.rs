@@ -1,4 +1,4 @@
-//! Answers that stay open, and work that goes on while its client is not there: each has a place, which is the work's.
+//! Answers that stay open, and work that continues while its client is not there: each has a place, which is the work's.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -49,7 +49,7 @@ fn a_client_holds_a_few_streams_open_and_all_clients_some_more() -> Result<()> {
     })
 }
 
-/// What is told is rendered once, however many listen: they share the bytes.
+/// A message is rendered once, however many clients listen: they share the bytes.
 #[test]
 fn many_streams_share_what_they_are_told() -> Result<()> {
     const STREAMS: usize = 400;

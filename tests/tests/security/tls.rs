@@ -79,7 +79,7 @@ pub fn signed(
     Ok((params.signed_by(&key, authority)?.pem(), key.serialize_pem()))
 }
 
-/// Returns what a client believes.
+/// Returns the authorities that a client trusts.
 fn believing(authorities: &[&Authority]) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
@@ -131,14 +131,14 @@ fn each_end_believes_its_own_authorities_only() -> Result<()> {
     let shown = [("--ca", &*authority), ("--cert", &*certificate), ("--key", &*key)];
     let refused = list(&scene, &shown)?;
     assert_eq!(refused.status.code(), Some(1), "a stranger's certificate: {refused:?}");
-    // The daemon is nobody whom the client knows.
+    // The client does not know the daemon.
     let strange = files.write("strange", &strangers.pem())?;
     for arguments in [&[("--ca", &*strange)][..], &[]] {
         let refused = list(&scene, arguments)?;
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         assert!(String::from_utf8_lossy(&refused.stderr).contains("certificate"), "{refused:?}");
     }
-    // Nobody is answered in the clear.
+    // A client without encryption gets no answer.
     let mut stream = scene.connect_tcp(0)?;
     std::io::Write::write_all(&mut stream, b"GET /healthz HTTP/1.1\r\nhost: l\r\n\r\n")?;
     assert!(!String::from_utf8_lossy(&until_closed(stream)?).contains("HTTP"));
@@ -163,7 +163,7 @@ fn a_handshake_that_does_not_come_is_not_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// New connections get the new certificate at once, and no request of 64 clients fails meanwhile. Files with mistakes
+/// New connections get the new certificate immediately, and no request of 64 clients fails meanwhile. Files with mistakes
 /// change nothing.
 #[test]
 fn certificates_are_exchanged_while_clients_read() -> Result<()> {

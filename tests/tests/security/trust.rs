@@ -1,4 +1,4 @@
-//! Files that give rights: what other users could change is not read.
+//! Files that grant rights: the daemon does not read files that other users could change.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -68,7 +68,7 @@ fn a_daemon_does_not_start_with_files_that_others_could_change() -> Result<()> {
     Ok(())
 }
 
-/// What was read before holds.
+/// The content that was read before holds.
 #[test]
 fn a_file_that_others_could_change_is_not_read_again() -> Result<()> {
     let (old, new) = (Token::new("a", "admin")?, Token::new("b", "admin")?);
@@ -133,7 +133,7 @@ fn probes_come_from_files_that_others_can_not_change_and_are_recorded() -> Resul
         give(&at("new"), owner)?;
         Ok(fs::rename(at("new"), path)?)
     };
-    // Another user's file; one that leads to another user's; one with another user's source.
+    // Another user's file; a link to another user's file; a file with another user's source.
     write(&file, OTHER)?;
     until("the refusal of a file", &failed)?;
     write(&elsewhere.join("p.yaml"), 0)?;

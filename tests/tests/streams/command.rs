@@ -1,12 +1,14 @@
-//! `twinprobe stream`: what it says, refuses and shows.
+//! `twinprobe stream`: its output, its refusals and its previews.
 
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use twinprobe_tests::binary;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 
-use crate::scene::{COLLECTOR, Node, configuration, stream};
+use crate::scene::{COLLECTOR, Node, configuration, stream, tool};
+use crate::tables::layouts::{MEMBERS, close, counting};
 
 /// The daemon's binary hands over to the program beside it.
 #[test]
@@ -46,7 +48,7 @@ fn mistakes_are_usage_errors_and_secrets_are_not_repeated() -> Result<()> {
     Ok(())
 }
 
-/// A preview contacts no receiver and acknowledges nothing; a probe that names others is left to them.
+/// A preview contacts no receiver and acknowledges nothing; a probe that names other collectors is left to them.
 #[test]
 fn a_dry_run_takes_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -90,5 +92,50 @@ fn all_receivers_get_the_windows_of_a_probe_that_names_no_collector() -> Result<
     for name in ["first", "second"] {
         ensure!(directory.path().join(name).join("p/windows").is_dir());
     }
+    Ok(())
+}
+
+/// The schemas that `--schema` prints take the documents, and refuse others. There is one for each layout.
+#[test]
+fn schemas_are_those_of_the_documents() -> Result<()> {
+    const SCRIPT: &str = "import json, sys, jsonschema
+schema, document = map(json.loads, sys.argv[1:])
+jsonschema.Draft202012Validator.check_schema(schema)
+jsonschema.Draft202012Validator(schema).validate(document)";
+    let is_valid = |schema: &Value, document: &Value| -> Result<bool> {
+        let mut command = Command::new(tool("moto/bin/python")?);
+        let output = command.args(["-c", SCRIPT, &schema.to_string(), &document.to_string()]).output()?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success() || error.contains("ValidationError"), "{error}");
+        Ok(output.status.success())
+    };
+    let directory = tempfile::tempdir()?;
+    let node = Node::new("node-0")?;
+    let mut generator = Generator::new(node.topology.generator(), "gen0", GeneratorOptions::default())?;
+    let mut documents = Vec::new();
+    for (member, status) in MEMBERS.into_iter().zip([201, 200, 200]) {
+        node.daemon().put("/v1/probes/q", &counting(member)).expect(status);
+        generator.send(10)?;
+        documents.push(close(&node, "q"));
+    }
+    let to = json!([{ "file": { "directory": directory.path().join("windows") } }]);
+    let config = configuration(directory.path(), &[&node], &to, &json!({}))?.display().to_string();
+    let output = stream(&["-f", &config, "--schema"])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    let schemas = text.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+    ensure!(schemas.len() == 3, "{text}");
+    for (schema, document) in schemas.iter().zip(&documents) {
+        ensure!(is_valid(schema, document)?, "{schema}: {document}");
+        let place = format!("/v1/probes/q/windows/{}/shape", document["window"]["seq"]);
+        let shape = node.daemon().json(&place);
+        ensure!(
+            schema["$id"] == format!("urn:twinprobe:shape:{}", shape["digest"].as_str().unwrap_or_default())
+        );
+    }
+    // The first layout has no member `flags`, which the second one needs.
+    ensure!(!is_valid(&schemas[1], &documents[0])?);
+    let list = node.daemon().json(&format!("/v1/probes/q/windows?collector={COLLECTOR}"));
+    ensure!(list["windows"].as_array().map(Vec::len) == Some(3), "{list}");
     Ok(())
 }

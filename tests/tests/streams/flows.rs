@@ -63,7 +63,7 @@ impl FlowNode {
     }
 }
 
-/// Sends what is there, and ends. Returns what the stream has said.
+/// Sends the available windows, and ends. Returns the stream's output.
 pub fn send_all(config: &Path) -> Result<String> {
     let output = stream(&["-f", &config.display().to_string(), "--once"])?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

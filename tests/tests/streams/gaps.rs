@@ -1,4 +1,4 @@
-//! What the daemon's retention removed before it was sent is told, with its numbers.
+//! The stream tells, with its numbers, what the daemon's retention removed before it was sent.
 
 use anyhow::{Result, ensure};
 use serde_json::json;

@@ -261,7 +261,7 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// TLS: a collector whose certificate nobody has signed gets nothing.
+/// TLS: a collector whose certificate has no signature of an authority gets nothing.
 #[test]
 fn tls_needs_the_authority() -> Result<()> {
     let directory = tempfile::tempdir()?;

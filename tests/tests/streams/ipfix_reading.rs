@@ -29,7 +29,7 @@ impl Drop for Running {
     }
 }
 
-/// What every reader can say about a flow.
+/// The facts about a flow that every reader can tell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeenFlow {
     pub source: String,

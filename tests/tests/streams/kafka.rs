@@ -200,7 +200,7 @@ fn a_topic_has_each_packet_once_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// What retention removed is a message. Without transactions windows arrive, too. A window too large for a message holds up its probe.
+/// A message tells what retention removed. Without transactions windows arrive, too. A window too large for a message holds up its probe.
 #[test]
 fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -236,7 +236,7 @@ fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     Ok(())
 }
 
-/// What an operator has to change is told; nothing is acknowledged. A dry run contacts nothing.
+/// The log names what an operator has to change; nothing is acknowledged. A dry run contacts nothing.
 #[test]
 fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -252,7 +252,7 @@ fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
         (json!({ "ca": broker.path("other") }), "certificate verify failed"),
         (json!({ "cert": null, "key": null }), "no answer of Kafka"),
         (json!({ "key": broker.path("none") }), "none: No such file"),
-        // The topic of windows forgets what is old.
+        // The topic of windows deletes old messages.
         (json!({ "exactlyOnce": false, "topic": "old" }), ""),
         (json!({ "cursorTopic": "old" }), "set it to compact"),
     ] {

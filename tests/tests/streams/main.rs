@@ -1,5 +1,6 @@
 //! `twinprobe stream` against the systems that it sends to: each window arrives once, whatever is killed.
 
+mod chaos;
 mod command;
 mod files;
 mod flows;
@@ -8,7 +9,8 @@ mod ipfix;
 mod ipfix_reading;
 mod kafka;
 mod nats;
-mod postgres;
 mod push;
+mod rules;
 mod s3;
 mod scene;
+mod tables;

@@ -5,13 +5,14 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use twinprobe_tests::pidfd::{open_pidfd, send_signal};
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, python, stream, tool};
 
 /// Makes a stream that forgets ids soon, so that the expected last sequence has to tell repeats.
-const MAKE: &str = "import asyncio, json, sys, nats
+pub const MAKE: &str = "import asyncio, json, sys, nats
 async def main():
     nc = await nats.connect(sys.argv[1])
     await nc.jetstream().add_stream(name='WINDOWS', subjects=['twinprobe.>'], duplicate_window=0.2)
@@ -39,20 +40,20 @@ async def main():
 asyncio.run(main())";
 
 /// A server. It is killed on drop.
-struct Server {
+pub struct Server {
     child: Option<Child>,
     port: u16,
     directory: PathBuf,
 }
 
 impl Server {
-    fn new(directory: &Path) -> Result<Self> {
+    pub fn new(directory: &Path) -> Result<Self> {
         let mut server = Self { child: None, port: free_port()?, directory: directory.to_owned() };
         server.start()?;
         Ok(server)
     }
 
-    fn start(&mut self) -> Result<()> {
+    pub fn start(&mut self) -> Result<()> {
         let mut command = Command::new(tool("bin/nats-server")?);
         command.args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"]).arg(&self.directory);
         self.child = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
@@ -61,7 +62,7 @@ impl Server {
         })
     }
 
-    fn kill(&mut self) -> Result<()> {
+    pub fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
             child.wait()?;
@@ -69,11 +70,17 @@ impl Server {
         Ok(())
     }
 
-    fn url(&self) -> String {
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        let child = self.child.as_ref().context("it runs")?;
+        send_signal(&open_pidfd(child.id())?, signal);
+        Ok(())
+    }
+
+    pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    fn messages(&self) -> Result<Vec<Value>> {
+    pub fn messages(&self) -> Result<Vec<Value>> {
         Ok(serde_json::from_value(python(READ, &[&self.url()])?)?)
     }
 }
@@ -114,7 +121,7 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// A server that is away costs no more than the memory of the stream. Once it is back, all arrives; a gap is a message.
+/// A server that is away costs at most the memory of the stream. Once it is back, all arrives; a gap is a message.
 #[test]
 fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -144,7 +151,7 @@ fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     })?;
     running.terminate()?;
     let messages = server.messages()?;
-    // What is missing between the numbers of two messages is said by a message of its own.
+    // A message of its own says what is missing between the numbers of two messages.
     let (mut next, mut gaps) = (1, 0);
     for message in &messages {
         let (first, last) = match &message[2] {

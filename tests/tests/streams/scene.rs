@@ -39,7 +39,7 @@ print(json.dumps([[int(cell) if hasattr(cell, 'as_tuple') else cell for cell in 
     python(SCRIPT, &[query])
 }
 
-/// Returns a port that nobody listens on.
+/// Returns a port without a listener.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

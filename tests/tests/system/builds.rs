@@ -1,4 +1,4 @@
-//! Builds other than the one that the tests run: what is shipped, and the command line where there is no Linux.
+//! Builds other than those under test: the shipped binaries, and the command line for systems other than Linux.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn cargo(arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Returns what the binary of the daemon has of the crate with the steps, if these packages are built together.
+/// Returns the features of the crate with the fault points in the daemon's binary, if these packages are built together.
 fn faults(packages: &[&str]) -> Result<String> {
     let mut tree = cargo(&["tree", "--edges", "normal,features", "--invert", "twinprobe-faults"]);
     packages.iter().for_each(|package| _ = tree.args(["--package", package]));
@@ -43,7 +43,7 @@ fn what_is_shipped_has_no_steps_to_end_at() -> Result<()> {
     Ok(())
 }
 
-/// Only types are checked, so the one dependency in C needs no compiler for the other system.
+/// The check covers types only, so the one dependency in C needs no compiler for the other system.
 #[test]
 fn the_command_line_builds_where_there_is_no_linux() -> Result<()> {
     let rustc = Path::new(env!("CARGO")).with_file_name("rustc");

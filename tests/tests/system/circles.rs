@@ -87,7 +87,7 @@ fn modules(source: &Path) -> Result<Modules> {
     Ok(modules)
 }
 
-/// Returns what each module names.
+/// Returns the modules that each module names.
 fn edges(modules: &Modules) -> Result<BTreeMap<Vec<String>, BTreeSet<Vec<String>>>> {
     let mut edges = BTreeMap::new();
     for (own, path) in modules {

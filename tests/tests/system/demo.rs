@@ -1,4 +1,4 @@
-//! Test of the demo (`tests/demo.sh`), which compares what is counted with what was sent, and of what it leaves.
+//! Test of the demo (`tests/demo.sh`), which compares counts with sent packets, and of its remains.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,7 +68,7 @@ fn shape(line: &str) -> String {
     shape
 }
 
-/// Compares what the README shows of the demo with what the demo has said.
+/// Compares the demo's output in the README with its real output.
 fn compare_with_readme(said: &str) -> Result<()> {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
     let (_, shown) = readme.split_once("```text\n== ").context("the README shows a step of the demo")?;

@@ -147,14 +147,14 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     assert!(received < packets - RING, "the receiver keeps up with the generator: {received}");
     drop(counter);
 
-    // Another scene, as what the generator has left in the ring would count as the sender's.
+    // A new scene, because the generator's packets in the ring would count as the sender's.
     let topology = Topology::new()?;
     let counter = Counter::attach_with_flows(topology.monitor(), "mon0", Place::XdpDrop, 30_000)?;
     receive_on_a_thread(&topology, cpu)?;
     let spread = Spread::default();
     let mut sender = PacedSender::new(topology.generator(), "gen0", Frame::default(), spread)?;
     pin_to_cpu(cpu)?;
-    // The second run goes on with the flow where the first has ended.
+    // The second run continues with the flow where the first has ended.
     sender.send(packets / 3)?;
     sender.send(packets - packets / 3)?;
     assert_eq!((sender.sent(), counter.packets()?), (packets, packets));

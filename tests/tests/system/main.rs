@@ -8,6 +8,7 @@ mod bystanders;
 mod capabilities;
 mod capture;
 mod circles;
+mod code;
 mod cpuset;
 mod demo;
 mod fixture;

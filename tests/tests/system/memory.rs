@@ -31,7 +31,7 @@ fn an_idle_daemon_with_ten_probes_and_a_console_is_small() -> Result<()> {
     becomes_small(15 << 10)
 }
 
-/// Checks that a daemon becomes idle with at most so much memory, of what its status calls `VmRSS`.
+/// Checks that an idle daemon has at most this much memory (`VmRSS` in its status in /proc).
 fn becomes_small(limit_kib: u64) -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
@@ -39,7 +39,7 @@ fn becomes_small(limit_kib: u64) -> Result<()> {
         daemon.put(&format!("/v1/probes/{name}"), &probes::configuration(name, "mon0")?).expect(201);
         daemon.get(&format!("/v1/probes/{name}/metrics")).expect(200);
     }
-    // What a browser asks for when it opens the console.
+    // The requests of a browser when it opens the console.
     let page = daemon.get("/").expect(200);
     let files: Vec<&str> = page.text().split('"').filter(|word| word.starts_with("/console/")).collect();
     ensure!(!files.is_empty(), "{}", page.text());
@@ -56,7 +56,7 @@ fn becomes_small(limit_kib: u64) -> Result<()> {
         Ok(resident)
     })?;
     println!("{resident:?}");
-    // What was given back comes back.
+    // Memory that was given back comes back.
     daemon.get("/v1/probes/dns/metrics").expect(200);
     Ok(())
 }

@@ -142,7 +142,7 @@ fn a_rate_is_kept_without_a_limiter() -> Result<()> {
         let said = said(&output);
         let time = said.split_once("2000 frames, ").and_then(|(_, rest)| rest.split(' ').next());
         let time: f64 = time.context("the stub says how long it took")?.parse()?;
-        // The last burst, a millisecond's, goes out before its time is over.
+        // The last burst, a millisecond's, is sent before its time is over.
         assert!((least - 0.005..least + 0.02).contains(&time), "{arguments}: {time} s");
     }
     Ok(())

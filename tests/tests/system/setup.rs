@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
 
-/// The commands that the script looks for or calls, without those that a case leaves out.
+/// The commands that the script looks for or calls, without the commands that a case leaves out.
 const PRESENT: &str = "psql pkg-config java mvn kcat prometheus victoria-metrics go make clang clang-14 clang-16 llvm-strip cc ip tc ethtool bpftool nfcapd nsenter mount ps sysctl curl ping qemu-system-x86_64 python3 tshark podman runc \
     dh node npm chromium openssl luajit jq cargo apt-cache mkfs.ext4 mkfs.xfs mkfs.btrfs";
 /// The commands that the script needs for itself.

@@ -1,4 +1,4 @@
-//! A store whose file is damaged: the daemon refuses it as it is, or serves what is in it and says what it can't serve.
+//! A store whose file is damaged: the daemon refuses it as it is, or serves the readable part and reports the rest.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn path(probe: &str) -> String {
     format!("/v1/probes/{probe}")
 }
 
-/// What a daemon serves of each probe's windows.
+/// The windows of each probe that a daemon serves.
 type Known = [Vec<Vec<u8>>; 3];
 
 fn known(daemon: &Daemon) -> Known {
@@ -32,7 +32,7 @@ fn known(daemon: &Daemon) -> Known {
     })
 }
 
-/// Returns a place of the store: anywhere, or where pages say what is in them.
+/// Returns a place of the store: anywhere, or the heads of pages.
 fn place(random: &mut Random, length: usize) -> usize {
     let page = random.below((length / PAGE) as u64) as usize * PAGE;
     match random.below(3) {
@@ -42,7 +42,7 @@ fn place(random: &mut Random, length: usize) -> usize {
     }
 }
 
-/// Checks that a daemon serves no other windows than before, and tells of those that it does not serve.
+/// Checks that a daemon serves no other windows than before, and reports the others.
 fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
     let mut missing = 0;
     for (probe, known) in PROBES.iter().zip(known) {

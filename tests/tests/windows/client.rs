@@ -120,7 +120,7 @@ fn windows_are_listed_shown_closed_and_acknowledged() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A watch prints the retained windows and each new one once, through restarts, and the next watch goes on after it.
+/// A watch prints the retained windows and each new one once, through restarts, and the next watch continues after it.
 #[test]
 fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let mut scene = Scene::new(&json!({ "collectors": ["a"] }))?;
@@ -146,7 +146,7 @@ fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let (status, rest, complaint) = watch.end()?;
     assert_eq!((status, rest), (Some(0), vec![]), "{complaint}");
     assert!(complaint.contains("trying again"), "{complaint}");
-    // Another watch goes on there; without --ack it acknowledges nothing.
+    // Another watch continues there; without --ack it acknowledges nothing.
     scene.close(9)?;
     for _ in 0..2 {
         let mut watch = Watch::start(&scene.daemon, "-o json --collector a")?;

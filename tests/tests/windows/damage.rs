@@ -1,4 +1,4 @@
-//! Damaged windows: the daemon reports them, and loses no more than their content.
+//! Damaged windows: the daemon reports them, and loses only their content.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ const RETAIN: u64 = 100_000;
 /// The largest number of damaged windows that are kept for somebody to look at.
 const KEPT: usize = 8;
 
-/// Where the bodies of windows are.
+/// The place of the windows' bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bodies {
     InTheStore,
@@ -134,7 +134,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
         // The last ones are left to be looked at.
         let aside: Vec<u64> = (2..last).step_by(2).collect();
         assert_eq!(scene.store()?.damaged("p")?, aside[aside.len().saturating_sub(KEPT)..]);
-        // The next window reports the lost windows, once, and its number goes on.
+        // The next window reports the lost windows, once, and its number continues.
         let document = scene.windows.close();
         assert_eq!(document["window"]["seq"], last + 1);
         assert_eq!(document["window"]["lost_windows"], damaged);
@@ -182,7 +182,7 @@ fn bodies_that_are_no_windows_are_set_aside() -> Result<()> {
             Ok(strays.iter().try_for_each(|stray| fs::write(stray, "stray"))?)
         })?;
         ensure!(removed.is_some() == (bodies == Bodies::InFiles), "{removed:?}");
-        // What is not there at all is noticed at the start.
+        // The start notices windows that are missing altogether.
         let status = scene.status();
         assert_eq!((&status["damaged"], &status["lost"]), (&json!(1), &json!(1)), "{status}");
         for seq in 2..=9 {
@@ -204,7 +204,7 @@ fn bodies_that_are_no_windows_are_set_aside() -> Result<()> {
     Ok(())
 }
 
-/// A row of the store that is not what was written is noticed at the start, whichever of its columns it is.
+/// The start notices a damaged row of the store, whichever of its columns it is.
 #[test]
 fn every_column_of_a_window_counts() -> Result<()> {
     const CHANGES: [&str; 9] = [
@@ -216,7 +216,7 @@ fn every_column_of_a_window_counts() -> Result<()> {
         "bytes = bytes + 1",
         "lost = lost + 1",
         "digest = zeroblob(8)",
-        // The window is one of those that have been lost, and which one nobody knows any more.
+        // The window is one of the lost ones, and it is no longer known which.
         "seq = 4711",
     ];
     let last = 2 + CHANGES.len() as u64;

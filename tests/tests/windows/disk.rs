@@ -1,4 +1,4 @@
-//! A full or read-only disk: nothing is lost, requests fail with the reason, and everything else goes on.
+//! A full or read-only disk: nothing is lost, requests fail with the reason, and everything else continues.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Trouble {
         if self == Self::Full { disk.free() } else { disk.read_write() }
     }
 
-    /// The ends of daemons before which the trouble begins; 0 is none. No disk becomes read-only below a daemon that has
+    /// The ends of daemons before which the trouble begins; 0 stands for none. No disk becomes read-only below a daemon that has
     /// its store open.
     const fn begins(self) -> &'static [i32] {
         if matches!(self, Self::Full) { &[0] } else { &[libc::SIGTERM, libc::SIGKILL] }
@@ -197,7 +197,7 @@ fn a_window_without_room_is_not_begun() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A schedule goes on: the window that could not be stored is stored as soon as it can be.
+/// A schedule continues: the window that could not be stored is stored as soon as it can be.
 #[test]
 fn a_schedule_goes_on_when_windows_can_be_stored_again() -> Result<()> {
     for trouble in Trouble::ALL {
@@ -263,7 +263,7 @@ fn what_can_not_be_written_is_not_done() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A daemon that has started on a read-only disk shows what it stores once it can.
+/// A daemon that has started on a read-only disk shows the changes that it stores after the disk is writable.
 #[test]
 fn what_is_stored_once_a_disk_can_be_written_is_there() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;
@@ -293,7 +293,7 @@ fn what_is_stored_once_a_disk_can_be_written_is_there() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Some room is left for what makes room: windows are acknowledged and probes are removed on a full disk.
+/// Some room is left for changes that free room: windows are acknowledged and probes are removed on a full disk.
 #[test]
 fn acknowledgements_and_removals_have_room_on_a_full_disk() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;

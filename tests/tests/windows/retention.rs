@@ -105,7 +105,7 @@ fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
     bystanders.finish()
 }
 
-/// The oldest window of all probes goes first, and each probe's newest window stays.
+/// The oldest window of all probes is removed first, and each probe's newest window stays.
 #[test]
 fn all_probes_share_a_budget() -> Result<()> {
     let topology = Topology::new()?;

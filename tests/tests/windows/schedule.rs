@@ -44,7 +44,7 @@ fn lateness(ends: &[f64], anchor: f64) -> Sample {
     ends.iter().map(late).collect()
 }
 
-/// Checks that the numbers have no gaps, that windows follow each other, and that there are no more windows than
+/// Checks that the numbers have no gaps, that windows follow each other, and that there are at most as many windows as
 /// intervals. Returns the number of intervals without a window.
 fn check_list(windows: &Windows, interval: f64) -> Result<f64> {
     let list = windows.list("");

@@ -28,7 +28,7 @@ const CHECKED: u64 = 2_000;
 /// The figures of the claims.
 #[derive(Default)]
 struct Claimed {
-    /// What the daemon takes for an event at the rate of the claim, of what libbpf takes to print it as JSON.
+    /// The time that the daemon takes for an event at the rate of the claim, compared with the time that libbpf takes to print it as JSON.
     times: Vec<String>,
     /// The percentage of events that each consumer lost of bursts.
     bursts: Vec<(Consumer, f64)>,

@@ -1,5 +1,5 @@
-//! The time that a hook itself takes (XDP native and generic, TCX, clsact), what 1 KiB takes to be copied, and how long it is on its way to
-//! user space.
+//! The time that a hook itself takes (XDP native and generic, TCX, clsact), the time to copy 1 KiB, and the delay until user
+//! space has it.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ impl Finish {
     fn attach(namespace: &Namespace) -> Result<Self> {
         let ebpf = namespace.enter(|| {
             let mut ebpf = bpf::load(SOURCE, &["COPY=0".into()])?;
-            // It is there already.
+            // The clsact qdisc exists already.
             let _ = tc::qdisc_add_clsact(INTERFACE);
             attach_filter(&mut ebpf, "finish", u16::MAX)?;
             anyhow::Ok(ebpf)
@@ -158,7 +158,7 @@ fn attach_filter(ebpf: &mut Ebpf, name: &str, priority: u16) -> Result<()> {
     Ok(())
 }
 
-/// Measures what a packet takes more with an empty program at each hook.
+/// Measures the additional time of a packet with an empty program at each hook.
 fn invocation(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<String>)> {
     let mut table =
         Table::new(&["hook", "attached", "rounds", "a packet without, ns", "invocation, ns", "null, ns"]);
@@ -208,7 +208,7 @@ fn invocation(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<String>)> {
 
 /// An empty program at a hook. Dropping the value detaches it.
 enum Attached<'a> {
-    /// The value is only held.
+    /// The value is only kept alive.
     Bare(#[expect(dead_code, reason = "held until the measurement is over")] Empty),
     Probe(&'a Daemon),
 }
@@ -284,7 +284,7 @@ fn attach_empty(hook: Hook, namespace: &Namespace) -> Result<Empty> {
     Ok(Empty { namespace: namespace.clone(), ebpf: Some(ebpf) })
 }
 
-/// Measures copies of 1 KiB. Returns what eBPF's own takes by what the helper's takes.
+/// Measures copies of 1 KiB. Returns the time of eBPF's own copy divided by that of the helper.
 fn copies(bench: &Bench, stand: &Stand) -> Result<(Table, String)> {
     let mut table = Table::new(&["hook", "1 KiB copied", "ns", "null, ns", "by the helper's"]);
     let frame = Frame::build(&FrameOptions { length: LONG, ..FrameOptions::default() })?;

@@ -1,4 +1,4 @@
-//! Experiments on events: what they cost from a packet to a client.
+//! Experiments on events: their cost on the way from a packet to a client.
 
 pub mod actions;
 pub mod delivery;

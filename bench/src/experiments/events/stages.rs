@@ -22,7 +22,7 @@ use crate::scenes::runs::{Bare, run as run_program};
 use crate::scenes::sources::STAGES as SOURCE;
 
 const PROBE: &str = "/v1/probes/stages";
-/// The runs at a time behind the dispatcher: all rounds together have no more events than the ring has room for.
+/// The number of runs behind the dispatcher at a time: the ring has room for the events of all rounds together.
 const BEHIND: u32 = 25_000;
 /// The stages in the kernel, each with all before it.
 const ADDED: [(&str, &[&str]); 5] = [
@@ -32,7 +32,7 @@ const ADDED: [(&str, &[&str]); 5] = [
     ("build", &["FILTER", "RESERVE", "BUILD"]),
     ("commit", &["FILTER", "RESERVE", "BUILD", "COMMIT"]),
 ];
-/// The same stages with no other one but what they need, and what is subtracted from them.
+/// The same stages, each only with the stages that it needs, and the baseline that is subtracted.
 const ALONE: [(&[&str], &[&str]); 5] = [
     (&[], &[]),
     (&["FILTER"], &[]),
@@ -42,7 +42,7 @@ const ALONE: [(&[&str], &[&str]); 5] = [
 ];
 
 pub fn run(bench: &Bench) -> Result<Section> {
-    // As many events as the ring has room for.
+    // The number of events that the ring has room for.
     let repeat = bench.times(200_000, 20_000) as u32;
     let rounds = bench.rounds(21, 3);
     let mut section = Section::new(

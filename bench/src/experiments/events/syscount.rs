@@ -1,4 +1,4 @@
-//! The tool that only counts: nothing goes to user space but a table, when somebody asks.
+//! The tool that only counts: only a table goes to user space, on request.
 
 use std::path::Path;
 use std::process::Command;
@@ -29,7 +29,7 @@ struct Values {
     packets: u64,
 }
 
-/// Measures what a count costs the packets and what a reading costs each consumer; all counts are those of the packets.
+/// Measures the cost of a count for packets and of a reading for each consumer, and checks the counts against the packets.
 pub fn measure(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Table> {
     let mut table = Table::new(&[
         "hook",

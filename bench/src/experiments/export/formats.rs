@@ -15,7 +15,7 @@ use crate::scenes::million::{Content, FORMATS, Million};
 
 /// The number of entries per bare call. Between 1,024 and 1,000,000 it makes a difference of 3 %.
 pub const ROOM: usize = 65_536;
-/// The goals: the time of a GET in each format is at most so many times that of the bare look-ups.
+/// The goals: the factor by which a GET in each format may be slower than the bare look-ups.
 const GOALS: [f64; 3] = [1.10, 1.15, 1.5];
 /// The goal: the daemon grows by at most this much.
 const GROWTH_KIB: u64 = 8 << 10;
@@ -57,7 +57,7 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
         let idle = Resident::of(million.daemon.pid())?.anonymous_kib;
         for (place, (name, format, _)) in FORMATS.into_iter().enumerate() {
             let path = Million::path(format);
-            // The samples of a struct are in several families, for each of which the map is read.
+            // The samples of a struct are in several families. The map is read for each of them.
             let many = format == "openmetrics" && content.families() > 1;
             let goal = (!many).then_some(GOALS[place]);
             let rounds = if many { bench.rounds(5, 1) } else { bench.rounds(15, 2) };

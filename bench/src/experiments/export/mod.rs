@@ -1,4 +1,4 @@
-//! Export: large tables in three formats, what they cost others, and windows through the file.
+//! Export: large tables in three formats, their cost for other work, and windows through the file.
 
 pub mod formats;
 pub mod peers;

@@ -17,7 +17,7 @@ use crate::scenes::bcc::Bcc;
 use crate::scenes::ebpf_exporter::EbpfExporter;
 use crate::scenes::million::{Content, FORMATS, Million, fill};
 
-/// The goal: ebpf_exporter takes at least so many times as long for a scrape.
+/// The goal: the least factor by which a scrape of ebpf_exporter takes longer.
 const SCRAPE: f64 = 5.0;
 /// The start of a sample of the table on ebpf_exporter's page.
 const SAMPLE: &str = "\nebpf_exporter_table{";

@@ -15,7 +15,7 @@ extern "C" fn stop(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Consumes a pinned ring until SIGTERM, as `consumer.c` does by libbpf, and says on stderr what it has got.
+/// Consumes a pinned ring until SIGTERM, as `consumer.c` does by libbpf, and reports the received events on stderr.
 pub fn consume(pin: &Path, checks: bool) -> Result<()> {
     let mut ring = RingBuf::try_from(Map::RingBuf(MapData::from_pin(pin)?))?;
     // SAFETY: the handler only stores to an atomic.

@@ -1,4 +1,4 @@
-//! The consumers, and what one of them has got.
+//! The consumers of events, and the results of a consumer.
 
 use super::stand::Sent;
 use super::tool::{Shape, Tool};
@@ -16,9 +16,9 @@ pub enum Consumer {
 /// The ways in which consumers handle an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They look at its number, or write it as JSON, and nobody looks.
+    /// The consumer reads an event's number, or formats the event as JSON and throws it away.
     Count,
-    /// They look whether it is what was sent, and how late it is.
+    /// The consumers compare each event with the sent one, and measure its delay.
     Check,
 }
 
@@ -58,8 +58,8 @@ impl Consumer {
         }
     }
 
-    /// Tells whether it can do what the tool does: bpftrace has no XDP and no payload of 1 KiB to offer, and what is printed
-    /// is not checked.
+    /// Tells whether the tool supports this consumer and mode: bpftrace has neither XDP nor payloads of 1 KiB, and nothing
+    /// checks printed events.
     pub fn can(self, tool: Tool, mode: Mode) -> bool {
         match self {
             Self::Bpftrace => tool.hook == "tc" && tool.shape == Shape::RwTracer,

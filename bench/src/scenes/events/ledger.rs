@@ -46,7 +46,7 @@ impl Ledger {
         *next = serial + 1;
     }
 
-    /// Notes that an event came, whether it is what was sent, and how late it is.
+    /// Notes the arrival of an event, whether it equals the sent one, and its delay.
     pub fn check(&mut self, event: &Event) {
         self.count(event.cpu, event.serial);
         let sum = event.serial ^ event.time ^ event.addresses ^ event.payload;
@@ -63,7 +63,7 @@ impl Ledger {
         self.latencies.get(at).copied().unwrap_or(0)
     }
 
-    /// Returns what consumers in other languages say, too. `cpu` is in nanoseconds.
+    /// Returns the same report that consumers in other languages print. `cpu` is in nanoseconds.
     pub fn summary(&mut self, cpu: u64) -> Value {
         json!({
             "delivered": self.delivered, "gaps": self.gaps, "disordered": self.disordered, "damaged": self.damaged,

@@ -31,7 +31,7 @@ pub fn run(stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome>
             })
         }
     };
-    // The ring has been mapped, as those of other consumers that are ready.
+    // The ring is mapped now, as the rings of other consumers are when these are ready.
     let before = at_rest(daemon.pid())?;
     let sent = stand.send(load)?;
     let cpu = 1e9 * (at_rest(daemon.pid())? - before);

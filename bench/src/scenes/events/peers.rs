@@ -1,4 +1,4 @@
-//! Consumers of others, in processes of their own.
+//! Consumers of other projects, in separate processes.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -142,7 +142,7 @@ pub fn bpftrace(stand: &Stand, tool: Tool, load: Load) -> Result<Outcome> {
     Ok(Outcome { sent, cpu, ..outcome })
 }
 
-/// A child that says what it does on its standard error.
+/// A child that reports its steps on its standard error.
 #[derive(Debug)]
 pub struct Process {
     child: Ended,

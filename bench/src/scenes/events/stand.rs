@@ -15,21 +15,21 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::frame::site::LOADED;
 
-/// The length of the frames, by which those that trace all packets of the machine tell ours.
+/// The length of the frames, by which consumers that trace all packets of the machine recognize ours.
 pub const LENGTH: usize = 93;
 /// The time that a call of the generator takes to begin.
 const BEGINNING: f64 = 0.024;
-/// How often packets are sent again, if others had this thread's processor while they were sent.
+/// The number of times that packets are sent again, if others had this thread's processor while they were sent.
 const ATTEMPTS: u32 = 5;
 /// The longest time until a consumer has nothing more to do.
 const REST: Duration = Duration::from_secs(30);
 
-/// How packets come.
+/// The way in which packets come.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// As fast as possible; the tool reports so many in a second.
+    /// A rate as high as possible; the tool reports its packets per second.
     Steady { rate: u64, duration: Duration },
-    /// This many as fast as possible, each an event, and again after a pause.
+    /// Bursts of this many packets as fast as possible, each packet an event, with pauses between them.
     Bursts { packets: u64, times: u64 },
 }
 
@@ -80,7 +80,7 @@ impl Stand {
         Ok(Self { daemon, topology, consumer, _directory: directory, rate: Cell::new(1e6), generator })
     }
 
-    /// Says what sends, for the document.
+    /// Describes the sender, for the document.
     pub fn describe() -> String {
         format!("the generator of the tests (`traffic`), frames of {LENGTH} bytes, on CPU {LOADED}")
     }
@@ -117,8 +117,8 @@ impl Stand {
     }
 }
 
-/// Sends, and returns the nanoseconds of processor time of a packet. `None` if this thread, which asks for the clock of the one
-/// that sends, came too late.
+/// Sends, and returns the nanoseconds of processor time of a packet. `None` if this thread asked too late for the sending
+/// thread's clock.
 fn measure(generator: &mut Generator, count: u64) -> Result<Option<f64>> {
     let meter = generator.meter()?;
     let before = meter.sent()?;

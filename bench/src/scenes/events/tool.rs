@@ -111,7 +111,7 @@ impl Tool {
                 xdp.load().context("load a tool")?;
                 xdp.attach(INTERFACE, XdpMode::Driver).context("attach a tool")?;
             } else {
-                // It is there already, or not needed.
+                // The clsact qdisc exists already, or is not needed.
                 let _ = tc::qdisc_add_clsact(INTERFACE);
                 let classifier: &mut SchedClassifier = program.try_into()?;
                 classifier.load().context("load a tool")?;
@@ -154,7 +154,7 @@ impl Attached {
         Ok([1, 2].map(|field| all.iter().map(|one| one[field]).sum()))
     }
 
-    /// Returns the sum of what a tool has counted by senders.
+    /// Returns the sum of a tool's counts by sender.
     pub fn counted(&self) -> Result<u64> {
         let counts: HashMap<_, u32, u64> = self.ebpf().map("counts").context("no counts")?.try_into()?;
         let mut sum = 0;

@@ -1,4 +1,4 @@
-//! Group commit: whoever comes first writes the windows of all who wait.
+//! Group commit: the first one to come writes the windows of all who wait.
 
 use std::sync::{Condvar, Mutex};
 

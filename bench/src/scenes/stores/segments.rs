@@ -1,4 +1,4 @@
-//! Two segments that are used in turns, and whose blocks exist before they are written: one write and one sync for all
+//! Two segments, used in turns, with preallocated blocks: one write and one sync for all
 //! windows that wait. With files, each window has a file beside it, which is not synced until a segment is used again;
 //! the daemon does this. Without files, windows live in the segments and in memory only.
 

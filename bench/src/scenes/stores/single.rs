@@ -1,4 +1,4 @@
-//! A file for each window, synced by itself: written beside, synced, renamed, the directory synced.
+//! A file for each window, each with its own syncs: written under another name, synced, renamed, and the directory synced.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -14,7 +14,7 @@ use super::store::{Store, Window};
 /// The ids of rows.
 #[derive(Default)]
 struct Ids {
-    /// Those of the kept windows, by writer and number.
+    /// The kept windows, by writer and number.
     kept: HashMap<(usize, u64), i64>,
     /// The newest one.
     last: i64,

@@ -17,7 +17,7 @@ pub struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The number of the window that goes with this one.
+    /// The number of the window that belongs to this one.
     pub fn superseded(&self) -> Option<u64> {
         self.seq.checked_sub(RETAINED).filter(|seq| *seq > 0)
     }
@@ -25,7 +25,7 @@ impl Window<'_> {
 
 /// A store that many writers share.
 pub trait Store: Send + Sync {
-    /// Returns once all windows are on disk to stay, and those that they supersede are given up.
+    /// Returns after all windows are synced to disk, and superseded ones are removed.
     fn put(&self, windows: &[Window<'_>]) -> Result<()>;
 
     /// The number of syncs so far, at least.

@@ -1,4 +1,4 @@
-// What the editor begins with.
+// The initial content of the editor.
 import type { Config } from "../../api/types.ts";
 import { configOf, library, WINDOW } from "../../data/library.ts";
 import { probes } from "../../live/changes.ts";
@@ -38,7 +38,7 @@ function free(name: string): string {
   return found;
 }
 
-/** The interface that is most likely meant: the one with most packets now. */
+/** The interface that the user most likely wants: the one with the most packets now. */
 function busiest(): string {
   const real = interfaces.value.filter((one) => one.name !== "lo");
   return real.sort((a, b) => (b.packets ?? 0) - (a.packets ?? 0))[0]?.name ?? "";

@@ -1,4 +1,4 @@
-// The editor of a probe: its source, what is around it, and what the daemon says to both.
+// The editor of a probe: its source, the other settings, and the daemon's findings about both.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ask, asProblem, Problem, probePath, send, withReason } from "../../api/client.ts";
 import { parseJson } from "../../api/json.ts";
@@ -41,20 +41,21 @@ function Existing({ name, revision }: { name: string; revision: string | null })
   return <Write start={Promise.resolve(loading.value)} />;
 }
 
-/** Findings about the one text of both directions stand there once. */
+/** If both directions share a text, each finding about it is shown once. */
 function once(problem: Problem): Problem {
   const seen = new Set<string>();
   const errors = problem.errors
     .map((finding) => (finding.field && /^(in|e)gress\.(source$|files\.)/.test(finding.field) ? { ...finding, field: finding.field.replace(/^(in|e)gress\./, "") } : finding))
     .filter((finding) => {
-      // The verifier counts registers differently in each direction. Where the place and the advice are the same, so is the mistake.
+      // The verifier's messages name different registers in each direction. If the place and the advice are the same, the mistake
+      // is the same.
       const id = JSON.stringify(finding.hint && finding.line ? { ...finding, column: 0, message: "" } : finding);
       return !seen.has(id) && seen.add(id);
     });
   return new Problem(problem.status, problem.title, problem.detail, errors, problem.log);
 }
 
-/** Whether both directions have one text. */
+/** True if both directions share a text. */
 const isOne = (config: Config) =>
   !!config.ingress?.source && config.ingress.source === config.egress?.source && JSON.stringify(config.ingress.files ?? {}) === JSON.stringify(config.egress.files ?? {});
 

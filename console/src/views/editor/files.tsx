@@ -1,16 +1,16 @@
-// The files that a source includes: which one is shown, new ones, and those that go.
+// The files that a source includes: a choice of the one that is shown, and buttons to add and remove files.
 import { useState } from "preact/hooks";
 import type { Direction, DirectionConfig, Finding } from "../../api/types.ts";
 import { Tabs } from "../../parts/basics.tsx";
 import { FieldErrors } from "./form.tsx";
 
-/** The name of the source itself among its files, which no file can have. */
+/** The name that stands for the source itself among its files. No file can have this name. */
 export const SOURCE = "";
 
-/** The file that a finding is about; the source if it is about none. */
+/** The file that a finding is about; the source if it is not about a file. */
 export const fileOf = (finding: Finding): string => /^(?:(?:in|e)gress\.)?files\.(.+)$/.exec(finding.field ?? "")?.[1] ?? SOURCE;
 
-/** The directions with another text of a file, or without it. */
+/** The directions in which the file is missing or has another text. */
 export function withFile(value: DirectionConfig | undefined, name: string, text: string | null): DirectionConfig {
   if (name === SOURCE) return { ...value, source: text ?? "" };
   const files = { ...value?.files };

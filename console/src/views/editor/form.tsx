@@ -1,4 +1,4 @@
-// What is around a source: name, interfaces, hooks, windows, metrics; and everything else as JSON.
+// The settings of a probe besides its source: name, interfaces, hooks, windows, metrics, and everything else as JSON.
 import { useEffect, useState } from "preact/hooks";
 import type { Config, Direction, DirectionConfig, Finding } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
@@ -22,7 +22,7 @@ export interface FormProps {
 
 const interfacesOf = (config: Config) => config.interfaces ?? (config.interface ? [config.interface] : []);
 
-/** What the daemon says of a field. */
+/** The daemon's finding about a field. */
 export function FieldErrors({ findings, field }: { findings: Finding[]; field: string }) {
   const found = findings.filter((finding) => finding.stage === "config" && (finding.field === field || finding.field?.startsWith(`${field}[`)));
   return <>{found.map((finding) => <span class="bad-text field-error">{finding.message}</span>)}</>;

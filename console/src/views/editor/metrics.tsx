@@ -3,7 +3,10 @@ import type { Direction, Finding, MetricConfig } from "../../api/types.ts";
 import { isEvents, metricFor, type SourceMap } from "../../data/source.ts";
 import { Check } from "../../parts/basics.tsx";
 
-/** What a metric counts, as the two fields that decide it. */
+/** The rules for the values of CPUs; the build takes them from the description of the API. */
+declare const AGGREGATIONS: string[];
+
+/** The kind of a metric, as a choice that sets `snapshot` and `init`. */
 const READINGS = [
   ["window", "each window", { snapshot: true, init: true }],
   ["sum", "since the beginning", { snapshot: true, init: false }],
@@ -59,7 +62,7 @@ export function MetricsForm({ direction, metrics, maps, findings, onChange }: {
             {(map?.type.includes("percpu") || metric.agg) && (
               <label class="field"><span>CPUs</span>
                 <select value={metric.agg ?? ""} onChange={(event) => set(index, { agg: event.currentTarget.value })}>
-                  {[["", "each"], ["sum", "sum"], ["avg", "avg"], ["min", "min"], ["max", "max"]].map(([id, text]) => <option value={id} selected={(metric.agg ?? "") === id}>{text}</option>)}
+                  {["", ...AGGREGATIONS].map((id) => <option value={id} selected={(metric.agg ?? "") === id}>{id || "each"}</option>)}
                 </select>
               </label>
             )}

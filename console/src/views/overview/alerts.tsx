@@ -1,4 +1,4 @@
-// What is wrong now, above everything else. Nothing stands here as long as all is well.
+// The current problems, above everything else. Empty while there are none.
 import type { Probe } from "../../api/types.ts";
 import { type Alert, alertsOf, dropsOf } from "../../data/alerts.ts";
 import { may } from "../../live/changes.ts";
@@ -22,7 +22,7 @@ export function AlertList({ alerts, isHere = false }: { alerts: Alert[]; isHere?
 }
 
 export function Alerts({ probes }: { probes: Probe[] }) {
-  // Who may not read windows is not told what is in them, also if somebody else was signed in here before.
+  // A user who may not read windows must not see their content, even if another user was signed in here before.
   const newestOf = (probe: Probe) => (may("collector") ? standings.value.get(probe.name)?.windows.at(-1) : undefined);
   const ofProbes = probes.flatMap((probe) => alertsOf(probe, newestOf(probe)));
   const all = [...ofProbes, ...carriers.value.flatMap((one) => dropsOf(one.name, newest(one)))];

@@ -1,4 +1,4 @@
-// What goes through each interface now, and in the last minutes: also where no probe runs.
+// The traffic of each interface now and in the last minutes, also without a probe.
 import { useState } from "preact/hooks";
 import type { Probe } from "../../api/types.ts";
 import { bits, count, duration, exact, plural } from "../../data/format.ts";
@@ -7,7 +7,7 @@ import { Empty, Section } from "../../parts/basics.tsx";
 import { Spark } from "../../parts/spark.tsx";
 
 const SHOWN = 6;
-/** A line has at least so many moments, a minute of them, so that the first ones do not look like much. */
+/** The least number of points that a line has room for, a minute of them, so that the first few do not fill it. */
 const MOMENTS = 30;
 const WAYS = [["ingress", "in"], ["egress", "out"]] as const;
 
@@ -56,7 +56,7 @@ function Card({ one, probes }: { one: Interface; probes: number }) {
 export function Interfaces({ probes }: { probes: Probe[] }) {
   const [whole, setWhole] = useState(false);
   const at = probesAt(probes);
-  // What goes to the machine itself stands last, unless a probe looks at it.
+  // The loopback interface is last, unless a probe runs on it.
   const isLast = (one: Interface) => one.name === "lo" && !at.has(one.id);
   const all = [...carriers.value].sort((a, b) => Number(isLast(a)) - Number(isLast(b)) || Number(at.has(b.id)) - Number(at.has(a.id)));
   const shown = whole ? all : all.slice(0, SHOWN);

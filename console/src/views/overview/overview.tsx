@@ -1,4 +1,4 @@
-// What goes on here: traffic first, then what the probes find in it, then the probes themselves.
+// The overview: first the traffic, then the findings of the probes, then the probes themselves.
 import { may, probes } from "../../live/changes.ts";
 import { Empty, Section } from "../../parts/basics.tsx";
 import { Alerts } from "./alerts.tsx";

@@ -1,11 +1,11 @@
-// What stands beside a probe's name wherever it is listed: its state, its cost, what is wrong with it.
+// The details beside a probe's name in every list: its state, its cost, its problems.
 import type { Probe } from "../../api/types.ts";
 import { rateOf } from "../../live/traffic.ts";
 import { Badge } from "../../parts/basics.tsx";
 
 export const sum = (numbers: number[]) => numbers.reduce((all, one) => all + one, 0);
 
-/** The nanoseconds that a packet takes, by direction, as the trial found it or as it was measured. */
+/** The nanoseconds that a packet takes in the slower direction: as measured under traffic, or else as the trial found them. */
 export function nanoseconds(probe: Probe): number | null {
   const live = probe.cost?.live?.map((one) => one.ns_per_packet) ?? [];
   if (live.length > 0) return Math.max(...live);

@@ -1,4 +1,4 @@
-// The largest of what each probe counts, in its newest window.
+// The largest keys of each probe in its newest window.
 import { useEffect, useMemo } from "preact/hooks";
 import type { Probe } from "../../api/types.ts";
 import { bits, bytes, inUnit } from "../../data/format.ts";

@@ -1,4 +1,4 @@
-// Where a probe is attached, with which programs, and what they cost.
+// The attachments of a probe, with their programs and the costs of these.
 import type { Probe } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
 import { bytes, count, duration, exact, moment } from "../../data/format.ts";
@@ -26,7 +26,7 @@ export function Costs({ cost }: { cost: NonNullable<Probe["cost"]> }) {
   );
 }
 
-/** The programs of the object that do not run here. */
+/** The other programs of the object, which this probe does not run. */
 function LeftOut({ names }: { names: string[] | undefined }) {
   if (!names || names.length === 0) return null;
   return <span class="muted"> left out: {names.map((name, index) => <>{index > 0 && ", "}<code>{name}</code></>)}</span>;

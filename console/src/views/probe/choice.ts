@@ -1,4 +1,4 @@
-// What of a probe's figures is drawn: a metric, a field of its value, and parts of its key.
+// The choice of numbers that are drawn: a metric, a field of its value, and parts of its key.
 import type { Document } from "../../api/types.ts";
 import { choose, parameter } from "../../parts/route.ts";
 import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, rowsOf } from "../../data/rows.ts";
@@ -6,10 +6,10 @@ import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, rowsOf
 type Test = (document: Document, place: Place) => boolean;
 const hasEntries: Test = (document, place) => metricAt(document, place)!.entries.length > 0;
 
-/** The metrics of the newest document, and the one that is chosen; at first one that fits and has something to show. */
+/** The metrics of the newest document, and the chosen one. The default is one that fits the view and is not empty. */
 export function usePlace(documents: Document[], fits: Test = () => true, shows: Test = hasEntries) {
   const [id] = parameter("metric");
-  // Fields and keys are those of a metric, and so is the order of its table.
+  // The chosen field, keys and order belong to one metric, so another metric resets them.
   const setPlace = (metric: string) => choose({ metric, field: null, by: null, sort: null, scale: null });
   const newest = documents[documents.length - 1]!;
   const places = placesOf(newest);

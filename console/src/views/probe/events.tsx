@@ -10,10 +10,10 @@ import { type Column, columnsOf, isNumber, type Row, rowOf } from "../../data/ro
 import { Check, Empty, ProblemBox, Select } from "../../parts/basics.tsx";
 import { parameter, toggle } from "../../parts/route.ts";
 
-/** At most so many events are kept. */
+/** The most events that are kept. */
 const KEPT = 1000;
 const SHOWN = 200;
-/** Events are shown at most so often, however fast they come, in milliseconds. */
+/** The shortest time between two updates of the page, in milliseconds, however fast events come. */
 const PACE = 200;
 
 interface Event {
@@ -26,7 +26,7 @@ interface Event {
   lost?: number;
 }
 
-/** A value of an event: bytes of a packet in words, sizes in their unit. */
+/** A value of an event as text: the bytes of a packet as its headers, sizes with their unit. */
 function cell(row: Row, column: Column, isRaw: boolean) {
   const value = row[column.id];
   if (value === undefined) return "";
@@ -78,7 +78,7 @@ export function Events({ probe }: { probe: Probe }) {
           if (found.status === 404) return setProblem(found);
           setProblem(found);
         }
-        // The stream ends when the probe is replaced; the next one goes on.
+        // The stream ends when the probe is replaced. A new stream follows the new deployment.
         await new Promise((resolve) => setTimeout(resolve, 1000));
       }
     };
@@ -93,7 +93,7 @@ export function Events({ probe }: { probe: Probe }) {
   const columns = columnsOf(rows.map(({ row }) => row), "event");
   const frames = columns.filter((column) => rows.some(({ row }) => frameText(row[column.id]) !== null));
   const matches = filterOf(filter, columns);
-  // The filter finds what is shown, and the bytes as well.
+  // The filter matches the shown text and also the raw bytes.
   const isFound = (row: Row) => matches(row) || frames.some((column) => matches({ ...row, [column.id]: frameText(row[column.id]) ?? "" }));
   const found = rows.filter(({ event, row }) => event.lost || isFound(row));
   return (

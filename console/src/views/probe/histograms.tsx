@@ -1,4 +1,4 @@
-// How values spread: slots of arrays, or a field over the entries of a table; of one window, and over time.
+// The distribution of values, in one window and over time: slots of arrays, or a field over the entries of a table.
 import { useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { count, inUnit, plural, unitOf } from "../../data/format.ts";
@@ -13,10 +13,10 @@ import { Heatmap } from "../../parts/heatmap.tsx";
 import { isCumulative } from "../../data/top.ts";
 import { columnsIn, placeOptions, usePlace } from "./choice.ts";
 
-/** Whether a slot has counted anything. */
+/** True if a slot has counted anything. */
 const hasCounts = (document: Document, place: Place) => bucketsOf(document, place, null).size > 0;
 
-/** What each window of a range holds in its slots. Those of sums are those of a window once the one before is taken off. */
+/** The slots of each window of a range. For sums, the previous window is subtracted. */
 function spreads(documents: Document[], place: Place, field: string | null, isSum: boolean, range: Range | null) {
   const all = documents.map((document) => ({
     slots: bucketsOf(document, place, field),

@@ -1,10 +1,10 @@
-// Who has changed a probe, when, from where, why, and what it cost before and after.
+// The history of a probe: who changed it, when, from where and why, and its cost before and after.
 import { ask, probePath } from "../../api/client.ts";
 import type { Cost, HistoryEntry, Probe } from "../../api/types.ts";
 import { duration, moment } from "../../data/format.ts";
 import { ProblemBox, Section, useAsk, Wide } from "../../parts/basics.tsx";
 
-/** The cost of a packet in all directions together; null where no trial has measured it. */
+/** The cost of a packet in all directions together; null if no trial has measured it. */
 function nanoseconds(cost: Cost | undefined): number | null {
   const runs = Object.values(cost?.directions ?? {}).flatMap((direction) => direction.ns_per_packet ?? []);
   return runs.length > 0 ? runs.reduce((sum, ns) => sum + ns, 0) : null;

@@ -1,13 +1,16 @@
 // Live charts over windows.
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
+import { linesIn, pointsIn } from "../../data/aggregated.ts";
 import { clock, exact, inUnit, ordinal, plural, unitOf } from "../../data/format.ts";
 import { histogramOf, type Scale, slotRange } from "../../data/histogram.ts";
 import { isPort } from "../../data/names.ts";
 import { rangeId, rangeOf } from "../../data/range.ts";
 import { mainColumn, placeId, rowsOf, unitName } from "../../data/rows.ts";
 import { type Choice, linesOf, seriesOf, withGaps } from "../../data/series.ts";
-import { Check, Empty, Select, Wide } from "../../parts/basics.tsx";
+import { Check, Empty, ProblemBox, Select, Wide } from "../../parts/basics.tsx";
+import { useChart } from "../../live/chart.ts";
+import { isAddress, namedWords, nameless } from "../../live/names.ts";
 import { Chart } from "../../parts/chart.tsx";
 import { chooseRange } from "../../parts/range.tsx";
 import { parameter, route, toggle } from "../../parts/route.ts";
@@ -16,10 +19,10 @@ import { columnsIn, placeOptions, usePlace } from "./choice.ts";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 
-/** The range of a slot, if the line is that of one. */
+/** The range of a slot, if the line shows a slot. */
 const rangeLabel = (label: string, scale: Scale, name: string) => (/^\d+$/.test(label) ? slotRange(Number(label), scale, name) : label);
 
-/** What the numbers of the axis are. */
+/** The unit of the axis. */
 function quantity(unitName: string, title: string, perSecond: boolean): string {
   const { unit } = unitOf(unitName);
   const word = unit === "bytes" ? "bytes" : unit === "ns" ? "time" : title === "value" ? "count" : title.replaceAll("_", " ");
@@ -29,11 +32,15 @@ function quantity(unitName: string, title: string, perSecond: boolean): string {
 interface LinesProps {
   probe: Probe;
   documents: Document[];
-  /** That each so manieth window of the range is here. */
+  /** The step between the windows of the range that are here. */
   stride: number;
+  /** True if the daemon makes the chart. Then the page has one window, which only lists the fields and keys to choose from. */
+  aggregated: boolean;
+  /** Called if the daemon can't make the chart. */
+  onUnfit: () => void;
 }
 
-export function Lines({ probe, documents, stride }: LinesProps) {
+export function Lines({ probe, documents, stride, aggregated, onUnfit }: LinesProps) {
   const { places, place, setPlace } = usePlace(documents);
   const [fieldId, setField] = parameter("field");
   const [by, setBy] = parameter("by", "*");
@@ -41,6 +48,7 @@ export function Lines({ probe, documents, stride }: LinesProps) {
   const [rate, setRate] = toggle("rate", true);
   const [totals, setTotals] = toggle("sums", false);
   const [names, setNames] = toggle("names", false);
+  const [hosts, setHosts] = toggle("addresses", false);
   const range = rangeOf(route.value.query);
   const columns = useMemo(() => (place ? columnsIn(documents, place) : []), [documents, place && placeId(place)]);
   const numbers = columns.filter((column) => column.isNumber && !column.isKey);
@@ -52,13 +60,22 @@ export function Lines({ probe, documents, stride }: LinesProps) {
   const choice: Choice | null = place && field
     ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, perSecond: rate && !(cumulative && totals), stride, names }
     : null;
-  const points = useMemo(() => (choice ? seriesOf(documents, choice, range) : []), [documents, JSON.stringify(choice), rangeId(route.value.query)]);
+  // For an array in a value the daemon has only the sum, and for a cumulative sum it can't compute differences.
+  const path = field?.id.replace(/^value\.?/, "");
+  const fits = aggregated && choice !== null && by === "*" && !(cumulative && totals) && !path!.includes("[");
+  useEffect(() => {
+    if (aggregated && choice && !fits) onUnfit();
+  }, [aggregated, choice !== null, fits]);
+  const { series, problem } = useChart(probe, fits ? { place: place!, field: path!, top: Number(top), range } : null);
+  const points = useMemo(() => (fits ? (series ? pointsIn(series) : []) : choice ? seriesOf(documents, choice, range) : []), [documents, JSON.stringify(choice), rangeId(route.value.query), fits, series]);
   const own = useMemo(() => (place ? histogramOf(probe, place, documents[documents.length - 1]![place.direction][place.name]) : null), [documents, place && placeId(place)]);
-  const lines = useMemo(() => (choice ? linesOf(points, choice).map((line) => (own ? { ...line, label: rangeLabel(line.label, own, choice.place.name) } : line)) : []), [points, top, choice?.perSecond, own]);
+  const lines = useMemo(() => (choice ? (fits && series ? linesIn(series, choice) : linesOf(points, choice)).map((line) => (own ? { ...line, label: rangeLabel(line.label, own, choice.place.name) } : line)) : []), [points, top, choice?.perSecond, choice?.names, own]);
   const drawn = useMemo(() => withGaps(points, lines, stride), [points, lines, stride]);
+  const hasAddresses = lines.some((line) => line.label.split(" ").some(isAddress));
+  const titled = hosts && hasAddresses ? drawn.lines.map((line) => ({ ...line, label: namedWords(line.label) })) : drawn.lines;
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
-  // The name of a histogram says the unit of what is counted, not that of the counts.
+  // The name of a histogram tells the unit of its slots. Its counts have no unit.
   const unit = own ? "" : field ? unitName(field, place.name) : place.name;
   const format = (value: number) => inUnit(value, unit, choice?.perSecond);
   const hasOthers = lines.length > Number(top);
@@ -84,18 +101,21 @@ export function Lines({ probe, documents, stride }: LinesProps) {
           </fieldset>
         )}
         {keys.some((column) => isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
+        {hasAddresses && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
+        {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
         <Check label="per second" value={rate} onChange={setRate} disabled={cumulative && totals} />
         {cumulative && <Check label="since the beginning" value={totals} onChange={setTotals} />}
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
-      {!field || points.length === 0 ? (
+      {problem && <ProblemBox problem={problem} />}
+      {fits && !series && !problem ? <p class="empty" role="status">Loading…</p> : !field || points.length === 0 ? (
         <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
       ) : (
         <>
           <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond)}</p>
-          <Chart label={`${place.direction} ${place.name} ${field.title} over ${plural(points.length, "window")}`} times={drawn.times} lines={drawn.lines} format={format} hasOthers={hasOthers} binary={unitOf(unit).unit === "bytes"} range={shown} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
+          <Chart label={`${place.direction} ${place.name} ${field.title} over ${plural(points.length, "window")}`} times={drawn.times} lines={titled} format={format} hasOthers={hasOthers} binary={unitOf(unit).unit === "bytes"} range={shown} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
           <p class="muted">
-            {plural(points.length, "window")}, {exact(first!.seq)} to {exact(last!.seq)}, {clock(first!.time * 1000)} to {clock(last!.time * 1000)}. Gaps are windows that are not here any more.{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
+            {fits && series ? plural(series.windows, "window") : <>{plural(points.length, "window")}, {exact(first!.seq)} to {exact(last!.seq)}</>}, {clock(first!.time * 1000)} to {clock(last!.time * 1000)}. Gaps are windows that are not here any more.{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
           </p>
           {keys.length > 0 && (
             <section>
@@ -104,7 +124,7 @@ export function Lines({ probe, documents, stride }: LinesProps) {
                 <thead><tr><th scope="col">{chosen.length > 0 ? keys.filter((key) => chosen.includes(key.id)).map((key) => key.title).join(" ") : "all"}</th><th scope="col" class="number">{field.title}</th><th scope="col"><span class="hidden">Share</span></th></tr></thead>
                 <tbody>
                   {lines.map((line) => (
-                    <tr><th scope="row" class="key">{line.label}</th><td class="number">{inUnit(line.total, unit)}</td><td class="bar-cell"><meter min={0} max={most} value={line.total} aria-label={`share of ${line.label}`} /></td></tr>
+                    <tr><th scope="row" class="key">{hosts ? namedWords(line.label) : line.label}</th><td class="number">{inUnit(line.total, unit)}</td><td class="bar-cell"><meter min={0} max={most} value={line.total} aria-label={`share of ${line.label}`} /></td></tr>
                   ))}
                 </tbody>
               </Wide>

@@ -1,4 +1,4 @@
-// One probe: what it counts, where it runs, what it was.
+// One probe: its counts, its attachments and its revisions.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { asProblem, type Problem, probePath, send, withReason } from "../../api/client.ts";
 import type { Probe } from "../../api/types.ts";
@@ -6,6 +6,7 @@ import { duration, exact, plural } from "../../data/format.ts";
 import { alertsOf } from "../../data/alerts.ts";
 import { rangeId, rangeOf } from "../../data/range.ts";
 import { hasWindows, loadDocuments, type Loader } from "../../live/documents.ts";
+import { isLarge } from "../../live/chart.ts";
 import { connection, may, probes } from "../../live/changes.ts";
 import { rateOf } from "../../live/traffic.ts";
 import { count } from "../../data/format.ts";
@@ -37,7 +38,7 @@ function Delete({ probe, onClose }: { probe: Probe; onClose: () => void }) {
   );
 }
 
-/** Why there are no figures yet, and what to do. */
+/** The reason why there are no figures yet, and what to do. */
 function Nothing({ probe, loader, isChosen }: { probe: Probe; loader: Loader; isChosen: boolean }) {
   if (loader.loading.value) return <p class="empty" role="status">Loading…</p>;
   if (isChosen && probe.windows.retained > 0) return <Empty>No window of this range of time is retained.</Empty>;
@@ -53,15 +54,19 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const live = connection.value === "live";
   const exists = probe !== undefined;
   const { query } = route.value;
-  const latest = useRef<{ instance?: string; loader: Loader } | null>(null);
+  const latest = useRef<{ instance?: string; few: boolean; loader: Loader } | null>(null);
+  // The daemon makes the chart of large windows, unless the chart needs data that only whole windows have.
+  const [unfit, setUnfit] = useState(false);
+  const isChart = tab === "chart" || !tab;
+  const few = !!probe && isChart && !unfit && isLarge(probe) && !query.get("by") && query.get("sums") !== "on" && !query.get("field")?.includes("[");
   const loader = useMemo(() => {
     if (!collects || !exists) return null;
-    // Windows of the same probe stay: to zoom in and out fetches nothing twice.
-    const had = latest.current && latest.current.instance === probe.instance ? latest.current.loader.windows.peek() : [];
-    const loader = loadDocuments(name, rangeOf(query), had);
-    latest.current = { instance: probe.instance, loader };
+    // Windows of the same probe are kept, so zooming fetches no window twice.
+    const had = latest.current && latest.current.instance === probe.instance && latest.current.few === few ? latest.current.loader.windows.peek() : [];
+    const loader = loadDocuments(name, rangeOf(query), few ? [] : had, few);
+    latest.current = { instance: probe.instance, few, loader };
     return loader;
-  }, [name, collects, exists, probe?.instance, rangeId(query)]);
+  }, [name, collects, exists, probe?.instance, rangeId(query), few]);
   useEffect(() => {
     if (live) void loader?.begin();
   }, [loader, live]);
@@ -115,7 +120,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
         {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} />}
         {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
           ? <Nothing probe={probe} loader={loader} isChosen={rangeOf(query) !== null} />
-          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} />
+          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} onUnfit={() => setUnfit(true)} />
           : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
           : <Histograms probe={probe} documents={documents} />)}
         {active === "events" && <Events probe={probe} />}

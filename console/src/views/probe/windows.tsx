@@ -1,4 +1,4 @@
-// When windows are closed, and which are retained.
+// The schedule of windows, and the retained ones.
 import { useState } from "preact/hooks";
 import { ask, asProblem, type Problem, probePath, send, withReason } from "../../api/client.ts";
 import type { Config, Probe, WindowEntry, WindowSettings } from "../../api/types.ts";
@@ -40,7 +40,7 @@ function Settings({ probe }: { probe: Probe }) {
     setProblem(null);
     setSaved("");
     try {
-      // The sources are only in the probe's own status, and the tag says whether somebody was faster.
+      // Only the probe's own status has the sources. Its tag reveals a change by somebody else in the meantime.
       const answer = await send(probePath(probe.name));
       const { config } = (await answer.json()) as { config: Config };
       const { window: _, ...rest } = config;

@@ -52,7 +52,7 @@ impl Line {
         }
     }
 
-    /// Returns the line that stands for so many requests, with `others` also for those of other clients.
+    /// Returns the line that stands for this many requests; with `others`, also for requests of other clients.
     pub fn counted(self, repeated: u64, others: bool) -> Self {
         Self { repeated: Some(repeated), others, ..self }
     }

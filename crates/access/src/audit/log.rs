@@ -1,4 +1,4 @@
-//! The file of `--audit-log`, to which all requests write.
+//! The file of `--audit-log`, with the lines of all requests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ pub struct AuditLog {
     path: PathBuf,
     /// True if what can't be recorded must not be done.
     is_required: bool,
-    state: Mutex<State>,
+    state: Mutex<AuditState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AuditState {
     out: AuditFile,
     /// The reason why the last line could not be written as a whole.
-    trouble: Option<io::ErrorKind>,
+    failure: Option<io::ErrorKind>,
     /// The number of lines that were left out since one was written.
     left_out: u64,
     repeats: RepeatedRequests,
@@ -32,16 +32,16 @@ struct State {
 
 impl AuditLog {
     pub fn open(path: &Path, is_required: bool) -> io::Result<Arc<Self>> {
-        let state = State {
+        let state = AuditState {
             out: AuditFile::open(path)?,
-            trouble: None,
+            failure: None,
             left_out: 0,
             repeats: RepeatedRequests::default(),
         };
         Ok(Arc::new(Self { path: path.to_owned(), is_required, state: Mutex::new(state) }))
     }
 
-    /// Opens the file again, which somebody may have renamed. After an error the log goes on in the present file.
+    /// Opens the file again, which somebody may have renamed. After an error the log continues in the present file.
     pub fn reopen(&self) -> io::Result<()> {
         self.end_interval();
         let out = AuditFile::open(&self.path)?;
@@ -97,7 +97,7 @@ impl AuditLog {
     }
 }
 
-impl State {
+impl AuditState {
     fn end_interval(&mut self, path: &Path) {
         for line in self.repeats.end() {
             let _ = self.write(&line.render(), LineRoom::Rest, path);
@@ -113,14 +113,14 @@ impl State {
             }
         }
         let written = self.out.write(line, room);
-        let trouble = written.as_ref().err().map(io::Error::kind);
-        if let Some(kind) = trouble {
+        let failure = written.as_ref().err().map(io::Error::kind);
+        if let Some(kind) = failure {
             self.left_out += 1;
-            if self.trouble.is_none() {
+            if self.failure.is_none() {
                 tracing::error!(path = %path.display(), %kind, "requests can't be recorded");
             }
         }
-        self.trouble = trouble;
+        self.failure = failure;
         written
     }
 }

@@ -15,12 +15,12 @@ const SHARE: u64 = 40;
 /// The bytes in a pipe, which has room for 64 KiB, up to which such lines are written to it.
 const PIPE: u64 = 32 << 10;
 
-/// What a line may take.
+/// The largest length of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineRoom {
     /// All that there is: the line is about a change.
     All,
-    /// What is not kept for changes.
+    /// The part of the log that is not kept for changes.
     Rest,
 }
 
@@ -29,7 +29,7 @@ pub enum LineRoom {
 pub struct AuditFile {
     file: File,
     is_pipe: bool,
-    /// True if the file may end in the middle of a line: this daemon has not written its last one, or not all of it.
+    /// True if the file may end in the middle of a line, because this daemon has not written the last line, or only a part of it.
     unsure: bool,
     /// True if this daemon has written a part of a line.
     cut: bool,
@@ -76,7 +76,7 @@ impl AuditFile {
         Err(error)
     }
 
-    /// Tells whether there is room for a line beside what is kept for changes.
+    /// Tells whether there is room for a line, without the room that is reserved for changes.
     fn has_rest(&self, bytes: u64) -> io::Result<bool> {
         if self.is_pipe {
             return Ok(ioctl_fionread(&self.file)?.saturating_add(bytes) <= PIPE);

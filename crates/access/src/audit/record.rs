@@ -28,10 +28,10 @@ const SHORT_LIMIT: usize = 64;
 /// The facts about a request that its handler knows and the guard does not. The handler adds them while it works, so that
 /// a refused request has them as well.
 #[derive(Clone, Debug, Default)]
-pub struct RecordNotes(Arc<Mutex<Note>>);
+pub struct RecordNotes(Arc<Mutex<ConfigNote>>);
 
 #[derive(Clone, Debug, Default)]
-struct Note {
+struct ConfigNote {
     probe: Option<String>,
     /// The SHA-256 of each direction's source, or of its object as it was sent, in base64. That of a source with files also covers
     /// their names and texts.
@@ -65,8 +65,8 @@ impl RecordNotes {
     }
 }
 
-/// The record of one request. A record that is dropped before it is ended tells of a client that has hung up: what it
-/// asked for may have been done.
+/// The record of one request. A record that is dropped before its end shows that the client has hung up. The request
+/// may have taken effect.
 #[derive(Debug)]
 pub struct Record {
     log: Option<Arc<AuditLog>>,
@@ -86,7 +86,7 @@ impl Record {
             PeerOrigin::Unix { uid, .. } => (peer.origin.shown(), format!("uid:{uid}")),
             PeerOrigin::Tcp { client, .. } => (peer.origin.shown(), network(client.ip()).to_string()),
         };
-        // The query is left out: it decides about no more than how an answer looks, and where a list begins. The reason for a
+        // The query is left out: it decides only how an answer looks and where a list begins. The reason for a
         // change is among the notes.
         let path: String = request.uri.path().chars().take(PATH_LIMIT).collect();
         let probe = probe.map(|probe| probe.chars().take(PATH_LIMIT).collect());
@@ -146,13 +146,13 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let Some(log) = self.log.take() else { return };
-        let Note { probe, sources, message } = std::mem::take(&mut *self.notes.0.lock());
+        let ConfigNote { probe, sources, message } = std::mem::take(&mut *self.notes.0.lock());
         let line = &mut self.line;
         (line.sources, line.message) = (sources, message);
         line.probe = line.probe.take().or(probe);
         let outcome = line.outcome;
         if self.is_shared {
-            // Whoever has no credential chooses no more than a few bytes of the log.
+            // A client without a credential chooses only a few bytes of the log.
             line.what = line.what.chars().take(SHORT_LIMIT).collect();
             line.probe = line.probe.take().map(|probe| probe.chars().take(SHORT_LIMIT).collect());
             let (who, reason) = (line.who.clone(), line.reason);

@@ -8,10 +8,10 @@ use crate::audit::line::Line;
 
 /// The time over which requests of one kind are counted.
 pub const INTERVAL: Duration = Duration::from_secs(60);
-/// The number of kinds that are told apart. The others are one kind, and so many clients write no more than few.
+/// The most kinds that are told apart. All others count as one kind, so that many clients cause as few lines as a few clients.
 const KINDS: usize = 64;
 
-/// What requests have in common that share lines: who, from where, and what came of them.
+/// The facts that requests share which share lines: the client, its address, and the outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RepeatKind {
     pub who: Option<String>,
@@ -26,8 +26,7 @@ pub struct RepeatKind {
 pub struct RepeatedRequests {
     /// The end of the interval; `None` if it has not begun.
     until: Option<Instant>,
-    /// The last of the requests of each kind beside the first, and their number. `None` stands for all kinds that are more
-    /// than [`KINDS`].
+    /// The last repeated request of each kind, and the number of repeats. `None` stands for all kinds beyond [`KINDS`].
     kinds: HashMap<Option<RepeatKind>, (Option<Line>, u64)>,
 }
 
@@ -49,13 +48,13 @@ impl RepeatedRequests {
         }
     }
 
-    /// Tells whether the interval has begun, and how long it lasts still.
+    /// Tells whether the interval has begun, and the rest of its length.
     pub fn left(&self) -> Option<Duration> {
         self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Ends the interval. Returns a line for each kind of which more than the first has come: that of the last one, with
-    /// their number.
+    /// Ends the interval. Returns a line for each kind with more than one request: the line of the last
+    /// request, with the number of requests.
     pub fn end(&mut self) -> Vec<Line> {
         self.until = None;
         let counted = self.kinds.drain();

@@ -108,7 +108,7 @@ fn refusals_of_one_kind_share_lines() {
     assert_eq!(counted, 10_000, "none is left out");
 }
 
-/// A pipe that is not read holds up no request, and has room for changes in the end.
+/// A pipe without a reader delays no request, and in the end has room for changes.
 #[test]
 fn a_pipe_that_is_not_read_has_room_for_changes() {
     let dir = tempfile::tempdir().unwrap();

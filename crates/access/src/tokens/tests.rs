@@ -49,7 +49,7 @@ fn every_mistake_is_reported_with_its_line_and_without_its_text() {
 }
 
 proptest! {
-    /// A file is understood or refused, and what is understood knows only tokens of its own lines.
+    /// A file is accepted or refused. An accepted file knows only the tokens in its lines.
     #[test]
     fn any_text_is_parsed(text in "([a-z#]{0,3}[ \t\r]?(viewer|admin|x)[ \n]([0-9a-fA-F]{64}|é{0,9}|.{0,70})\n?){0,5}|\\PC*") {
         if let Ok(tokens) = Tokens::parse(&text) {

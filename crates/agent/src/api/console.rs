@@ -8,7 +8,7 @@ use crate::api::error::ProblemAnswer;
 
 /// A file of the console, as it is and compressed.
 #[derive(Debug)]
-struct File {
+struct ConsoleFile {
     name: &'static str,
     plain: &'static [u8],
     gzip: &'static [u8],
@@ -26,7 +26,7 @@ npm. The API is there: <a href=\"/openapi.yaml\">/openapi.yaml</a> describes it.
 </body></html>
 ";
 
-/// The page may load what this daemon serves, and nothing else; no page may show it in a frame.
+/// The page may load only files of this daemon, and no page may show it in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -57,7 +57,7 @@ pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     }
 }
 
-fn answer(file: &File, headers: &HeaderMap, cache: &'static str) -> Response {
+fn answer(file: &ConsoleFile, headers: &HeaderMap, cache: &'static str) -> Response {
     let (encoding, body) = encoded(file, headers);
     let mut response = (
         HEADERS,
@@ -76,7 +76,7 @@ fn answer(file: &File, headers: &HeaderMap, cache: &'static str) -> Response {
 }
 
 /// Chooses the smallest form that the client takes.
-fn encoded(file: &File, headers: &HeaderMap) -> (Option<&'static str>, &'static [u8]) {
+fn encoded(file: &ConsoleFile, headers: &HeaderMap) -> (Option<&'static str>, &'static [u8]) {
     let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
     let quality = |part: &str| {
         let quality = part.split(';').find_map(|part| part.trim().strip_prefix("q="));
@@ -108,7 +108,8 @@ fn media_type(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    const FILE: File = File { name: "main-1.js", plain: b"plain", gzip: b"gzip", brotli: b"brotli" };
+    const FILE: ConsoleFile =
+        ConsoleFile { name: "main-1.js", plain: b"plain", gzip: b"gzip", brotli: b"brotli" };
 
     #[test]
     fn the_smallest_form_that_is_accepted_is_sent() {

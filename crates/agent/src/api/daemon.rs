@@ -65,7 +65,7 @@ pub fn refusal(state: u8) -> Response {
     }
     let problem = ProblemAnswer::new(
         StatusCode::SERVICE_UNAVAILABLE,
-        "the stored probes are being taken over or deployed; what runs goes on meanwhile",
+        "the stored probes are being taken over or deployed; running probes continue meanwhile",
     );
     let mut response = problem.into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

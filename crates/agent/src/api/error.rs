@@ -25,6 +25,9 @@ pub struct ProblemAnswer {
 /// The time in seconds after which a place may be free again.
 const PLACE_AFTER: u32 = 5;
 
+/// The answer of a handler.
+pub type ApiResult<T> = Result<T, ProblemAnswer>;
+
 impl ProblemAnswer {
     /// Makes a problem without findings; its title is the reason phrase of `status`.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {

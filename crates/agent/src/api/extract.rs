@@ -112,7 +112,7 @@ pub enum Syntax {
     Yaml,
 }
 
-/// The media types of bodies. None of them is one that a page of another server may send without asking.
+/// The media types of bodies. Pages of other servers can send none of them without a preflight request.
 const TYPES: [(&str, Syntax); 5] = [
     ("application/json", Syntax::Json),
     ("application/yaml", Syntax::Yaml),
@@ -145,12 +145,12 @@ pub async fn read_config(
     Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), bytes).await?, held))
 }
 
-/// The number of bodies that are parsed at once. Parsing takes no more than some tenths of a second, and the others wait.
+/// The number of bodies that are parsed at once. Parsing takes at most some tenths of a second, and the others wait.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Parses a configuration, away from the threads that answer requests.
 pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, ProblemAnswer> {
-    // The semaphore is never closed. The place is that of the work: a client that hangs up does not end it.
+    // The semaphore is never closed. The work holds the place: it continues after a client hangs up.
     let place = PARSERS.acquire().await;
     let parsed = spawn_blocking(move || {
         let _place = place;

@@ -6,6 +6,7 @@ pub mod documents;
 pub mod entries;
 pub mod error;
 pub mod extract;
+pub mod names;
 pub mod pods;
 pub mod probes;
 pub mod replay;

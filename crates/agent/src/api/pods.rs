@@ -36,7 +36,7 @@ pub async fn put(
     let syntax = Syntax::of(&headers).unwrap_or(Syntax::Json);
     let parsed = spawn_blocking(move || match syntax {
         Syntax::Json => parse_any_json(&bytes),
-        // A word such as `null` or `1` is no text in JSON, and may be one in YAML.
+        // JSON reads a word such as `null` or `1` not as text, and YAML may.
         Syntax::Yaml => parse_any_yaml::<Value>(&bytes)
             .and_then(|document| parse_any_json(document.to_string().as_bytes())),
     });

@@ -10,7 +10,7 @@ use twinprobe_api::{ConfigDocument, HistoryList, Object, ProbeList, ProbeStatus,
 
 use crate::api::documents::negotiate;
 use crate::api::documents::top::TopQuery;
-use crate::api::error::ProblemAnswer;
+use crate::api::error::{ApiResult, ProblemAnswer};
 use crate::api::extract::{Path, Query, Syntax, read_body, read_config};
 use crate::api::state::Api;
 use crate::api::windows::document;
@@ -22,12 +22,10 @@ use twinprobe_access::RecordNotes;
 use twinprobe_access::Role;
 use twinprobe_config::check_name;
 
-type Answer<T> = Result<T, ProblemAnswer>;
-
 /// The limit in bytes of the body that names a revision.
 const ROLLBACK_LIMIT: usize = 4 << 10;
 
-/// The header with what a PUT has come to.
+/// The header with the outcome of a PUT.
 pub const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
 
 /// Answers `PUT /v1/probes/{name}`.
@@ -38,7 +36,7 @@ pub async fn put(
     Extension(notes): Extension<RecordNotes>,
     headers: HeaderMap,
     request: Body,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let (document, _held) = read_config(&headers, request).await?;
     notes.set(&name, &document);
     check_name(&name, &document).map_err(EngineError::Rejected)?;
@@ -58,7 +56,7 @@ pub async fn get(
     State(api): State<Api>,
     Path(name): Path<String>,
     Extension(principal): Extension<Principal>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let mut status = api.engine.registry.get(&name)?.status();
     status.windows.last_reads = api.engine.readings.last(&name, &status.created);
     let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_secrets() };
@@ -98,7 +96,7 @@ pub async fn delete(
     Path(name): Path<String>,
     author: ChangeAuthor,
     headers: HeaderMap,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.engine.delete(&name, author, &conditions(&headers)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -110,7 +108,7 @@ pub async fn validate(
     Extension(notes): Extension<RecordNotes>,
     headers: HeaderMap,
     request: Body,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let (document, _held) = read_config(&headers, request).await?;
     let name = document.name.clone().unwrap_or_else(|| "unnamed".to_owned());
     notes.set(&name, &document);
@@ -121,7 +119,7 @@ pub async fn validate(
 #[derive(Debug, Deserialize)]
 pub struct MetricsQuery {
     format: Option<String>,
-    /// True to see what the open window has counted so far, and to take nothing.
+    /// True to see the counts of the open window so far, without taking anything.
     #[serde(default)]
     peek: bool,
     top: Option<usize>,
@@ -135,7 +133,7 @@ pub async fn metrics(
     Extension(principal): Extension<Principal>,
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     // An impossible format is refused before anything is read and reset.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let top = TopQuery { top: query.top, by: query.by };
@@ -151,17 +149,17 @@ pub async fn metrics(
 }
 
 /// Answers `GET /v1/probes/{name}/revisions`.
-pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ProblemAnswer> {
+pub async fn revisions(State(api): State<Api>, Path(name): Path<String>) -> ApiResult<Response> {
     Ok(Json(RevisionList { revisions: api.engine.revisions(&name).await? }).into_response())
 }
 
 /// Answers `GET /v1/probes/{name}/history`.
-pub async fn history(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, ProblemAnswer> {
+pub async fn history(State(api): State<Api>, Path(name): Path<String>) -> ApiResult<Response> {
     Ok(Json(HistoryList { history: api.engine.history(Some(name)).await? }).into_response())
 }
 
 /// Answers `GET /v1/history`.
-pub async fn whole_history(State(api): State<Api>) -> Result<Response, ProblemAnswer> {
+pub async fn whole_history(State(api): State<Api>) -> ApiResult<Response> {
     Ok(Json(HistoryList { history: api.engine.history(None).await? }).into_response())
 }
 
@@ -173,27 +171,31 @@ pub async fn roll_back(
     Extension(notes): Extension<RecordNotes>,
     headers: HeaderMap,
     request: Body,
-) -> Result<Response, ProblemAnswer> {
-    let (bytes, _held) = read_body(request).await?;
-    let bytes = bytes.trim_ascii();
-    let wanted = if bytes.is_empty() {
-        Rollback::default()
-    } else if bytes.len() > ROLLBACK_LIMIT {
-        let detail = format!("the body has more than {ROLLBACK_LIMIT} bytes; send {{\"revision\": NUMBER}}");
-        return Err(ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
-    } else {
-        let parsed: Result<Object<Rollback>, String> = match Syntax::of(&headers) {
-            Ok(Syntax::Yaml) => yaml_serde::from_slice(bytes).map_err(|error| error.to_string()),
-            _ => serde_json::from_slice(bytes).map_err(|error| error.to_string()),
-        };
-        parsed
-            .map_err(|error| {
-                let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
-                ProblemAnswer::new(StatusCode::BAD_REQUEST, detail)
-            })?
-            .0
-    };
+) -> ApiResult<Response> {
+    let wanted = read_rollback(&headers, request).await?;
     let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
     let (_, status) = api.engine.roll_back(&name, wanted.revision, author, &when, seen).await?;
     Ok(tagged(status).into_response())
+}
+
+/// Reads a body that names a revision. An empty one names none.
+pub async fn read_rollback(headers: &HeaderMap, request: Body) -> ApiResult<Rollback> {
+    let (bytes, _held) = read_body(request).await?;
+    let bytes = bytes.trim_ascii();
+    if bytes.is_empty() {
+        return Ok(Rollback::default());
+    }
+    if bytes.len() > ROLLBACK_LIMIT {
+        let detail = format!("the body has more than {ROLLBACK_LIMIT} bytes; send {{\"revision\": NUMBER}}");
+        return Err(ProblemAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
+    let parsed: Result<Object<Rollback>, String> = match Syntax::of(headers) {
+        Ok(Syntax::Yaml) => yaml_serde::from_slice(bytes).map_err(|error| error.to_string()),
+        _ => serde_json::from_slice(bytes).map_err(|error| error.to_string()),
+    };
+    let Object(wanted) = parsed.map_err(|error| {
+        let detail = format!("the body is not {{\"revision\": NUMBER}}: {error}");
+        ProblemAnswer::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    Ok(wanted)
 }

@@ -43,8 +43,8 @@ fn complete(routes: Router<Api>, api: Api, guard: impl FnOnce(Router<Api>) -> Ro
         .with_state(api)
 }
 
-/// Refuses requests to `--listen-metrics` that a page of another server has sent. Records what comes to nothing: what is
-/// served there is for everybody, and asked for all the time.
+/// Refuses requests to `--listen-metrics` from pages of other servers. Records only failures, because everybody may read
+/// these pages, and scrapers do so all the time.
 async fn check_target(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };

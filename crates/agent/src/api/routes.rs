@@ -9,9 +9,10 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::api::documents::scrape;
 use crate::api::error::ProblemAnswer;
+use crate::api::rules::{rules, templates};
 use crate::api::state::Api;
 use crate::api::streams::{changes, events};
-use crate::api::{console, daemon, entries, pods, probes, replay, rules, windows};
+use crate::api::{console, daemon, entries, names, pods, probes, replay, windows};
 use twinprobe_access::Role;
 
 /// An endpoint: a method of a path, with its handler.
@@ -49,6 +50,9 @@ pub const REPLAYS: [&str; 2] = [REPLAY, RULE_REPLAY];
 const ENTRIES: &str = "/v1/probes/{name}/maps/{map}/entries";
 const PODS: &str = "/v1/pods";
 const RULE: &str = "/v1/rules/{name}";
+const RULE_REVISIONS: &str = "/v1/rules/{name}/revisions";
+const RULE_ROLLBACK: &str = "/v1/rules/{name}/rollback";
+const TEMPLATE: &str = "/v1/templates/{name}";
 const VALIDATE: &str = "/v1/validate";
 const ROLLBACK: &str = "/v1/probes/{name}/rollback";
 
@@ -69,10 +73,17 @@ pub const ROUTES: &[Route] = &[
     route("PUT", ENTRIES, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || put(entries::put)),
     route("GET", PODS, Operator, &[200], || get(pods::get)),
     route("PUT", PODS, Operator, &[200, 400, 408, 413, 422, 503, 507], || put(pods::put)),
+    route("GET", "/v1/names", Collector, &[200, 400], || get(names::get)),
     route("GET", "/v1/rules", Operator, &[200], || get(rules::list)),
     route("GET", RULE, Operator, &[200, 400, 404], || get(rules::get)),
     route("PUT", RULE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(rules::put)),
     route("DELETE", RULE, Operator, &[204, 400, 404, 412, 507], || delete(rules::delete)),
+    route("GET", RULE_REVISIONS, Operator, &[200, 400, 404], || get(rules::revisions)),
+    route("POST", RULE_ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(rules::roll_back)),
+    route("GET", "/v1/templates", Operator, &[200], || get(templates::list)),
+    route("GET", TEMPLATE, Operator, &[200, 400, 404], || get(templates::get)),
+    route("PUT", TEMPLATE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(templates::put)),
+    route("DELETE", TEMPLATE, Operator, &[204, 400, 404, 409, 412, 507], || delete(templates::delete)),
     route("POST", VALIDATE, Operator, &[200, 400, 408, 413, 422, 429, 503], || post(probes::validate)),
     route("POST", REPLAY, Operator, &[200, 400, 406, 408, 413, 422, 429, 503, 507], || post(replay::replay::replay)),
     route("POST", RULE_REPLAY, Operator, &[200, 400, 408, 413, 422, 429, 503, 507], || post(replay::rule::replay)),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 
 use crate::engine::engine::Engine;
+use crate::names::book::NameBook;
 use crate::rules::book::RuleBook;
 use twinprobe_access::Access;
 
@@ -15,6 +16,8 @@ pub struct Api {
     pub engine: Arc<Engine>,
     pub readiness: Arc<Readiness>,
     pub rules: Arc<RuleBook>,
+    /// The names of addresses and ports that the operator has asked for.
+    pub names: Arc<NameBook>,
     pub access: Arc<Access>,
     /// Told of each request that has been answered.
     pub answered: Arc<Notify>,
@@ -30,7 +33,7 @@ impl Readiness {
         self.0.fetch_or(READY, Ordering::Release);
     }
 
-    /// Notes that the daemon ends once the requests under way are answered.
+    /// Notes that the daemon will end after it has answered the requests under way.
     pub fn set_stopping(&self) {
         self.0.fetch_or(STOPPING, Ordering::Release);
     }

@@ -15,14 +15,12 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 use crate::api::documents::document;
 use crate::api::documents::negotiate;
 use crate::api::documents::top::TopQuery;
-use crate::api::error::ProblemAnswer;
+use crate::api::error::{ApiResult, ProblemAnswer};
 use crate::api::extract::{Path, Query};
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
 use crate::engine::series::query::ChartQuery;
 use crate::engine::window::delivery::Delivery;
-
-type Answer<T> = Result<T, ProblemAnswer>;
 
 /// The header with the digest of a document's shape.
 const SHAPE: &str = "twinprobe-shape";
@@ -65,7 +63,7 @@ pub async fn close(
     Path(name): Path<String>,
     Query(query): Query<FormatQuery>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     // An impossible format is refused before anything is closed.
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
     let delivery = api.engine.close(&name).await?;
@@ -79,7 +77,7 @@ pub async fn list(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(ListQuery { after, wait, collector }): Query<ListQuery>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let wait = wait.unwrap_or(0.0);
     if !(0.0..=LONGEST_WAIT).contains(&wait) {
         let detail = format!("wait={wait} is not possible; 0 to {LONGEST_WAIT} seconds are");
@@ -95,7 +93,7 @@ pub async fn get(
     Path((name, seq)): Path<(String, u64)>,
     Query(query): Query<OneWindowQuery>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let OneWindowQuery { format, shape, top, by } = query;
     let allowed = negotiate::allowed(&headers, format.as_deref())?;
     let top = TopQuery { top, by };
@@ -109,7 +107,7 @@ pub async fn get(
 pub async fn shape(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
-) -> Answer<Json<WindowShape>> {
+) -> ApiResult<Json<WindowShape>> {
     Ok(Json(api.engine.window(&name, seq).await?.shape()))
 }
 
@@ -118,7 +116,7 @@ pub async fn acknowledge(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, NonZeroU64)>,
     Query(AckQuery { collector, instance }): Query<AckQuery>,
-) -> Answer<StatusCode> {
+) -> ApiResult<StatusCode> {
     api.engine.acknowledge(&name, seq.get(), collector, instance.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -128,13 +126,18 @@ pub async fn series(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(pairs): Query<Vec<(String, String)>>,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     let query = ChartQuery::parse(pairs).map_err(EngineError::Query)?;
     Ok(Json(api.engine.chart(&name, query).await?).into_response())
 }
 
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
-pub async fn document(api: Api, delivery: Delivery, allowed: &[Format], top: &TopQuery) -> Answer<Response> {
+pub async fn document(
+    api: Api,
+    delivery: Delivery,
+    allowed: &[Format],
+    top: &TopQuery,
+) -> ApiResult<Response> {
     let own = delivery.format;
     let format = if allowed.contains(&own) { own } else { allowed.first().copied().unwrap_or(own) };
     let delivery = top.choose(delivery, format).await?;

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::engine::window::schedule::Timetable;
 use crate::engine::window::together;
 
-/// The threads that close windows by the clock. Requests, whatever they do and however many they are, have others.
+/// The threads that close windows by the clock. Requests use other threads, so they can't delay these.
 #[derive(Debug)]
 pub struct Clock {
     threads: Option<Runtime>,
@@ -35,7 +35,7 @@ impl Clock {
 impl Drop for Clock {
     fn drop(&mut self) {
         self.timetable.end();
-        // The engine may go on a thread that must not wait.
+        // The engine may be dropped on a thread that must not wait.
         self.threads.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }

@@ -1,4 +1,4 @@
-//! The conditions of a change: a client may ask that the probe has not changed since it looked (RFC 9110, section
+//! The conditions of a change: a client may demand that the probe has not changed since the client's last look (RFC 9110, section
 //! 13.1). Conditions are checked in the probe's turn, so that of two clients with the same condition one is refused. By hand:
 //! the crate `headers` would bring six others for the ten lines of the comparison.
 
@@ -24,7 +24,7 @@ impl Conditions {
         self.check_tag(present.map(|stored| tag(stored.revision, &stored.created)))
     }
 
-    /// Does the same with the tag of what is there now.
+    /// Does the same with the present tag.
     pub fn check_tag(&self, present: Option<String>) -> Result<(), EngineError> {
         let has = |tags: &str, strip: &str| match (tags.trim(), &present) {
             (_, None) => false,
@@ -33,7 +33,7 @@ impl Conditions {
                 tags.split(',').any(|tag| tag.trim().trim_start_matches(strip) == present)
             }
         };
-        // A weak tag never matches what has to be exactly the same.
+        // A weak tag never matches where `If-Match` demands an exact match.
         let matches = self.if_match.as_ref().is_none_or(|tags| has(tags, ""));
         let matches_none = self.if_none_match.as_ref().is_none_or(|tags| !has(tags, "W/"));
         if matches && matches_none {

@@ -58,7 +58,10 @@ impl Engine {
                     Err(error) => with_causes(&error),
                 };
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::error!(error, "what probes cost can't be measured; is there CAP_SYS_ADMIN?");
+                    tracing::error!(
+                        error,
+                        "the cost of probes can't be measured; does the daemon have CAP_SYS_ADMIN?"
+                    );
                 }
             }
         });
@@ -94,12 +97,12 @@ impl Engine {
     }
 }
 
-/// The samples that met programs, of which older ones count less.
+/// The samples that met programs. Older samples count less.
 #[derive(Debug, Default)]
 struct LiveSamples {
-    /// By the programs of a direction of a deployment.
+    /// The samples of the programs of a direction, by deployment.
     called: HashMap<[u32; 2], f64>,
-    /// By the program of dispatchers.
+    /// The samples of the programs of dispatchers.
     own: HashMap<u32, f64>,
 }
 

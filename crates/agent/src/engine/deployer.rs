@@ -25,7 +25,7 @@ pub struct Deployer {
     pub pods: Arc<NodePods>,
     pub compilations: Queue,
     pub loads: Queue,
-    /// Counts what is compiled.
+    /// Counts the compilations.
     pub telemetry: Arc<Telemetry>,
 }
 
@@ -53,7 +53,7 @@ impl Deployer {
         }
     }
 
-    /// The place for files of what is too large for the memory.
+    /// The place for files with data that is too large for the memory.
     pub fn spools(&self) -> Spools {
         self.store.spools(self.ledger.limits.keep_free_bytes)
     }

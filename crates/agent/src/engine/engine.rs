@@ -126,7 +126,7 @@ impl Engine {
                     let lease = Lease::recorded(&stored, boot_id).or_else(lease);
                     Lineage { revision: stored.revision.max(1), lease, ..Lineage::of(&stored)? }
                 }
-                // Revision numbers go on even if the file with the last number can't be read.
+                // Revision numbers continue even if the file with the last number can't be read.
                 (DeployCause::Request { author, .. }, Some(old)) => {
                     asked(author, Lineage::of(&old.stored)?.next(engine.deployer.store.last_revision(&name)))
                 }
@@ -153,8 +153,8 @@ impl Engine {
         .await?
     }
 
-    /// Refuses a probe that is too much for the budget of rules, if a rule deploys it. Changes take turns, so that two rules can't
-    /// both take what is left.
+    /// Refuses a probe that is too much for the budget of rules, if a rule deploys it. Changes take turns, so that two rules
+    /// can't both take the rest.
     fn check_budget(&self, name: &str, cause: &DeployCause, cost: &ProbeCost) -> Result<(), EngineError> {
         if let DeployCause::Request { author, .. } = cause
             && let Who::Rule(_) = &author.principal.who
@@ -232,7 +232,7 @@ impl Engine {
         Ok(self.readings.tracked(self.in_turn(name, Probe::read).await?))
     }
 
-    /// Reads what the open window of a probe has counted so far, and takes nothing from other readers.
+    /// Reads the counts of a probe's open window so far, and takes nothing from other readers.
     pub async fn peek(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         self.in_turn(name, Probe::peek).await
     }

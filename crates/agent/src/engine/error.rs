@@ -82,7 +82,7 @@ pub enum EngineError {
     #[error("the program can't be run on a packet of the capture: {0}")]
     Replay(io::Error),
     /// The probe was replaced or deleted while a request waited for it.
-    #[error("the probe is gone")]
+    #[error("the probe was deleted")]
     Gone,
     #[error("the daemon is stopping")]
     Stopping,
@@ -168,7 +168,7 @@ pub fn describe(error: &EngineError) -> String {
     }
 }
 
-/// The reason why a window is not closed. The content of the window stays in the kernel, and the next attempt goes on
+/// The reason why a window is not closed. The content of the window stays in the kernel, and the next attempt continues
 /// with it.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {

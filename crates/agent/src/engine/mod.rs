@@ -1,4 +1,4 @@
-//! The probes of this daemon, and everything that is done with them.
+//! The probes of this daemon, and all operations on them.
 
 pub mod capabilities;
 pub mod clock;

@@ -25,7 +25,7 @@ struct Placement {
     /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
     /// order, the matches of a pattern by name.
     wanted: Vec<(String, u32)>,
-    /// For each of them, the index of the name or pattern that stands for it.
+    /// For each interface, the index of the name or pattern that selected it.
     named_by: Vec<usize>,
     pending: Vec<PendingPlace>,
 }
@@ -85,7 +85,7 @@ struct Unlisted {
 }
 
 impl Unlisted {
-    /// To a request a namespace that the daemon may not enter is one that is not there.
+    /// A request sees a namespace that the daemon may not enter as a missing one.
     fn is_denied(&self) -> bool {
         self.error.kind() == io::ErrorKind::PermissionDenied
     }
@@ -110,7 +110,7 @@ pub fn wanted(
     let unlisted =
         listed.as_ref().err().filter(|unlisted| !(unlisted.gone || is_new && unlisted.is_denied()));
     let unlisted = unlisted.map(|Unlisted { error, .. }| format!("the interfaces can't be listed: {error}"));
-    let unlisted = unlisted.or(selected.trouble.take());
+    let unlisted = unlisted.or(selected.error.take());
     if let Some(reason) = unlisted.as_ref().filter(|_| is_new) {
         let field = match (&config.netns, config.pods()) {
             (Some(_), _) => "netns",
@@ -161,7 +161,7 @@ fn place(
         let text = &pattern.text;
         if pattern.pods().is_some() {
             placement.place_on_pods((named_by, text), selected, |(name, index)| {
-                // An interface that is gone since the last look comes with the next one.
+                // An interface that has disappeared since the last look is found by the next one.
                 interfaces.by_name.get(name) == Some(index) && !is_excluded(config, interfaces, name)
             });
             continue;

@@ -44,7 +44,7 @@ impl Readings {
         of_probe.truncate(LAST);
     }
 
-    /// Returns who has read a probe last. A probe that was made anew has not closed the windows of one of the same name.
+    /// Returns the last reader of a probe. A new probe has not closed the windows of an earlier one with the same name.
     pub fn last(&self, name: &str, created: &str) -> Vec<LastRead> {
         let last = self.last.lock().get(name).cloned().unwrap_or_default();
         last.into_iter().filter(|last| last.at.as_str() >= created).collect()

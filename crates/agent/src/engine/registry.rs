@@ -33,7 +33,7 @@ pub struct Registry {
     pub detached: AtomicBool,
     /// The tasks that wait for interfaces, one for each namespace that a probe is in.
     pub watches: Mutex<BTreeMap<Namespace, AbortHandle>>,
-    /// Set once the task runs that checks attachments.
+    /// Set when the task that checks attachments has started.
     pub looks: OnceLock<()>,
     /// Wakes the requests that wait for a window or a change: a probe was created, replaced or deleted, or (true) the
     /// daemon stops.

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Crowded(String);
 
 impl Turns {
-    /// Waits for the turn like [`Self::take`], unless too many requests wait already, and not for ever.
+    /// Waits for the turn like [`Self::take`], unless too many requests wait already, and not forever.
     pub async fn request(&self, name: &str) -> Result<OwnedMutexGuard<()>, Crowded> {
         let turn = self.turn(name);
         // One has the turn, and one is this request.

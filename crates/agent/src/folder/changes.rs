@@ -54,7 +54,7 @@ impl FolderChanges {
         }
     }
 
-    /// Waits for a change, and until no more come; or for a while.
+    /// Waits for a change, and then until changes stop; or for a while.
     pub async fn next(&mut self) {
         if tokio::time::timeout(LOOK, self.events.recv()).await.is_ok_and(|event| event.is_some()) {
             while tokio::time::timeout(QUIET, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
@@ -68,12 +68,12 @@ impl FolderChanges {
 pub struct WatchedFiles {
     paths: Vec<PathBuf>,
     /// The files that were at the paths when they were last looked at.
-    stamps: Vec<Option<Stamp>>,
+    stamps: Vec<Option<FileStamp>>,
     changes: FolderChanges,
 }
 
 /// The identity of a file, its length and the time of its last change.
-type Stamp = (u64, u64, u64, i64, i64);
+type FileStamp = (u64, u64, u64, i64, i64);
 
 impl WatchedFiles {
     pub fn new(paths: Vec<PathBuf>) -> Self {
@@ -94,7 +94,7 @@ impl WatchedFiles {
     }
 }
 
-fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+fn stamps(paths: &[PathBuf]) -> Vec<Option<FileStamp>> {
     let stamp = |path: &PathBuf| {
         let file = fs::metadata(path).ok()?;
         Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))

@@ -53,7 +53,7 @@ fn paths(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        // Names with a dot first are those of editors and of Kubernetes.
+        // Names that begin with a dot belong to editors and Kubernetes.
         if ENDINGS.contains(&ending) && !name.starts_with('.') && path.is_file() {
             paths.push((name.to_owned(), path));
         }

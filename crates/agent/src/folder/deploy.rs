@@ -57,7 +57,7 @@ pub enum Removed {
 
 /// A directory of probe files, and what has become of each file.
 #[derive(Debug)]
-struct Folder {
+struct ProbeFolder {
     engine: Arc<Engine>,
     audit: Option<Arc<AuditLog>>,
     directory: PathBuf,
@@ -89,14 +89,14 @@ pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: 
     };
     let mut changes = FolderChanges::of_directories(vec![directory.clone()]);
     let (deployed, attempts, failures) = Default::default();
-    let mut folder = Folder { engine, audit, directory, removed, role, deployed, attempts, failures };
+    let mut folder = ProbeFolder { engine, audit, directory, removed, role, deployed, attempts, failures };
     loop {
         folder.look().await;
         changes.next().await;
     }
 }
 
-impl Folder {
+impl ProbeFolder {
     /// Deploys what is new or has failed so far. What has not changed since it was deployed stays as somebody else may
     /// have made it meanwhile.
     async fn look(&mut self) {
@@ -177,12 +177,12 @@ impl Folder {
                 record.end(ProblemAnswer::unrecorded(&error).status());
                 continue;
             }
-            let message = Some(format!("{file} has it no more"));
+            let message = Some(format!("{file} no longer has it"));
             let author = author(&self.directory, file, self.role, message);
             match self.engine.delete(&probe.name, author, &Conditions::default()).await {
                 Ok(()) => {
                     record.end(StatusCode::NO_CONTENT);
-                    tracing::info!(probe = probe.name, file, "removed, since its file is gone");
+                    tracing::info!(probe = probe.name, file, "removed with its file");
                 }
                 Err(error) => {
                     tracing::warn!(probe = probe.name, file, error = describe(&error), "not removed");
@@ -202,13 +202,13 @@ impl Folder {
     fn fail(&mut self, file: &str, reason: String) {
         self.engine.telemetry.probe_files.set(file, true);
         if self.failures.get(file) != Some(&reason) {
-            tracing::error!(file, reason, "the file of probes is not deployed; what runs goes on");
+            tracing::error!(file, reason, "the file of probes is not deployed; running probes continue");
             self.failures.insert(file.to_owned(), reason);
         }
     }
 }
 
-/// Why a content is not tried again.
+/// The reason why a content is not tried again.
 const OUTRUN: &str =
     "somebody else has changed a probe of the file since the first attempt; change the file to deploy it";
 /// The beginning of the sender of probes that files have deployed.

@@ -1,4 +1,4 @@
-//! The probes of a file as one change: all of them are deployed, or none.
+//! The probes of a file as one change: all are deployed, or none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::engine::deploy::cause::{ChangeAuthor, Deployed};
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::{EngineError, describe};
 
-/// Why a change is not made with `--audit-required`.
+/// The reason why a change is not made with `--audit-required`.
 pub const UNRECORDED: &str = "the change can't be recorded in the file of --audit-log";
 
-/// The tags of the probes of a file; `None` of those that there are not.
+/// The tags of the probes of a file; `None` for probes that do not exist.
 pub type Tags = BTreeMap<String, Option<String>>;
 
-/// Why the probes of a file are not deployed.
+/// The reason why the probes of a file are not deployed.
 #[derive(Debug)]
 pub struct Refused {
     pub reason: String,
@@ -36,7 +36,7 @@ pub struct File<'a> {
     pub audit: Option<&'a Arc<AuditLog>>,
     pub directory: &'a Path,
     pub name: &'a str,
-    /// What its probes may do.
+    /// The rights of its probes.
     pub role: Role,
 }
 
@@ -61,7 +61,7 @@ impl File<'_> {
         probes.iter().map(tag).collect()
     }
 
-    /// Deploys all probes, none of which may have changed since it had its tag, or none. `is_known` tells whether a reason
+    /// Deploys all probes or none. No probe may have changed since it had its tag. `is_known` tells whether a reason
     /// has been recorded already.
     pub async fn deploy(
         &self,
@@ -140,14 +140,15 @@ impl File<'_> {
     /// Removes a probe that the file has created, or deploys the revision `before` again.
     async fn undo(&self, probe: &ProbeFile, before: Option<u64>) -> Recorded {
         let (name, always) = (&probe.name, Conditions::default());
-        let why = format!("{} is not deployed as a whole", self.name);
+        let message = format!("{} is not deployed as a whole", self.name);
         let outcome = match before {
             None => {
-                let removed = self.engine.delete(name, self.author(Some(why)), &always).await;
+                let removed = self.engine.delete(name, self.author(Some(message)), &always).await;
                 removed.map(|()| StatusCode::NO_CONTENT)
             }
             Some(_) => {
-                let back = self.engine.roll_back(name, before, self.author(Some(why)), &always, |_| {}).await;
+                let back =
+                    self.engine.roll_back(name, before, self.author(Some(message)), &always, |_| {}).await;
                 back.map(|_| StatusCode::OK)
             }
         };
@@ -190,12 +191,12 @@ fn end(records: Vec<Recorded>, is_known: bool) {
     }
 }
 
-/// The author of what a file in the directory changes.
+/// The author of changes by files in the directory.
 pub fn author(directory: &Path, file: &str, role: Role, message: Option<String>) -> ChangeAuthor {
     ChangeAuthor { principal: owner(file, role), from: json!({ "file": directory.join(file) }), message }
 }
 
-/// The sender of what a file deploys.
+/// The sender of a file's deployments.
 pub fn owner(file: &str, role: Role) -> Principal {
     Principal { who: Who::File(file.to_owned()), role: Some(role) }
 }

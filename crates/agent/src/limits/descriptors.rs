@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// The directory that has a link for each descriptor. Since Linux 6.2 its size is their number.
 const OPEN: &str = "/proc/self/fd";
-/// The part of the descriptors that probes leave to connections and files, and the most that it is.
+/// The part of the descriptors that probes leave to connections and files, and its maximum.
 const RESERVE_PART: u64 = 4;
 const RESERVE: u64 = 4096;
 /// The descriptors of a probe beside maps and programs: its attachments at some interfaces, journals and rings.
@@ -28,7 +28,7 @@ impl Descriptors {
     }
 
     /// Returns the reason to refuse a probe that needs this many; `None` if there are enough. `promised` are those of all
-    /// probes, some of which may be loading.
+    /// probes. Some may be loading.
     pub fn refusal(self, needed: u64, promised: u64) -> Option<String> {
         let limit = self.limit?;
         let reserve = (limit / RESERVE_PART).min(RESERVE);

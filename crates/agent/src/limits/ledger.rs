@@ -11,7 +11,7 @@ use twinprobe_kernel::Footprint;
 use crate::limits::descriptors::Descriptors;
 use crate::limits::options::RequestLimits;
 
-/// The limits, and what is taken.
+/// The limits, and the used amounts.
 #[derive(Debug)]
 pub struct Ledger {
     pub limits: RequestLimits,
@@ -28,7 +28,7 @@ struct Taken {
     descriptors: u64,
 }
 
-/// A part of what is taken. Dropping it gives it back.
+/// A part of the used amounts. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Share {
     ledger: Arc<Ledger>,
@@ -82,7 +82,7 @@ impl Ledger {
         if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 
-    /// Reserves the place of a probe that is about to be created. `probes` are those that there are.
+    /// Reserves the place of a probe that is about to be created. `probes` are the existing ones.
     pub fn create<T>(
         self: &Arc<Self>,
         name: &str,

@@ -1,4 +1,5 @@
-//! The limits of what requests may take of this host. Each is an option of `serve`, and each refusal names its option.
+//! The limits of the resources of this host that requests may use. Each is an option of `serve`, and each refusal
+//! names its option.
 
 pub mod descriptors;
 pub mod ledger;

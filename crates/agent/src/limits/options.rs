@@ -62,7 +62,7 @@ pub struct RequestLimits {
     /// twice as much
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub keep_free_bytes: u64,
-    /// The time for which the history of changes is kept, also that of probes that are there no more: at most 1000 changes of
+    /// The time for which the history of changes is kept, also that of deleted probes: at most 1000 changes of
     /// each name, and 50000 of all
     #[arg(long, value_name = "TIME", value_parser = time_to_keep, default_value = "90d")]
     pub keep_history: Duration,

@@ -1,4 +1,4 @@
-//! Work of which only some is done at once: what comes meanwhile waits, for a while.
+//! Work that runs only a few at a time: the rest waits, for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,9 +36,9 @@ pub struct Busy {
 }
 
 /// Leaves the queue on drop, also if the client hangs up.
-struct Waiting<'a>(&'a AtomicUsize);
+struct QueueGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Drop for Waiting<'_> {
 
 impl Queue {
     pub fn new(work: &'static str, option: &'static str, limit: usize) -> Self {
-        // A semaphore has no more places.
+        // The places of a semaphore are limited.
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { work, option, places: Arc::new(Semaphore::new(limit)), limit, waiting: AtomicUsize::new(0) }
     }
@@ -57,7 +57,7 @@ impl Queue {
             return Ok(place);
         }
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = QueueGuard(&self.waiting);
         let busy = Busy { work: self.work, option: self.option, limit: self.limit, waiting: before };
         if before >= self.limit.saturating_mul(WAITING) {
             return Err(busy);
@@ -92,7 +92,7 @@ mod tests {
             waiting.await.unwrap().unwrap();
         }
         let _places = [queue.take().await.unwrap(), queue.take().await.unwrap()];
-        // Clients that have hung up wait no more, and no client waits for ever.
+        // Clients that have hung up stop waiting, and no client waits forever.
         for _ in 0..3 * WAITING {
             let gone = tokio::time::timeout(Duration::from_millis(1), queue.take());
             gone.await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The streams that clients hold open, each of which takes memory and is told of everything.
+//! The streams that clients hold open. Each takes memory and gets everything.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::limits::options::EachAndAll;
 #[derive(Debug)]
 pub struct Streams {
     limit: EachAndAll,
-    open: Mutex<Open>,
+    open: Mutex<OpenStreams>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenStreams {
     all: u64,
     by: BTreeMap<String, u64>,
 }

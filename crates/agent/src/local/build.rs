@@ -88,14 +88,13 @@ async fn compile(
         let unit = valid.unit((direction, config), source, &field, !single_buffer);
         let object = compiler.compile(&unit).await.map_err(refused)?;
         warnings.extend(object.warnings);
+        document.share(&object.shared);
         let written = match direction {
             Direction::Ingress => &mut document.ingress,
             Direction::Egress => &mut document.egress,
         };
         if let Some(written) = written {
-            written.object = Some(STANDARD.encode(object.elf));
-            (written.source, written.files, written.defines) = (None, None, None);
-            (written.dialect, written.calls) = (None, None);
+            written.take_object(STANDARD.encode(object.elf));
         }
     }
     Ok(warnings)

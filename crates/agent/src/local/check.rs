@@ -13,7 +13,7 @@ pub enum CheckVerdict {
     Failed,
 }
 
-/// A check with what it has found.
+/// A check with its findings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub name: &'static str,

@@ -26,7 +26,7 @@ const STATE: &str = "/var/lib/twinprobe";
 const ROOM: u64 = 1 << 30;
 const FILES: u64 = 1024;
 
-/// The files by which a machine shows what it is like.
+/// The files with the properties of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineFiles {
     pub proc: PathBuf,
@@ -71,7 +71,7 @@ pub fn checks(host: &MachineFiles) -> Vec<Check> {
     checks
 }
 
-/// Looks for what a daemon has left that has died; nothing is said of a machine that is as it should be.
+/// Looks for remains of a dead daemon. A clean machine causes no output.
 fn grace_periods() -> Option<Check> {
     let switch = twinprobe_kernel::left_on().ok().flatten()?;
     Some(Check::warning(

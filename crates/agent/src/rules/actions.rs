@@ -17,7 +17,7 @@ use crate::rules::options::RuleOptions;
 use crate::rules::probes::configuration;
 use twinprobe_client::Notification;
 
-/// The number of probes of rules that there may be at once.
+/// The most probes of rules at the same time.
 const MOST_PROBES: usize = 16;
 /// The time that a receiver of notifications has to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub struct RuleActions {
     pub role: Option<Role>,
 }
 
-/// Why an action was not taken.
+/// The reason why an action was not taken.
 #[derive(Debug)]
 pub struct ActionError {
     pub reason: String,
@@ -61,7 +61,7 @@ impl RuleActions {
                 let record = self.record(format!("MARK /v1/rules/{}", self.rule), &self.watched, firing);
                 record.notes.explain(text);
                 record.end(StatusCode::OK);
-                tracing::info!(rule = self.rule, window = firing.window, text, "mark");
+                tracing::info!(rule = self.rule, window = firing.window, text, "a rule marks a window");
                 Ok(())
             }
         }

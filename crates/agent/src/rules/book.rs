@@ -10,11 +10,11 @@ use twinprobe_access::{AuditLog, Principal, Role};
 use twinprobe_api::{RuleAction, RuleDocument, RuleStatus};
 use twinprobe_config::is_probe_name;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_rules::Rule;
-use twinprobe_store::Durable;
+use twinprobe_rules::{FLEET, Rule};
 
 use crate::engine::conditions::{Conditions, tag};
-use crate::engine::engine::{Engine, permitted};
+use crate::engine::deploy::cause::ChangeAuthor;
+use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 use crate::rules::actions::{FiringContext, RuleActions};
@@ -22,8 +22,9 @@ use crate::rules::changes::check_changes;
 use crate::rules::cycles::{changed, cycle, made};
 use crate::rules::judge::ShapedRule;
 use crate::rules::options::RuleOptions;
-use crate::rules::probes::{below, configuration};
+use crate::rules::probes::{self, below, check_probe, whole};
 use crate::rules::runner::RuleRunner;
+use crate::store::rule_revisions::StoredRuleRevision;
 use crate::store::rules::StoredRule;
 
 /// The number of rules that there may be.
@@ -31,12 +32,12 @@ const MOST_RULES: usize = 64;
 
 /// The rules, each with a task of its own.
 pub struct RuleBook {
-    engine: Arc<Engine>,
+    pub engine: Arc<Engine>,
     audit: Option<Arc<AuditLog>>,
     options: Arc<RuleOptions>,
     rules: Mutex<BTreeMap<String, LiveRule>>,
-    /// Held while rules are put and deleted.
-    changes: tokio::sync::Mutex<()>,
+    /// A lock, held while rules are put and deleted.
+    pub changes: tokio::sync::Mutex<()>,
 }
 
 /// A rule and the task that runs it.
@@ -66,7 +67,7 @@ impl RuleBook {
         Self { engine, audit, options: Arc::new(options), rules, changes }
     }
 
-    /// Starts the rules that the store has. Each goes on where it was.
+    /// Starts the rules that the store has. Each continues where it was.
     pub async fn start(&self) -> Result<(), EngineError> {
         let _change = self.changes.lock().await;
         let engine = Arc::clone(&self.engine);
@@ -121,7 +122,7 @@ impl RuleBook {
         &self,
         name: &str,
         document: RuleDocument,
-        by: &Principal,
+        author: ChangeAuthor,
         when: &Conditions,
     ) -> Result<(PutOutcome, RuleStatus), EngineError> {
         if !is_probe_name(name) {
@@ -130,6 +131,18 @@ impl RuleBook {
             return Err(Rejection::from(Finding::config("name", message)).into());
         }
         let _change = self.changes.lock().await;
+        self.put_alone(name, document, author, when).await
+    }
+
+    /// Does the same while no other rule is put.
+    pub async fn put_alone(
+        &self,
+        name: &str,
+        document: RuleDocument,
+        author: ChangeAuthor,
+        when: &Conditions,
+    ) -> Result<(PutOutcome, RuleStatus), EngineError> {
+        let by = &author.principal;
         let known = self.rules.lock().get(name).map(|rule| rule.stored.lock().clone());
         check(when, known.as_ref())?;
         if let Some(known) = known.as_ref().filter(|known| known.document == document)
@@ -151,14 +164,14 @@ impl RuleBook {
         let outcome = match &known {
             Some(known) => {
                 self.halt(name).await;
-                // The task may have gone on meanwhile.
+                // The task may have continued meanwhile.
                 let known = self.stored(name).unwrap_or_else(|| known.clone());
                 stored.follow(&known);
                 PutOutcome::Replaced
             }
             None => PutOutcome::Created,
         };
-        self.keep(name, &stored).await?;
+        self.keep(name, &stored, author.message).await?;
         tracing::info!(rule = name, revision = stored.revision, pushed_by = stored.pushed_by, "a rule runs");
         let shown = status(name, &stored);
         self.spawn(name, stored);
@@ -173,13 +186,16 @@ impl RuleBook {
         probe: &Arc<Probe>,
         by: &Principal,
     ) -> Result<(), EngineError> {
+        if document.scope.as_deref() == Some(FLEET) {
+            let message = "a daemon judges the windows of its own node; `twinprobe stream --rules` judges those of a fleet";
+            return Err(Rejection::from(Finding::config("scope", message)).into());
+        }
         let shape = self.engine.in_turn(&document.watch, Probe::shape).await?;
-        Rule::new(document.clone(), shape)?;
-        let others: Vec<(String, RuleDocument)> = {
-            let rules = self.rules.lock();
-            let others = rules.iter().filter(|(other, _)| *other != name);
-            others.map(|(other, rule)| (other.clone(), rule.stored.lock().document.clone())).collect()
-        };
+        Rule::new(document.clone(), shape.clone())?;
+        let (engine, of) = (Arc::clone(&self.engine), document.clone());
+        let templates = tokio::task::spawn_blocking(move || probes::templates(&engine, &of)).await??;
+        let mut others = self.documents();
+        others.retain(|(other, _)| other != name);
         if others.len() >= MOST_RULES {
             return Err(EngineError::Conflict(format!("there are {MOST_RULES} rules, which is the limit")));
         }
@@ -195,41 +211,47 @@ impl RuleBook {
         for (index, action) in document.actions.iter().enumerate() {
             let RuleAction::Apply(wanted) = action else { continue };
             let field = format!("do[{index}].apply");
-            if let Some((other, _)) = others
-                .iter()
-                .find(|(_, other)| made(other).chain(changed(other)).any(|name| name == wanted.name))
-            {
-                let message =
-                    format!("rule {other} deploys or changes a probe of this name; choose another name");
-                return Err(Rejection::from(Finding::config(format!("{field}.name"), message)).into());
-            }
-            let owner = format!("rule:{name}");
-            let present = self.engine.registry.get(&wanted.name).ok();
-            if present.is_some_and(|present| present.stored.pushed_by.as_ref() != Some(&owner)) {
-                let message =
-                    "there is a probe of this name that this rule has not made; choose another name";
-                return Err(Rejection::from(Finding::config(format!("{field}.name"), message)).into());
-            }
-            let config = configuration(wanted, &probe.stored.config);
-            let config = config.map_err(|rejection| below(&field, rejection))?;
-            // Values of windows are not known yet.
-            let has_values = serde_json::to_string(wanted).is_ok_and(|text| text.contains("{{"));
-            if !has_values {
-                let part = if wanted.config.is_some() { "config" } else { "probe" };
-                let place = format!("{field}.{part}");
-                permitted(&wanted.name, &config, by).map_err(|error| match error {
-                    EngineError::Rejected(rejection) => EngineError::Rejected(below(&place, rejection)),
-                    error => error,
-                })?;
-            }
+            self.check_name(name, &format!("{field}.name"), &wanted.name, &others)?;
+            let wanted = whole(wanted, &templates, &shape).map_err(|rejection| below(&field, rejection))?;
+            check_probe(&field, &wanted, &probe.stored.config, by)?;
         }
         Ok(())
     }
 
-    /// Stores a rule. After an error the rule before goes on.
-    async fn keep(&self, name: &str, stored: &StoredRule) -> Result<(), EngineError> {
+    /// Refuses a probe with a name that another client or another rule uses.
+    fn check_name(
+        &self,
+        rule: &str,
+        field: &str,
+        probe: &str,
+        others: &[(String, RuleDocument)],
+    ) -> Result<(), EngineError> {
+        let refused = |message: String| EngineError::from(Rejection::from(Finding::config(field, message)));
+        let takes = |other: &RuleDocument| made(other).chain(changed(other)).any(|name| name == probe);
+        if let Some((other, _)) = others.iter().find(|(_, other)| takes(other)) {
+            let message =
+                format!("rule {other} deploys or changes a probe of this name; choose another name");
+            return Err(refused(message));
+        }
+        let owner = format!("rule:{rule}");
+        let present = self.engine.registry.get(probe).ok();
+        if present.is_some_and(|present| present.stored.pushed_by.as_ref() != Some(&owner)) {
+            let message = "there is a probe of this name that this rule has not made; choose another name";
+            return Err(refused(message.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Stores a rule. After an error the rule before continues.
+    async fn keep(
+        &self,
+        name: &str,
+        stored: &StoredRule,
+        message: Option<String>,
+    ) -> Result<(), EngineError> {
         let (engine, of, record) = (Arc::clone(&self.engine), name.to_owned(), stored.clone());
-        let kept = move || engine.deployer.store.keep_rule(&of, &record, Durable::Now);
+        let revision = StoredRuleRevision::now(stored, message);
+        let kept = move || engine.deployer.store.put_rule(&of, &record, &revision);
         let kept = tokio::task::spawn_blocking(kept).await?;
         if kept.is_err()
             && let Some(known) = self.stored(name)
@@ -239,7 +261,13 @@ impl RuleBook {
         Ok(kept?)
     }
 
-    fn stored(&self, name: &str) -> Option<StoredRule> {
+    /// The documents of all rules, by their names.
+    pub fn documents(&self) -> Vec<(String, RuleDocument)> {
+        let rules = self.rules.lock();
+        rules.iter().map(|(name, rule)| (name.clone(), rule.stored.lock().document.clone())).collect()
+    }
+
+    pub fn stored(&self, name: &str) -> Option<StoredRule> {
         self.rules.lock().get(name).map(|rule| rule.stored.lock().clone())
     }
 
@@ -264,7 +292,7 @@ impl RuleBook {
         self.rules.lock().iter().map(|(name, rule)| status(name, &rule.stored.lock())).collect()
     }
 
-    /// Deletes a rule, and what it has made.
+    /// Deletes a rule, and the probes that it has made.
     pub async fn delete(&self, name: &str, when: &Conditions) -> Result<(), EngineError> {
         let _change = self.changes.lock().await;
         let known = self.stored(name).ok_or_else(|| missing(name))?;
@@ -296,7 +324,7 @@ impl RuleBook {
                     rule = name,
                     probe,
                     error.reason,
-                    "a probe of a rule that is gone stays until its lease ends"
+                    "a probe of a deleted rule stays until its lease ends"
                 );
             }
         }
@@ -305,7 +333,7 @@ impl RuleBook {
     }
 }
 
-fn missing(name: &str) -> EngineError {
+pub fn missing(name: &str) -> EngineError {
     EngineError::Missing(format!("there is no rule named {name}; GET /v1/rules lists them"))
 }
 

@@ -19,6 +19,13 @@ fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument
     config.name = Some(change.name.clone());
     let done = twinprobe_library::choose(&mut config, &change.defines, &change.variables);
     done.map_err(|error| Rejection::from(Finding::config("", error.to_string())))?;
+    if let Some(sample) = &change.sample {
+        let message = || format!("{sample} is not a whole number; the probe sees one packet in so many");
+        let sample = sample.as_u64().ok_or_else(|| Finding::config("sample", message()))?;
+        for direction in [&mut config.ingress, &mut config.egress].into_iter().flatten() {
+            direction.sample = Some(sample);
+        }
+    }
     Ok(config)
 }
 
@@ -52,7 +59,7 @@ impl RuleActions {
         if done { Ok(()) } else { Err(ActionError { reason: reason(), again: false }) }
     }
 
-    /// Gives a probe the configuration `to` if it has `from`, or `to` already. Returns false if it has another one, or is gone.
+    /// Gives a probe the configuration `to` if it has `from`, or `to` already. Returns false if it has another one, or was deleted.
     pub async fn reconfigure(
         &self,
         name: &str,
@@ -88,8 +95,8 @@ impl RuleActions {
         }
     }
 
-    /// Changes back what the rule has changed. Returns why one of the probes stays as it is. After an error the work is to be
-    /// tried again, as nothing else would do it.
+    /// Changes back what the rule has changed. Returns the reason if one of the probes stays as it is. After an error the
+    /// caller must try again, because nothing else does.
     pub async fn change_back(&self, stored: &StoredRule) -> Result<Option<String>, EngineError> {
         let mut failed = None;
         let window = stored.state.window;
@@ -126,7 +133,7 @@ pub fn check_changes(
         }
         let probe = engine.registry.get(name);
         let probe = probe.map_err(|_| refused(format!("there is no probe named {name}; deploy it first")))?;
-        // Values of windows are not known yet.
+        // The values from windows are not known yet.
         if serde_json::to_string(change).is_ok_and(|text| text.contains("{{")) {
             continue;
         }

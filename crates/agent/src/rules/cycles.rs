@@ -26,7 +26,7 @@ fn touched(document: &RuleDocument) -> impl Iterator<Item = &str> {
     made(document).chain(changed(document).filter(|name| *name != document.watch))
 }
 
-/// Returns the probes on the way from what `document` makes back to what it watches; `None` without such a way.
+/// Returns the probes on a path from the probes that `document` makes back to the one that it watches; `None` without a path.
 pub fn cycle<'a>(
     document: &'a RuleDocument,
     others: impl IntoIterator<Item = &'a RuleDocument>,

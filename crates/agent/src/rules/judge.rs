@@ -13,6 +13,7 @@ use crate::api::documents::document;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::window::delivery::Delivery;
+use crate::rules::probes;
 
 /// The largest document that a rule reads, in bytes.
 const LARGEST: usize = 16 << 20;
@@ -22,7 +23,7 @@ const LARGEST: usize = 16 << 20;
 pub struct ReadWindow {
     pub seq: u64,
     pub shape: WindowShape,
-    /// The document, or why there is none.
+    /// The document, or the reason why it is missing.
     pub document: Result<Arc<Value>, String>,
 }
 
@@ -87,26 +88,31 @@ pub struct Judged {
 
 /// Evaluates the rule away from the threads that answer requests.
 pub async fn judge(
+    engine: &Arc<Engine>,
     rule: Arc<Rule>,
     window: Result<Arc<Value>, String>,
     before: Option<Arc<Value>>,
 ) -> Result<Judged, EngineError> {
+    let engine = Arc::clone(engine);
     let work = move || {
         let failed = |error: String| Judged { judgement: Err(error.clone()), actions: Err(error) };
         let document = match window {
             Ok(document) => document,
-            Err(error) => return failed(error),
+            Err(error) => return Ok(failed(error)),
         };
         let views = WindowView::new(&document)
             .and_then(|window| Ok((window, before.as_deref().map(WindowView::new).transpose()?)));
         let (window, before) = match views {
             Ok(views) => views,
-            Err(error) => return failed(error),
+            Err(error) => return Ok(failed(error)),
         };
         let judgement = rule.judge(&window, before.as_ref());
         let holds = judgement.as_ref().is_ok_and(|judgement| judgement.when);
-        let actions = if holds { rule.actions(&window, before.as_ref()) } else { Ok(Vec::new()) };
-        Judged { judgement, actions }
+        let actions = match holds {
+            true => rule.actions(&window, before.as_ref(), &probes::templates(&engine, rule.document())?),
+            false => Ok(Vec::new()),
+        };
+        Ok(Judged { judgement, actions })
     };
-    Ok(tokio::task::spawn_blocking(work).await?)
+    tokio::task::spawn_blocking(work).await?
 }

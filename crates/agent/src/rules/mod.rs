@@ -8,5 +8,7 @@ pub mod cycles;
 pub mod judge;
 pub mod options;
 pub mod probes;
+mod revisions;
 pub mod runner;
+pub mod templates;
 pub mod trial;

@@ -1,14 +1,19 @@
 //! The configurations of the probes that rules deploy.
 
-use serde_json::Value;
-use twinprobe_api::{ConfigDocument, ParseError, RuleProbe, parse_document};
-use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use std::borrow::Cow;
 
-use crate::engine::engine::Engine;
+use serde_json::Value;
+use twinprobe_access::Principal;
+use twinprobe_api::{ConfigDocument, ParseError, RuleDocument, RuleProbe, parse_document};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::window::shape::WindowShape;
+use twinprobe_rules::{Templates, check_template};
+
+use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 
 /// Returns the configuration of a probe: one of the library, or that of the rule, with the rule's values and lease. A probe
-/// without interfaces of its own is attached where the watched one is.
+/// without interfaces gets those of the watched one.
 pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, Rejection> {
     let mut config = match (&probe.probe, &probe.config) {
         (Some(name), _) => {
@@ -25,6 +30,59 @@ pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<Conf
         config.go_where(watched);
     }
     Ok(config)
+}
+
+/// Reads the templates that a rule names. One that is not there is left out.
+pub fn templates(engine: &Engine, document: &RuleDocument) -> Result<Templates, EngineError> {
+    let mut found = Templates::new();
+    for name in document.templates() {
+        if let Some(template) = engine.deployer.store.template(name)? {
+            found.insert(name.to_owned(), template.config);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns a rule's probe with the configuration of its template, whose expressions have to be ones over windows of `shape`.
+pub fn whole<'a>(
+    probe: &'a RuleProbe,
+    templates: &Templates,
+    shape: &WindowShape,
+) -> Result<Cow<'a, RuleProbe>, Rejection> {
+    let Some(name) = &probe.template else { return Ok(Cow::Borrowed(probe)) };
+    let config = templates.get(name);
+    let config = config
+        .ok_or_else(|| refused("template", &format!("there is no template named {name}; put it first")))?;
+    check_template(config, Some(shape)).map_err(|message| refused("template", &message))?;
+    match serde_json::to_value(config) {
+        Ok(Value::Object(config)) => Ok(Cow::Owned(RuleProbe { config: Some(config), ..probe.clone() })),
+        _ => Err(refused("template", &"the template is not an object")),
+    }
+}
+
+/// Refuses a rule's probe that can't be deployed, or not by `by`. `probe` has the configuration of its template.
+pub fn check_probe(
+    field: &str,
+    probe: &RuleProbe,
+    watched: &ConfigDocument,
+    by: &Principal,
+) -> Result<(), EngineError> {
+    let config = configuration(probe, watched).map_err(|rejection| below(field, rejection))?;
+    // Values of windows are not known yet.
+    if serde_json::to_string(probe).is_ok_and(|text| text.contains("{{")) {
+        return Ok(());
+    }
+    let part = match (&probe.template, &probe.config) {
+        (Some(_), _) => "template",
+        (None, Some(_)) => "config",
+        (None, None) => "probe",
+    };
+    permitted(&probe.name, &config, by).map(drop).map_err(|error| match error {
+        EngineError::Rejected(rejection) => {
+            EngineError::Rejected(below(&format!("{field}.{part}"), rejection))
+        }
+        error => error,
+    })
 }
 
 /// Returns the configuration of a probe that runs here, else of the library's probe of this name.

@@ -55,7 +55,7 @@ impl RuleRunner {
                         tracing::error!(
                             rule = self.actions.rule,
                             reason,
-                            "a rule can't go on; it tries again"
+                            "a rule can't continue; it tries again"
                         );
                         told = Some(reason);
                     }
@@ -92,7 +92,7 @@ impl RuleRunner {
         self.judge(&entry).await.map(|()| true)
     }
 
-    /// Returns the next window, and counts those that are gone.
+    /// Returns the next window, and counts those that were removed unread.
     fn next(&mut self, watched: &RetainedWindows) -> Option<WindowEntry> {
         let mut stored = self.stored.lock();
         if stored.instance != watched.origin.instance {
@@ -139,7 +139,7 @@ impl RuleRunner {
         };
         let before = self.previous.take().filter(|(seq, _)| seq + 1 == entry.seq).map(|(_, window)| window);
         let Judged { judgement, actions } =
-            judge::judge(Arc::clone(&rule), read.document.clone(), before).await?;
+            judge::judge(&self.actions.engine, Arc::clone(&rule), read.document.clone(), before).await?;
         self.previous = read.document.ok().map(|document| (read.seq, document));
         let end = judge::nanoseconds(&entry.end);
         crash::point("rule_judged");
@@ -148,7 +148,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Decides what follows from a window, and stores the decision together with the position.
+    /// Makes the decision about a window, and stores it together with the position.
     async fn decide(
         &self,
         rule: &Rule,
@@ -169,7 +169,8 @@ impl RuleRunner {
         match (decision, actions) {
             (Some(Decision::Fire { window }), Ok(actions)) => {
                 tracing::info!(rule = self.actions.rule, window, "fires");
-                let (time, taken) = (entry.end.clone(), actions.clone());
+                let taken = actions.iter().cloned().map(RuleAction::without_sources).collect();
+                let time = entry.end.clone();
                 next.pending = Some(PendingActions { window, actions, done: 0 });
                 let (done, ended, error) = (None, None, None);
                 next.fired(RuleFiring { window, time, actions: taken, done, ended, error });
@@ -227,7 +228,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Writes down what a probe is before it is changed, so that it can be changed back whatever happens.
+    /// Stores a probe's configuration before the change, so that it can be changed back whatever happens.
     async fn prepare(&self, action: &RuleAction) -> Result<Result<(), ActionError>, EngineError> {
         let RuleAction::Change(change) = action else { return Ok(Ok(())) };
         if self.stored.lock().changed.contains_key(&change.name) {
@@ -254,7 +255,7 @@ impl RuleRunner {
         let mut attempt = 1;
         loop {
             let taken = match action {
-                // A receiver may keep a message waiting. What changes probes is over soon, and has to be known.
+                // A receiver may keep a message waiting. Changes of probes end soon, and their outcome must be known.
                 RuleAction::Notify(_) => tokio::select! {
                     taken = self.actions.take(action, &firing) => taken,
                     _ = self.stop.changed() => {
@@ -288,7 +289,7 @@ impl RuleRunner {
         }
     }
 
-    /// Ends what the rule has begun.
+    /// Ends the actions of the rule.
     async fn end(&mut self) -> Result<(), EngineError> {
         let (instance, made) = {
             let stored = self.stored.lock();

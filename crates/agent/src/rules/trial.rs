@@ -1,4 +1,4 @@
-//! What a rule would have done over the packets of captures. Nothing is done.
+//! A trial of a rule over the packets of captures. Nothing is changed.
 
 use std::io;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ impl Progress {
         };
         self.checked = Some((digest, Arc::clone(&rule)));
         let before = self.previous.take().and_then(Result::ok);
-        let Judged { judgement, actions } = judge::judge(Arc::clone(&rule), read.clone(), before).await?;
+        let Judged { judgement, actions } =
+            judge::judge(engine, Arc::clone(&rule), read.clone(), before).await?;
         self.previous = Some(read);
         let end = judge::nanoseconds(&window.end);
         Ok(self.state.step(&rule, seq, end, judgement).map(|decision| {

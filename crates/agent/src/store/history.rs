@@ -7,7 +7,7 @@ use twinprobe_store::{Connection, params};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// The number of changes of a probe's name that are kept at most, and of all names: whoever changes probes all the time fills
+/// The number of changes of a probe's name that are kept at most, and of all names: a client that changes probes all the time fills
 /// no disk.
 const EACH: u64 = 1000;
 const ALL: u64 = 50_000;

@@ -12,12 +12,12 @@ use crate::store::error::StoreError;
 use crate::store::spool::room;
 use crate::store::{REVISIONS, Store};
 
-/// The size in bytes of what a record has beside the configuration: the deployment, with the ids of its maps.
+/// The size in bytes of a record without its configuration: the deployment, with the ids of its maps.
 const RECORD: u64 = 16 << 10;
 /// Changes leave this many times the room free that windows leave: a disk that is full of configurations has room for windows.
 const KEEP_FREE_TIMES: u64 = 2;
 
-/// What is about to be stored for a probe.
+/// The rows and files that a probe needs next.
 #[derive(Debug)]
 pub struct WantedRoom<'a> {
     pub name: &'a str,
@@ -42,7 +42,7 @@ pub enum RoomError {
     Disk(#[from] io::Error),
 }
 
-/// What is stored, without windows.
+/// The stored bytes, without windows.
 #[derive(Debug, Default)]
 struct Used {
     /// The sizes of the revisions of each probe, the oldest first.
@@ -68,8 +68,8 @@ impl Used {
         (revisions.len() > kept).then(|| revisions.remove(0))
     }
 
-    /// The probe whose earlier revisions take the most. The newest revision of a probe is the one that runs, except of the
-    /// probe that gets another one.
+    /// The probe whose earlier revisions take the most. The newest revision of a probe runs, except for the probe that
+    /// gets a new one now.
     fn largest(&self, own: &str) -> Option<String> {
         let earlier = |(name, revisions): (&String, &Vec<(u64, u64)>)| {
             let kept = usize::from(name != own);
@@ -90,7 +90,7 @@ impl Store {
         let rows = 2 * wanted.config + RECORD;
         let objects: u64 = wanted.objects.iter().map(|elf| elf.len() as u64).sum();
         let mut dropped = Dropped::default();
-        // They go in any case.
+        // Revisions beyond the limit are removed in any case.
         while let Some(oldest) = used.revisions.get(name).and_then(|revisions| revisions.first())
             && oldest.0 <= wanted.revision.saturating_sub(REVISIONS)
         {
@@ -125,13 +125,13 @@ impl Store {
             dropped.0.insert(of, revision);
         }
         // Removals of the same change leave room in the file.
-        let mut gone = 0;
+        let mut freed = 0;
         loop {
-            match self.expect_room(rows, new, gone, limits.keep_free_bytes)? {
+            match self.expect_room(rows, new, freed, limits.keep_free_bytes)? {
                 None => return Ok(dropped),
                 Some(message) => match used.drop_oldest(name, 0) {
                     Some((revision, bytes)) => {
-                        gone += bytes;
+                        freed += bytes;
                         dropped.0.insert(name.to_owned(), revision);
                     }
                     None => return Err(RoomError::NoRoom(message)),
@@ -140,14 +140,14 @@ impl Store {
         }
     }
 
-    /// Tells why the disk has no room for rows and files of these sizes; `None` if it has. `gone` is the size of rows that
+    /// Tells why the disk has no room for rows and files of these sizes; `None` if it has. `freed` is the size of rows that
     /// the same change removes.
-    fn expect_room(&self, rows: u64, files: u64, gone: u64, keep_free: u64) -> io::Result<Option<String>> {
+    fn expect_room(&self, rows: u64, files: u64, freed: u64, keep_free: u64) -> io::Result<Option<String>> {
         let room = room(&self.state_dir, keep_free)?;
         let keep = room.keep_free.saturating_mul(KEEP_FREE_TIMES);
         // Rows go to the log, which keeps the size that it once had, and then to the file.
         let log = fs::metadata(self.database.log()).map_or(0, |log| log.len());
-        let reused = self.database.unused().saturating_add(gone);
+        let reused = self.database.unused().saturating_add(freed);
         let needed = rows.saturating_sub(log) + rows.saturating_sub(reused) + files;
         Ok((room.free < needed.saturating_add(keep)).then(|| {
             format!(

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use twinprobe_api::{ConfigDocument, RuleAction, RuleDocument, RuleFiring};
 use twinprobe_rules::RuleState;
-use twinprobe_store::{Durable, params};
+use twinprobe_store::{Connection, Durable, params};
 
 use crate::store::Store;
 use crate::store::error::StoreError;
@@ -32,34 +32,34 @@ pub struct StoredRule {
     pub state: RuleState,
     /// The actions of the last firing, if they are not all taken.
     pub pending: Option<PendingActions>,
-    /// True if the probes of `made` are to be removed, and those of `changed` to be changed back.
+    /// True if the daemon must remove the probes of `made` and change those of `changed` back.
     pub is_ending: bool,
     /// The probes that the rule has deployed and not ended.
     pub made: BTreeSet<String>,
     /// The probes that the rule has changed, or is about to change, and not changed back.
     #[serde(default)]
     pub changed: BTreeMap<String, ChangedProbe>,
-    /// The windows that were gone before the rule could judge them.
+    /// The windows that were removed before the rule could judge them.
     pub missed: u64,
     pub last_error: Option<String>,
     pub firings: Vec<RuleFiring>,
 }
 
-/// A probe before and after a change. It stands in the record before the change is made.
+/// A probe before and after a change. The record has it before the change is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangedProbe {
     pub before: ConfigDocument,
     pub after: ConfigDocument,
 }
 
-/// Actions that are being taken. After a crash the first one that is not done is taken once more: it is one of
+/// Actions that are being taken. After a crash the first one that is not done is taken again: it is one of
 /// which a repeat changes nothing, or one that carries the identity of the firing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingActions {
     /// The number of the window.
     pub window: u64,
     pub actions: Vec<RuleAction>,
-    /// How many are taken.
+    /// The number of actions that are taken.
     pub done: usize,
 }
 
@@ -97,7 +97,7 @@ impl StoredRule {
         self.made.iter().cloned().chain(pending).collect()
     }
 
-    /// Takes the place of an earlier rule of the name. What that one has begun ends.
+    /// Takes the place of an earlier rule of the name. The actions of the earlier rule end.
     pub fn follow(&mut self, earlier: &Self) {
         self.revision = earlier.revision + 1;
         self.created.clone_from(&earlier.created);
@@ -115,7 +115,7 @@ impl StoredRule {
         self.firings.drain(..too_many);
     }
 
-    /// Stops the rule for good. What it has begun ends.
+    /// Stops the rule for good, and ends its actions.
     pub fn stop(&mut self, reason: String) {
         self.last_error = Some(reason.clone());
         self.state.stopped = Some(reason);
@@ -158,22 +158,27 @@ impl Store {
         let record =
             encoded.map_err(|error| StoreError::Write { what: what.clone(), source: error.into() })?;
         let name = name.to_owned();
-        let change = move |connection: &twinprobe_store::Connection| {
-            connection
-                .prepare_cached("INSERT OR REPLACE INTO rules VALUES (?1, ?2)")?
-                .execute(params![name, record])
-                .map(drop)
-        };
+        let change = move |connection: &Connection| write(connection, &name, &record);
         let written = self.database.commit(durable, false, Box::new(change));
         written.map_err(|source| StoreError::Write { what, source })
     }
 
+    /// Removes a rule, with the documents that it has had.
     pub fn forget_rule(&self, name: &str) -> Result<(), StoreError> {
         let of = name.to_owned();
-        let change = move |connection: &twinprobe_store::Connection| {
+        let change = move |connection: &Connection| {
+            connection.prepare_cached("DELETE FROM rule_revisions WHERE name = ?1")?.execute([&of])?;
             connection.prepare_cached("DELETE FROM rules WHERE name = ?1")?.execute([&of]).map(drop)
         };
         let written = self.database.commit(Durable::Now, true, Box::new(change));
         written.map_err(|source| StoreError::Write { what: format!("the removal of rule {name}"), source })
     }
+}
+
+/// Writes the record of a rule, as part of a commit.
+pub fn write(connection: &Connection, name: &str, record: &[u8]) -> twinprobe_store::Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO rules VALUES (?1, ?2)")?
+        .execute(params![name, record])
+        .map(drop)
 }

@@ -15,7 +15,7 @@ use crate::store::error::{StoreError, failed};
 const DIRECTORIES: [&str; 4] = ["windows", "probes", "expired", "revisions"];
 const UNREADABLE: &str = "unreadable";
 
-type Records = Vec<(String, Vec<u8>)>;
+type NamedRecords = Vec<(String, Vec<u8>)>;
 
 /// Takes the state of an earlier version over, if there is one.
 pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), StoreError> {
@@ -74,7 +74,7 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
         })?;
         tracing::info!(probes = count, "the state of an earlier version was taken over");
     }
-    // The probes go last: as long as they are there, the next start goes on here.
+    // The probes go last: as long as they are there, the next start continues here.
     for name in DIRECTORIES.iter().filter(|name| **name != "probes") {
         remove(&state_dir.join(name));
     }
@@ -83,12 +83,12 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
 }
 
 /// Reads the files of a directory with this ending, by their names without it.
-fn records(directory: &Path, ending: &str) -> io::Result<Records> {
+fn records(directory: &Path, ending: &str) -> io::Result<NamedRecords> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Records::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NamedRecords::new()),
         entries => entries?,
     };
-    let mut found = Records::new();
+    let mut found = NamedRecords::new();
     for entry in entries {
         let path = entry?.path();
         let name = path.file_stem().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));

@@ -1,4 +1,4 @@
-//! The families about what probes cost.
+//! The families about the cost of probes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct OfPlace {
     hook: String,
 }
 
-/// Adds what trials have found before probes were attached, and what was measured since. A program that was not run has
+/// Adds the costs from trials before the attachment, and those measured since. A program that was not run has
 /// no time.
 pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, registry: &mut Registry) {
     let [instructions, verified, stack] = [(); 3].map(|()| Family::<OfDirection, Amount<u64>>::default());
@@ -53,7 +53,7 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
     let help = "Time that the program took in a trial for the sample packet that took longest";
     registry.register("twinprobe_probe_seconds_per_packet", help, time);
     registry.register("twinprobe_probe_instructions", "Instructions of the program", instructions);
-    registry.register("twinprobe_probe_verified", "Instructions that the verifier went through", verified);
+    registry.register("twinprobe_probe_verified", "Instructions that the verifier has followed", verified);
     let help = "Stack of the deepest chain of calls";
     registry.register_with_unit("twinprobe_probe_stack", help, Unit::Bytes, stack);
     registry.register_with_unit(
@@ -68,7 +68,7 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
     registry.register("twinprobe_probe_live_packets", help, packets);
 }
 
-/// Adds what programs may take for a packet, where the configuration says it.
+/// Adds the limits of programs' time per packet from the configuration.
 pub fn register_budgets<'a>(
     budgets: impl Iterator<Item = (&'a String, &'a BTreeMap<Direction, u64>)>,
     registry: &mut Registry,

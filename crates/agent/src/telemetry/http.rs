@@ -17,14 +17,14 @@ const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     method: &'static str,
     route: String,
     status: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
+struct RouteLabels {
     method: &'static str,
     route: String,
 }
@@ -33,8 +33,8 @@ struct Route {
 #[derive(Debug)]
 pub struct Http {
     pub connections: ConnectionCounts,
-    requests: Family<Request, Counter>,
-    seconds: Family<Route, Histogram>,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<RouteLabels, Histogram>,
 }
 
 impl Http {
@@ -54,9 +54,9 @@ impl Http {
     /// Counts an answer. `route` is the router's pattern, if the path has one.
     pub fn answered(&self, method: &Method, route: Option<&str>, status: StatusCode, took: Duration) {
         let (method, route) = (known(method), route.unwrap_or("none").to_owned());
-        let request = Request { method, route: route.clone(), status: status.as_u16() };
+        let request = RequestLabels { method, route: route.clone(), status: status.as_u16() };
         self.requests.get_or_create(&request).inc();
-        self.seconds.get_or_create(&Route { method, route }).observe(took.as_secs_f64());
+        self.seconds.get_or_create(&RouteLabels { method, route }).observe(took.as_secs_f64());
     }
 }
 

@@ -21,7 +21,7 @@ use crate::telemetry::registry::Telemetry;
 pub struct ProbeFacts {
     pub name: String,
     pub origin: Arc<DocumentOrigin>,
-    /// The number of packets of which the program sees one, by direction.
+    /// The sampling rate of the program, one packet in this many, by direction.
     pub samples: BTreeMap<Direction, u64>,
     /// The most nanoseconds that the program may take for a packet, by direction.
     pub budgets: BTreeMap<Direction, u64>,
@@ -64,7 +64,7 @@ struct OfCollector {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct StateLabel {
     state: &'static str,
 }
 
@@ -103,10 +103,10 @@ impl Telemetry {
 }
 
 fn register_states(probes: &[ProbeFacts], registry: &mut Registry) {
-    let states = Family::<State, Amount<u64>>::default();
+    let states = Family::<StateLabel, Amount<u64>>::default();
     for (state, running) in [("running", true), ("failed", false)] {
         let count = probes.iter().filter(|probe| probe.running == running).count();
-        states.get_or_create(&State { state }).set(count as u64);
+        states.get_or_create(&StateLabel { state }).set(count as u64);
     }
     registry.register("twinprobe_probes", "Probes by state", states);
 }
@@ -138,7 +138,7 @@ fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
     let size = "Size of the retained windows";
     registry.register_with_unit("twinprobe_windows_retained", size, Unit::Bytes, bytes);
     let help =
-        "Windows that went before the collectors that are named had acknowledged them, or that were damaged";
+        "Windows that were removed before the named collectors had acknowledged them, or that were damaged";
     registry.register("twinprobe_windows_lost", help, lost);
     let help = "Windows whose file can't be read now or is of a later version";
     registry.register("twinprobe_windows_unreadable", help, unreadable);

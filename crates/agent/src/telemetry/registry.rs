@@ -27,7 +27,7 @@ pub struct Telemetry {
     pub registry: Registry,
     pub process: Process,
     pub http: Http,
-    compilations: Family<Outcome, Histogram>,
+    compilations: Family<OutcomeLabel, Histogram>,
     families: ProbeFamilies,
     pub probe_files: ProbeFiles,
     pub rules: RuleFamilies,
@@ -35,7 +35,7 @@ pub struct Telemetry {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct OutcomeLabel {
     outcome: &'static str,
 }
 
@@ -44,7 +44,8 @@ impl Default for Telemetry {
         let mut registry = Registry::default();
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("twinprobe_build", "Which daemon this is", build);
-        let compilations = Family::<Outcome, Histogram>::new_with_constructor(|| Histogram::new(COMPILATION));
+        let compilations =
+            Family::<OutcomeLabel, Histogram>::new_with_constructor(|| Histogram::new(COMPILATION));
         let help = "Time from a source to its object, waiting for others included";
         registry.register_with_unit("twinprobe_compilation", help, Unit::Seconds, compilations.clone());
         Self {
@@ -80,6 +81,6 @@ impl Telemetry {
     /// Counts a compilation. `took` includes the wait for a slot.
     pub fn compiled(&self, took: Duration, accepted: bool) {
         let outcome = if accepted { "accepted" } else { "refused" };
-        self.compilations.get_or_create(&Outcome { outcome }).observe(took.as_secs_f64());
+        self.compilations.get_or_create(&OutcomeLabel { outcome }).observe(took.as_secs_f64());
     }
 }

@@ -45,7 +45,7 @@ impl RuleFamilies {
             "Windows that a rule has judged",
             families.windows.clone(),
         );
-        let help = "Windows that were gone before a rule could judge them";
+        let help = "Windows that were removed before a rule could judge them";
         registry.register("twinprobe_rule_missed_windows", help, families.missed.clone());
         registry.register(
             "twinprobe_rule_firings",

@@ -13,7 +13,7 @@ pub const DEPTH_LIMIT: usize = 64;
 const REFERENCE_LIMIT: usize = 4 << 20;
 /// The number of directives of a YAML text. A parser compares each with all others.
 const DIRECTIVE_LIMIT: usize = 16;
-/// The bytes that a part of a text takes beside those of its scalar.
+/// The bytes that a node of a document takes in addition to its scalar.
 const PART: usize = 32;
 
 /// Checks the nesting of a JSON text. What is not JSON is left to the parser.
@@ -46,7 +46,7 @@ pub fn check_yaml(text: &str) -> Result<(), ParseError> {
         let message = format!("the text has more than {DIRECTIVE_LIMIT} directives, which is the limit");
         return Err(ParseError::Malformed { message, line: line + 1, column: 1 });
     }
-    let mut walk = Walk::default();
+    let mut walk = TextWalk::default();
     for event in Parser::new_from_str(text) {
         let (event, at) = event.map_err(|error| {
             let (line, column) = place(error.marker());
@@ -58,15 +58,15 @@ pub fn check_yaml(text: &str) -> Result<(), ParseError> {
         })?;
         let (line, column) = place(&at.start);
         walk.step(&event).map_err(|refusal| match refusal {
-            Refusal::Depth => too_deep(line, column),
-            Refusal::References => {
+            BoundRefusal::Depth => too_deep(line, column),
+            BoundRefusal::References => {
                 let message = format!(
                     "the references of the text (*name) stand for more than {REFERENCE_LIMIT} bytes, which is the limit; write \
                      less, or send JSON"
                 );
                 ParseError::Malformed { message, line, column }
             }
-            Refusal::Circle => {
+            BoundRefusal::Circle => {
                 let message = "a reference (*name) stands in what it refers to".to_owned();
                 ParseError::Malformed { message, line, column }
             }
@@ -85,7 +85,7 @@ fn too_deep(line: usize, column: usize) -> ParseError {
     ParseError::Malformed { message, line, column }
 }
 
-enum Refusal {
+enum BoundRefusal {
     Depth,
     References,
     Circle,
@@ -93,10 +93,10 @@ enum Refusal {
 
 /// A walk over the parts of a YAML text.
 #[derive(Default)]
-struct Walk {
-    /// The size of all parts so far, what references stand for included.
+struct TextWalk {
+    /// The size of all parts so far, including the targets of references.
     size: usize,
-    /// The size of what references stand for.
+    /// The size of the targets of references.
     referred: usize,
     /// For each open array and object, the anchor at it and the size before it.
     open: Vec<(usize, usize)>,
@@ -104,14 +104,14 @@ struct Walk {
     anchors: HashMap<usize, usize>,
 }
 
-impl Walk {
-    fn step(&mut self, event: &Event<'_>) -> Result<(), Refusal> {
+impl TextWalk {
+    fn step(&mut self, event: &Event<'_>) -> Result<(), BoundRefusal> {
         match event {
             Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
                 self.open.push((*anchor, self.size));
                 self.size += PART;
                 if self.open.len() > DEPTH_LIMIT {
-                    return Err(Refusal::Depth);
+                    return Err(BoundRefusal::Depth);
                 }
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -125,11 +125,11 @@ impl Walk {
                 self.anchors.insert(*anchor, size);
             }
             Event::Alias(anchor) => {
-                let size = *self.anchors.get(anchor).ok_or(Refusal::Circle)?;
+                let size = *self.anchors.get(anchor).ok_or(BoundRefusal::Circle)?;
                 self.size = self.size.saturating_add(size);
                 self.referred = self.referred.saturating_add(size);
                 if self.referred > REFERENCE_LIMIT {
-                    return Err(Refusal::References);
+                    return Err(BoundRefusal::References);
                 }
             }
             _ => {}

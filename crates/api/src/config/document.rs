@@ -48,7 +48,7 @@ pub struct ConfigDocument {
     pub expires: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// What the names of families of OpenMetrics begin with.
+    /// The prefix of the names of families in OpenMetrics.
     #[serde(deserialize_with = "present_text", skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
     #[serde(deserialize_with = "present_texts", skip_serializing_if = "Option::is_none")]
@@ -84,6 +84,23 @@ impl ConfigDocument {
     pub fn go_to_pods(&mut self, pods: PodsDocument, exclude: &[String]) {
         (self.interface, self.interfaces, self.pods) = (None, None, Some(pods));
         self.go_to(&[], exclude);
+    }
+
+    /// Adds maps that both directions use.
+    pub fn share(&mut self, maps: &[String]) {
+        for map in maps {
+            let shared = self.shared_maps.get_or_insert_default();
+            if !shared.contains(map) {
+                shared.push(map.clone());
+            }
+        }
+    }
+
+    /// Removes the programs, which may be large: sources, objects and the files beside sources.
+    pub fn forget_sources(&mut self) {
+        for direction in [&mut self.ingress, &mut self.egress].into_iter().flatten() {
+            (direction.source, direction.object, direction.files) = (None, None, None);
+        }
     }
 
     /// Names the interfaces that another configuration names.
@@ -140,6 +157,15 @@ pub struct DirectionDocument {
     pub max_ns_per_packet: Option<u64>,
     #[serde(deserialize_with = "present_objects", skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Vec<MetricDocument>>,
+}
+
+impl DirectionDocument {
+    /// Takes an object, in base64, in place of the source that it was compiled from.
+    pub fn take_object(&mut self, object: String) {
+        self.object = Some(object);
+        (self.source, self.files, self.defines) = (None, None, None);
+        (self.dialect, self.calls) = (None, None);
+    }
 }
 
 /// One map, or one variable, that is read as a metric.

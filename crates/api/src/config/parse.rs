@@ -1,4 +1,4 @@
-//! The parsing of bytes into a [`ConfigDocument`]. Text that is neither JSON nor YAML, and JSON or YAML that is no
+//! The parsing of bytes into a [`ConfigDocument`]. Text that is neither JSON nor YAML, and JSON or YAML that is not a
 //! configuration, are different errors.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -131,7 +131,7 @@ fn without_place(error: &yaml_serde::Error, path: &str) -> String {
     let text = error.to_string();
     let text = text.strip_prefix(path).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
     let place = error.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
-    // A message about a flow node goes on after the position.
+    // A message about a flow node continues after the position.
     place.map_or(text.to_owned(), |place| text.replacen(&place, "", 1))
 }
 

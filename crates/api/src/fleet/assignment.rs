@@ -73,6 +73,45 @@ pub struct RevisionSpec {
     /// The configuration, or the rule, that nodes put into their daemon.
     #[cfg_attr(feature = "schema", schemars(schema_with = "configuration"))]
     pub config: Value,
+    /// The programs, compiled once for all nodes. Without them each node compiles the sources itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiled: Option<CompiledRevision>,
+}
+
+/// The programs of a revision, which the operator has compiled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CompiledRevision {
+    /// The first line of `clang --version`.
+    pub compiler: String,
+    /// The architecture of the nodes that the programs are for, such as `x86_64`. Others compile the sources themselves.
+    pub architecture: String,
+    /// The programs, for one sort of kernels each.
+    #[cfg_attr(feature = "schema", schemars(length(max = 2)))]
+    pub objects: Vec<RevisionObjects>,
+}
+
+/// The programs of a revision for one sort of kernels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RevisionObjects {
+    /// Whether the kernels have XDP programs for packets of several buffers (Linux 5.18); absent if that makes no difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frags: Option<bool>,
+    /// The object of the ingress, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1_048_576)))]
+    pub ingress: Option<String>,
+    /// The object of the egress, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1_048_576)))]
+    pub egress: Option<String>,
+    /// The maps that both directions use, as the sources themselves say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64), inner(length(max = 128))))]
+    pub shared_maps: Vec<String>,
 }
 
 #[cfg(feature = "schema")]

@@ -2,6 +2,7 @@
 //! group `twinprobe.dev/v1alpha1` of them; `twinprobe fleet` reads the same documents from files.
 
 pub mod assignment;
+pub mod overview;
 pub mod report;
 pub mod spec;
 pub mod status;

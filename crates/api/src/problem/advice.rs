@@ -3,7 +3,7 @@
 //!
 //! The verifier's words are those of Linux 5.10 to 6.18: `inv` is the older word for `scalar`.
 
-/// An advice, and the words of which a message has to have all, or must not have after a `!`.
+/// An advice, and the words that a message must contain, or must not contain after a `!`.
 pub type Advice = (&'static [&'static str], &'static str);
 
 /// Advice about messages of the verifier, the particular ones before the general ones.

@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use crate::problem::advice::{Advice, COMPILER, HEADERS, SPELLINGS, VERIFIER};
 use crate::problem::excerpt::Excerpt;
 
-/// Messages about a name that is not known, of which the last words name it in quotes.
+/// Messages about an unknown name, which their last words quote.
 const UNKNOWN: [&str; 7] = [
     "use of undeclared identifier",
     "unknown type name",

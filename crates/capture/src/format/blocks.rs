@@ -44,7 +44,7 @@ struct Section {
 }
 
 /// The next thing in a file.
-enum Next {
+enum NextBlock {
     /// A block without a packet, of this number of bytes.
     Other(usize),
     Packet(CaptureRecord, usize),
@@ -65,18 +65,18 @@ impl Blocks {
             taken: 0,
             cut_off: false,
         };
-        if !is_pcapng && let Next::Other(size) = blocks.look().ok()? {
+        if !is_pcapng && let NextBlock::Other(size) = blocks.look().ok()? {
             blocks.reader.consume(size);
         }
         Some(blocks)
     }
 
-    /// Looks at what the buffer begins with.
-    fn look(&mut self) -> Result<Next, Stop> {
+    /// Examines the beginning of the buffer.
+    fn look(&mut self) -> Result<NextBlock, Stop> {
         let (size, block) = match self.reader.next() {
             Ok(next) => next,
             Err(PcapError::Eof | PcapError::UnexpectedEof | PcapError::Incomplete(_)) => {
-                return Ok(Next::Incomplete);
+                return Ok(NextBlock::Incomplete);
             }
             Err(PcapError::BufferTooSmall) => {
                 return Err(Stop::Damaged(format!("the next one claims more than {LONGEST} bytes")));
@@ -84,7 +84,7 @@ impl Blocks {
             Err(_) => return Err(Stop::Damaged("what follows is not a packet".into())),
         };
         let found = self.section.read(block)?;
-        Ok(found.map_or(Next::Other(size), |record| Next::Packet(record, size)))
+        Ok(found.map_or(NextBlock::Other(size), |record| NextBlock::Packet(record, size)))
     }
 }
 
@@ -181,13 +181,13 @@ impl CaptureRecords for Blocks {
         self.reader.consume(std::mem::take(&mut self.taken));
         loop {
             match self.look()? {
-                Next::Other(size) => self.reader.consume(size),
-                Next::Packet(record, size) => {
+                NextBlock::Other(size) => self.reader.consume(size),
+                NextBlock::Packet(record, size) => {
                     self.taken = size;
                     self.section.time_ns = record.time_ns;
                     return Ok(Some(record));
                 }
-                Next::Incomplete => {
+                NextBlock::Incomplete => {
                     let before = self.reader.data().len();
                     self.reader.refill().map_err(|_| Stop::Unread)?;
                     match self.reader.data().len() {

@@ -49,7 +49,7 @@ impl Interface {
         }
     }
 
-    /// Returns nanoseconds since the Unix epoch; what does not fit is the first or the last moment that does.
+    /// Returns nanoseconds since the Unix epoch; a time out of range becomes the first or the last possible moment.
     pub fn nanoseconds(&self, ticks: u64) -> u64 {
         let ticks = i128::from(ticks);
         let since = match self.resolution {

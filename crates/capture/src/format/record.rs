@@ -37,7 +37,7 @@ pub struct CaptureRecord {
 
 /// A reader of one format.
 pub trait CaptureRecords {
-    /// Goes on to the next packet; `None` at the end, also where the file ends within a packet.
+    /// Continues to the next packet; `None` at the end, also where the file ends within a packet.
     fn next(&mut self) -> Result<Option<CaptureRecord>, Stop>;
 
     /// The bytes that the last record lies in.

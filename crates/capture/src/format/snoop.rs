@@ -11,7 +11,7 @@ const FILE_HEAD: usize = 16;
 const PACKET_HEAD: usize = 24;
 /// The numbers of Ethernet: with a length, or a type, in its header. Both are in one format today.
 const ETHERNET: [u32; 2] = [0, 4];
-/// The link type of Ethernet elsewhere.
+/// The link type of Ethernet in other formats.
 const ETHERNET_TYPE: i32 = 1;
 /// The most bytes that follow a packet to fill up its record.
 const FILLING: usize = 64 << 10;
@@ -38,7 +38,7 @@ impl<R: Read> Snoop<R> {
         Some(Self { file, link, bytes: Vec::new(), cut_off: false })
     }
 
-    /// Reads so many bytes. Returns false at the end of the file.
+    /// Reads this many bytes. Returns false at the end of the file.
     fn read(&mut self, wanted: usize) -> Result<bool, Stop> {
         self.bytes.resize(wanted, 0);
         match self.file.read_exact(&mut self.bytes) {

@@ -86,7 +86,7 @@ pub fn content(link: CaptureLink, bytes: &[u8], length: u32) -> Result<LinkConte
     Ok(LinkContent::Framed(framed))
 }
 
-/// A packet of IP that begins at `start`, of the version that the kind of link says, if it says one.
+/// An IP packet that begins at `start`. The kind of link may tell the version.
 fn ip(bytes: &[u8], start: usize, length: u32, only: Option<u16>) -> Result<Framed, UnfitFrame> {
     let found = match bytes.get(start).map(|first| first >> 4) {
         Some(4) => IPV4,
@@ -159,7 +159,7 @@ impl Cooked {
             _ if self.protocol < FIRST_TYPE => return Err(UnfitFrame::NotIp),
             _ => self.with_addresses(Framed::new(self.protocol, self.size, bytes.len(), length)),
         };
-        // To this host, to all, to several, to another host (seen by a promiscuous interface), from this host.
+        // The receiver: this host, all, several, another host (seen by a promiscuous interface), or none: this host has sent the packet.
         framed.direction = match self.kind {
             0..=3 => Some(Direction::Ingress),
             4 => Some(Direction::Egress),
@@ -168,7 +168,7 @@ impl Cooked {
         Ok(framed)
     }
 
-    /// The header has the address of the sender only. That of all is known.
+    /// The header has only the sender's address. The address of broadcasts is known without it.
     fn with_addresses(&self, framed: Framed) -> Framed {
         let source = self.address.first_chunk().filter(|address| address.len() == self.address_length);
         let source: Mac = source.copied().unwrap_or_default();

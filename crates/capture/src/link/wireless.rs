@@ -17,7 +17,7 @@ const TO_SYSTEM: u8 = 1;
 const FROM_SYSTEM: u8 = 2;
 const PROTECTED: u8 = 0x40;
 const WITH_CONTROL: u8 = 0x80;
-/// The bit of the field about the quality of service that says that several frames are in one.
+/// The bit in the quality-of-service field that marks a frame with several frames in it.
 const AGGREGATED: u8 = 0x80;
 
 /// The bits of radiotap's list of fields: time (8 bytes, aligned), flags (1 byte), another list.

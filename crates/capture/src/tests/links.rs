@@ -28,7 +28,7 @@ fn ethernet(destination: [u8; 6], source: [u8; 6], ether_type: u16, payload: &[u
     [&destination[..], &source, &ether_type.to_be_bytes(), payload].concat()
 }
 
-/// A pcap file of a kind of link, whose packets were 4 bytes longer than what was captured of them.
+/// A pcap file of a kind of link, whose captured packets are each cut by 4 bytes.
 fn file(link_type: u32, packets: &[Vec<u8>]) -> Vec<u8> {
     let words = Words::BOTH[0];
     let packet = |bytes: &Vec<u8>| words.packet([1, 0], bytes.len() as u32 + 4, bytes);

@@ -62,7 +62,7 @@ fn stamps_have_the_resolution_of_their_interface() {
             (&[(RESOLUTION, &[12])], 3_000_000_001_999, 3 * SECOND + 1),
             (&[(RESOLUTION, &[0x80 | 10])], 3 << 10 | 512, 3 * SECOND + SECOND / 2),
             (&[(RESOLUTION, &[9]), (OFFSET, &offset)], 1, 100 * SECOND + 1),
-            // No clock has so many ticks: the stamp is that of the beginning.
+            // No clock has this many ticks, so the stamp counts as 0.
             (&[(RESOLUTION, &[0xff])], u64::MAX, 0),
         ];
         let mut file = words.section();
@@ -119,7 +119,7 @@ fn sections_have_their_own_interfaces_and_byte_order() {
         little.section(),
         little.interface(1, &[]),
         little.enhanced(0, 1, &[1; 14], &[]),
-        // Blocks that are about no packet: names, statistics, and one that nobody knows.
+        // Blocks without a packet: names, statistics, and an unknown one.
         little.block(4, &[0; 4]),
         little.block(0x0bad, &[1; 400]),
         big.section(),

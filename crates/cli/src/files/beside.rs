@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 const OF_THE_KERNEL: &str = "vmlinux.h";
 
 /// A file, and the reason why it can't be read.
-type Unread = (PathBuf, io::Error);
+type UnreadFile = (PathBuf, io::Error);
 
 /// Returns the files that a source includes by names in quotation marks, and those that these include: paths from the source's
 /// folder, as the daemon gets them, and texts. Files that are not there, or not below the folder, are left out: if the compiler
 /// needs them, it says so with the line.
-pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, Unread> {
+pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, UnreadFile> {
     let folder = match source.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -88,7 +88,7 @@ mod tests {
         ] {
             fs::write(at(name), text).unwrap();
         }
-        // As in a volume of Kubernetes; and a way out.
+        // Links as in a volume of Kubernetes; and one that leads out.
         symlink("..data/linked.h", at("probe/linked.h")).unwrap();
         symlink("../outside.h", at("probe/way-out.h")).unwrap();
         let source = "#include <unused.h>\n#include \"sizes.h\"\n#include \"vmlinux.h\"\n#include \"linked.h\"\n\

@@ -14,7 +14,7 @@ pub type NamedConfig = (Option<String>, ConfigDocument);
 pub struct FileContents(pub Vec<NamedConfig>);
 
 /// The value of `probes`.
-struct Probes(Vec<NamedConfig>);
+struct NamedProbes(Vec<NamedConfig>);
 
 struct ContentsVisitor;
 struct ProbesVisitor;
@@ -25,7 +25,7 @@ impl<'de> Deserialize<'de> for FileContents {
     }
 }
 
-impl<'de> Deserialize<'de> for Probes {
+impl<'de> Deserialize<'de> for NamedProbes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(ProbesVisitor)
     }
@@ -61,32 +61,32 @@ impl<'de> Visitor<'de> for ContentsVisitor {
         let config = ConfigDocument::deserialize(MapAccessDeserializer::new(rest))?;
         match probes {
             None => Ok(FileContents(vec![(None, config)])),
-            Some(Probes(probes)) if config == ConfigDocument::default() => Ok(FileContents(probes)),
+            Some(NamedProbes(probes)) if config == ConfigDocument::default() => Ok(FileContents(probes)),
             Some(_) => Err(Error::custom("`probes` has no field beside it")),
         }
     }
 }
 
 impl<'de> Visitor<'de> for ProbesVisitor {
-    type Value = Probes;
+    type Value = NamedProbes;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object from name to configuration")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Probes, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedProbes, A::Error> {
         let mut found = Vec::new();
         while let Some((name, Object(config))) = map.next_entry()? {
             found.push((Some(name), config));
         }
-        Ok(Probes(found))
+        Ok(NamedProbes(found))
     }
 }
 
 /// A map whose field `probes` is kept apart: a configuration has no such field.
 struct WithoutProbes<'a, A> {
     map: A,
-    probes: &'a mut Option<Probes>,
+    probes: &'a mut Option<NamedProbes>,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutProbes<'_, A> {

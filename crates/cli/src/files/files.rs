@@ -203,7 +203,7 @@ pub fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> R
     Ok(())
 }
 
-/// Reads a source and the files beside it that it includes; those that the configuration has itself stay as they are.
+/// Reads a source and the files beside it that it includes; files within the configuration stay as they are.
 fn take_source(file: &Path, direction: &mut DirectionDocument) -> Result<SourceFile, (PathBuf, io::Error)> {
     let text = std::fs::read_to_string(file).map_err(|error| (file.to_owned(), error))?;
     let mut files = beside(file, &text)?;

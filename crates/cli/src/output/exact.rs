@@ -76,7 +76,7 @@ fn parsed(text: &str) -> Option<WideInteger> {
     }
 }
 
-/// Returns the integer that a value is; `None` if it is none.
+/// Returns the integer that a value is; `None` for any other value.
 pub fn integer(value: &Value) -> Option<WideInteger> {
     match value {
         Value::Number(number) => {

@@ -13,7 +13,7 @@ const BAR: f64 = 24.0;
 const TIMES: [(&str, f64); 4] =
     [("nanoseconds", 1.0), ("microseconds", 1e3), ("milliseconds", 1e6), ("seconds", 1e9)];
 
-/// Returns what the entries of a metric have counted; `None` if they are not the slots of a histogram.
+/// Returns the counts in the entries of a metric; `None` if they are not the slots of a histogram.
 pub fn distribution(metric: &Value) -> Option<Distribution> {
     if metric["histogram"] != true {
         return None;

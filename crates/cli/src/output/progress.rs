@@ -22,7 +22,7 @@ impl ProgressLine {
         Self::new(Some(steps as u64), if steps > 1 { template } else { "{spinner} {msg} {elapsed}" })
     }
 
-    /// An upload of `bytes`, of which `sent` counts those that are under way.
+    /// An upload of `bytes`; `sent` counts the bytes that are under way.
     pub fn upload(bytes: u64, sent: Arc<AtomicU64>) -> Self {
         let template = "{spinner} {msg} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}";
         let progress = Self::new(Some(bytes), template);
@@ -41,7 +41,7 @@ impl ProgressLine {
         let style = ProgressStyle::with_template(template).expect("a constant template");
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden()).with_style(style);
         let shown = bar.downgrade();
-        // Work that is done at once is not worth a line.
+        // Work that ends immediately is not worth a line.
         tokio::spawn(async move {
             tokio::time::sleep(LONG).await;
             if let Some(bar) = shown.upgrade().filter(|bar| !bar.is_finished()) {
@@ -52,7 +52,7 @@ impl ProgressLine {
         Self(bar)
     }
 
-    /// Names what is done now.
+    /// Names the current step.
     pub fn at(&self, what: String) {
         self.0.set_message(what);
     }

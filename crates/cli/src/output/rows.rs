@@ -34,10 +34,10 @@ pub struct Choice {
 /// A document as tables.
 pub struct Tables {
     head: Option<String>,
-    metrics: Vec<Metric>,
+    metrics: Vec<MetricTable>,
 }
 
-struct Metric {
+struct MetricTable {
     /// The direction and the name.
     name: String,
     /// The words behind the name.
@@ -94,7 +94,7 @@ pub fn tables(document: &Value, wide: bool) -> Tables {
 pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
     let mut blocks = Vec::new();
     blocks.extend(tables.head.map(|head| head + "\n"));
-    for Metric { name, about, mut table, order, others, foot } in tables.metrics {
+    for MetricTable { name, about, mut table, order, others, foot } in tables.metrics {
         let is_sorted = choice.sort.as_ref().or(choice.by.as_ref()).is_some_and(|by| table.sort(by));
         if let Some(order) = order.filter(|_| !is_sorted && choice.sort.is_none()) {
             table.sort(&order);
@@ -118,7 +118,7 @@ fn has_rows(metric: &Value) -> bool {
     !no_entries || metric.get("entries_used").is_some() || metric.get("completeness").is_none()
 }
 
-/// Returns what found no room in a metric's map, with its number.
+/// Returns the kind and the number of failed insertions into a metric's map.
 fn losses(metric: &Value) -> impl Iterator<Item = (u64, &'static str)> {
     let counts = [("failed_inserts", "insertions"), ("failed_reserves", "events")];
     counts.into_iter().filter_map(|(name, what)| match metric["completeness"][name].as_u64() {
@@ -157,23 +157,23 @@ fn plain(value: &Value) -> String {
 }
 
 /// Makes the table of a metric. Rows of maps whose entries come and go begin with the largest: of the first number of the value.
-fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> Metric {
+fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> MetricTable {
     let title = format!("{direction} {name}");
     let about = about(metric);
-    // A rate is no count of values.
+    // A rate does not count values.
     if let Some(all) = histogram::distribution(metric).filter(|_| metric[PER_SECOND] != true) {
         let table = histogram::table(name, &all, wide);
         let foot = histogram::percentiles(name, &all);
-        return Metric { name: title, about, table, order: None, others: None, foot };
+        return MetricTable { name: title, about, table, order: None, others: None, foot };
     }
     let kind = metric["type"].as_str().unwrap_or_default();
     let has_order = ["array", "queue", "stack"].iter().any(|word| kind.contains(word));
     let table = table(metric, wide);
     let order = table.first_number().filter(|_| !has_order).cloned();
-    Metric { name: title, about, table, order, others: others(metric), foot: None }
+    MetricTable { name: title, about, table, order, others: others(metric), foot: None }
 }
 
-/// Returns the line about the entries that the daemon has left out, with what their numbers come to.
+/// Returns the line about the entries that the daemon has left out, with the sums of their numbers.
 fn others(metric: &Value) -> Option<String> {
     let entries = metric["others"]["entries"].as_u64()?;
     let mut numbers = Vec::new();

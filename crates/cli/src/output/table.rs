@@ -15,7 +15,7 @@ use crate::output::screen::{HEADING, Screen};
 const CELL: usize = 64;
 /// The space between two columns.
 const GAP: usize = 2;
-/// The smallest number of characters to which cells are folded.
+/// The smallest width of folded cells, in characters.
 const FOLDED: usize = 16;
 
 /// Rows under titled columns. The order of the columns is that in which their titles first come up.
@@ -25,11 +25,11 @@ pub struct TextTable {
     by_title: HashMap<String, usize>,
     /// True for each column that holds numbers only.
     numeric: Vec<bool>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Cell {
+struct TableCell {
     text: String,
     /// The number that the text shows, by which rows are sorted.
     number: Option<f64>,
@@ -71,7 +71,7 @@ impl TextTable {
         let Some(column) = self.titles.iter().find(is_it).and_then(|title| self.by_title.get(title)) else {
             return false;
         };
-        let cell = |row: &[Cell]| row.get(*column).cloned().unwrap_or_default();
+        let cell = |row: &[TableCell]| row.get(*column).cloned().unwrap_or_default();
         self.rows.sort_by(|a, b| {
             let (a, b) = (cell(a), cell(b));
             match (a.number, b.number) {
@@ -155,27 +155,27 @@ impl TextRow<'_> {
             printable(text)
         };
         let is_empty = text.is_empty();
-        self.cell(title, Cell { text, number: None }, is_empty);
+        self.cell(title, TableCell { text, number: None }, is_empty);
     }
 
     /// A text that is never cut.
     pub fn whole(&mut self, title: &str, text: &str) {
         let text = escaped(text, usize::MAX);
         let is_empty = text.is_empty();
-        self.cell(title, Cell { text, number: None }, is_empty);
+        self.cell(title, TableCell { text, number: None }, is_empty);
     }
 
     /// A number as it is.
     pub fn number(&mut self, title: &str, number: &str) {
-        self.cell(title, Cell { text: number.to_owned(), number: number.parse().ok() }, true);
+        self.cell(title, TableCell { text: number.to_owned(), number: number.parse().ok() }, true);
     }
 
     /// A number with a unit.
     pub fn amount(&mut self, title: &str, number: f64, text: String) {
-        self.cell(title, Cell { text, number: Some(number) }, true);
+        self.cell(title, TableCell { text, number: Some(number) }, true);
     }
 
-    fn cell(&mut self, title: &str, cell: Cell, numeric: bool) {
+    fn cell(&mut self, title: &str, cell: TableCell, numeric: bool) {
         let table = &mut *self.table;
         let column = table.by_title.get(title).copied().unwrap_or_else(|| {
             table.titles.push(title.to_owned());
@@ -186,7 +186,7 @@ impl TextRow<'_> {
         table.numeric[column] &= numeric;
         if let Some(row) = table.rows.last_mut() {
             if row.len() <= column {
-                row.resize(column + 1, Cell::default());
+                row.resize(column + 1, TableCell::default());
             }
             row[column] = cell;
         }

@@ -1,9 +1,9 @@
-//! Times in tables: short, and those of the place where they are read. JSON and YAML have what the daemon says.
+//! Times in tables: short, and in the local time zone. JSON and YAML have the daemon's own times.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Formats a time of the daemon as `2026-11-21 10:00:00`; leaves a text that is no time as it is.
+/// Formats a time of the daemon as `2026-11-21 10:00:00`; leaves any other text as it is.
 pub fn short(text: &str) -> String {
     formatted(text, "%Y-%m-%d %H:%M:%S")
 }

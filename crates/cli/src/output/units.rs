@@ -13,7 +13,7 @@ pub fn bytes(number: f64) -> String {
     scaled(number, 1024.0, &BINARY, " ")
 }
 
-/// Formats a rate under a title: of bytes where the title says so, of anything else by thousands.
+/// Formats a rate under a title: bytes if the title says so, other numbers by powers of 1000.
 pub fn rate(title: &str, number: f64) -> String {
     let is_bytes = title.split(['_', '.', ' ']).any(|word| word == "bytes" || word == "octets");
     format!("{}/s", if is_bytes { bytes(number) } else { count(number) })
@@ -26,7 +26,7 @@ pub fn nanoseconds(number: f64) -> String {
 
 fn scaled(number: f64, step: f64, units: &[&str], gap: &str) -> String {
     let (mut left, mut unit) = (number.abs(), 0);
-    // What rounds to a thousand is shown in the next unit.
+    // A number that rounds to a thousand is shown in the next unit.
     while unit + 1 < units.len() && left >= step - 0.5 {
         (left, unit) = (left / step, unit + 1);
     }

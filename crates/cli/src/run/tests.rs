@@ -180,7 +180,7 @@ async fn a_refusal_is_the_error() {
     let error = run(command(&["get", "x"]), Server::Unix(socket.clone())).await.unwrap_err();
     assert_eq!(error.to_string(), "Not found: there is no probe x");
     served.await.unwrap();
-    // The listener is gone.
+    // The listener is closed.
     let error = run(command(&["list"]), Server::Unix(socket)).await.unwrap_err();
     assert!(error.to_string().contains("is `twinprobe serve` running?"), "{error}");
     assert!(std::error::Error::source(&error).is_some());

@@ -17,12 +17,12 @@ use crate::top::state::{Column, ProbeRow, TopState, TopView};
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The columns that a sparkline takes.
 const SPARK: u16 = 20;
-/// The columns of a screen that has room for sparklines beside what they are of.
+/// The least columns of a screen for sparklines beside the table.
 const ROOM: u16 = 100;
 const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const SPARKS: Style = Style::new().fg(Color::Cyan);
-const TROUBLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 /// A selection that is seen without colours as well.
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
@@ -59,10 +59,10 @@ fn header(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
         ),
     ];
     if state.paused {
-        line.push(Span::styled("  paused", TROUBLE));
+        line.push(Span::styled("  paused", ALARM));
     }
-    if let Some(trouble) = &state.trouble {
-        line.push(Span::styled(format!("  {}", printable(trouble)), TROUBLE));
+    if let Some(error) = &state.error {
+        line.push(Span::styled(format!("  {}", printable(error)), ALARM));
     }
     frame.render_widget(Line::from(line), area);
 }
@@ -86,9 +86,9 @@ fn probes(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     ])
     .style(TITLE);
     let cells = |row: &&ProbeRow| {
-        // The time of a trial is a guess at what packets cost.
+        // The time in a trial is an estimate of the cost of packets.
         let time = row.time.map(|(time, measured)| format!("{}{time:.0}", if measured { "" } else { "~" }));
-        let state = if row.state == "running" { Style::new() } else { TROUBLE };
+        let state = if row.state == "running" { Style::new() } else { ALARM };
         Row::new([
             Cell::from(row.name.clone()),
             Cell::from(Span::styled(row.state.clone(), state)),
@@ -137,8 +137,8 @@ fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
     ]);
     if row.waits() {
         let [line, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-        let why = "These are the counts of the last window, which somebody has closed: an interval in the configuration gives rates.";
-        frame.render_widget(Line::styled(why, DIM), line);
+        let hint = "These are the counts of the last window, which somebody has closed: an interval in the configuration gives rates.";
+        frame.render_widget(Line::styled(hint, DIM), line);
         area = rest;
     }
     let shown = entries.iter().skip(if state.view == TopView::Entries { state.scroll } else { 0 });
@@ -197,7 +197,7 @@ const fn spark(area: Rect) -> u16 {
     if area.width < ROOM { 0 } else { SPARK }
 }
 
-/// Cuts a text at its beginning: the key stands at its end, and tells rows apart.
+/// Cuts a text at its beginning, because the key at its end tells rows apart.
 fn ending(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

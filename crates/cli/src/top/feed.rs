@@ -28,7 +28,7 @@ pub struct InterfaceCounters {
     pub sent: u64,
 }
 
-/// The packets that have gone by each interface and direction.
+/// The packets that have passed each interface, by direction.
 pub type PlaceCounts = BTreeMap<(u32, Direction), u64>;
 
 /// The source of looks.

@@ -30,7 +30,7 @@ pub const KEYS: &[(KeyCode, Action, &str, &str)] = &[
     (KeyCode::Char('s'), Action::Sort, "sort", "sort by the next column"),
     (KeyCode::Char('r'), Action::Reverse, "reverse", "reverse the order"),
     (KeyCode::Char('/'), Action::Filter, "filter", "show only names with these letters"),
-    (KeyCode::Char(' '), Action::Pause, "pause", "pause and go on"),
+    (KeyCode::Char(' '), Action::Pause, "pause", "pause and continue"),
     (KeyCode::Char('p'), Action::Pause, "", ""),
     (KeyCode::Char('+'), Action::Faster, "", "refresh more often"),
     (KeyCode::Char('-'), Action::Slower, "interval", "refresh less often"),
@@ -38,7 +38,7 @@ pub const KEYS: &[(KeyCode, Action, &str, &str)] = &[
     (KeyCode::Char('q'), Action::Quit, "quit", "quit"),
 ];
 
-/// Returns what a key does.
+/// Returns the action of a key.
 pub fn action(key: KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return (key.code == KeyCode::Char('c')).then_some(Action::Quit);

@@ -7,7 +7,7 @@ use twinprobe_api::{ConfigDocument, MetricDocument};
 
 use crate::top::page::Sample;
 
-/// The number of pictures that a sparkline goes back.
+/// The number of pictures that a sparkline shows.
 pub const HISTORY: usize = 60;
 
 /// One sample of a probe over time.
@@ -21,7 +21,7 @@ pub struct TopSeries {
     pub rate: Option<f64>,
     /// The last rates, the newest at the end.
     pub history: VecDeque<u64>,
-    /// False once a page has not had the series any more.
+    /// False after a page without the series.
     seen: bool,
 }
 
@@ -45,7 +45,7 @@ impl SeriesSet {
             let name = name.trim_end().to_owned();
             let known = self.0.get(&name).map(|series| series.value);
             let series = self.0.entry(name.clone()).or_default();
-            // A window's count stands for its length; any other number has grown since the page before.
+            // A window's count covers the length of the window. Any other number is compared with the page before.
             series.rate = if config.is_some_and(|config| is_reset(config, &sample.name)) {
                 interval.map(|interval| sample.value / interval.as_secs_f64())
             } else {

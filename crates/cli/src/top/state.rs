@@ -94,7 +94,7 @@ pub struct TopState {
     /// The first line of the entries that is shown.
     pub scroll: usize,
     /// The reason why the last look failed.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// The packets that went by each place with a probe, at the last look.
     places: Option<PlaceCounts>,
     /// The packets per second at these places.
@@ -116,19 +116,19 @@ impl TopState {
             interval,
             selected: None,
             scroll: 0,
-            trouble: None,
+            error: None,
             places: None,
             passed: None,
         }
     }
 
-    /// Takes what a daemon has answered. A paused view stays as it is.
+    /// Takes the answer of a daemon. A paused view stays as it is.
     pub fn look(&mut self, look: Result<Look, String>) {
         let look = match look {
             Ok(look) => look,
-            Err(trouble) => return self.trouble = Some(trouble),
+            Err(error) => return self.error = Some(error),
         };
-        self.trouble = None;
+        self.error = None;
         if self.paused {
             return;
         }
@@ -160,7 +160,7 @@ impl TopState {
         }
     }
 
-    /// Does what a key says. Returns false if the view is to end.
+    /// Carries out the action of a key. Returns false if the view is to end.
     pub fn key(&mut self, key: KeyEvent) -> bool {
         if self.typing {
             match key.code {

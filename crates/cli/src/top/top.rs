@@ -79,12 +79,8 @@ async fn show(
 /// Returns the events of the terminal, which a thread waits for.
 fn events() -> UnboundedReceiver<Event> {
     let (send, receive) = unbounded_channel();
-    std::thread::spawn(move || {
-        while let Ok(event) = event::read() {
-            if send.send(event).is_err() {
-                return;
-            }
-        }
-    });
+    let read = move || while event::read().is_ok_and(|event| send.send(event).is_ok()) {};
+    // Without the thread the view takes no keys, and ends as it does when the terminal is closed.
+    let _ = std::thread::Builder::new().name("keys".into()).spawn(read);
     receive
 }

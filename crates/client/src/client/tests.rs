@@ -82,7 +82,14 @@ async fn there_is_a_call_for_each_route() {
     client.rule("{name}").await.unwrap();
     client.put_rule("{name}", &rule, None).await.unwrap();
     client.delete_rule("{name}", None).await.unwrap();
+    client.rule_revisions("{name}").await.unwrap();
+    client.roll_rule_back("{name}", Rollback::default(), None).await.unwrap();
+    client.templates().await.unwrap();
+    client.template("{name}").await.unwrap();
+    client.put_template("{name}", &config, None).await.unwrap();
+    client.delete_template("{name}", None).await.unwrap();
     client.try_rule(&rule, None, &captures, &[]).await.unwrap();
+    client.names(&[], &[]).await.unwrap();
     client.pods().await.unwrap();
     client.put_pods(&twinprobe_api::PodTable::default()).await.unwrap();
     client.capabilities().await.unwrap();

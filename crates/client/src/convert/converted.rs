@@ -1,4 +1,4 @@
-//! The result of a conversion, and what conversions share.
+//! The result of a conversion, and the common code of conversions.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ pub struct Converted {
     pub notes: Vec<String>,
 }
 
-/// Values that the file lacks, or that take the place of its own.
+/// Values that the file lacks, or that replace its own.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub name: Option<String>,

@@ -92,7 +92,7 @@ fn probe(
     let mut tables: Vec<Vec<Declared>> = found.iter().map(|(_, source, _)| declared(source)).collect();
     if !tables.iter().flatten().any(|table| table.swap || table.empty || table.export) {
         converted.notes.push(format!(
-            "{name}: no table has __attributes__, so that every table is read as it is; leave out what nobody reads, add \
+            "{name}: no table has __attributes__, so every table is read as it is; leave out tables that no client reads, add \
              snapshot and init where a window is wanted"
         ));
         tables.iter_mut().flatten().for_each(|table| table.export = true);
@@ -172,7 +172,7 @@ fn hook(object: &Map<String, Value>, at: &str) -> Result<(&'static str, Option<&
 }
 
 /// A direction with its source and the macros that are defined for it.
-type Source = (&'static str, String, Map<String, Value>);
+type MacroSource = (&'static str, String, Map<String, Value>);
 
 fn source(
     object: &Map<String, Value>,
@@ -180,7 +180,7 @@ fn source(
     at: &str,
     probe: &str,
     converted: &mut Converted,
-) -> Result<Option<Source>, ConvertError> {
+) -> Result<Option<MacroSource>, ConvertError> {
     let (code, flags) = match object.get(direction) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(code)) => (Some(code.as_str()), None),

@@ -1,6 +1,6 @@
-//! The tables of a source for DeChainy, and the features that stand behind their declarations.
+//! The tables of a source for DeChainy, and the features in their declarations.
 
-/// A table, and what is asked of it by `__attributes__((SWAP, EMPTY, EXPORT))`.
+/// A table, and its features by `__attributes__((SWAP, EMPTY, EXPORT))`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declared {
     pub name: String,

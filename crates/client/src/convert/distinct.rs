@@ -28,7 +28,7 @@ pub fn rename(metrics: &mut [Value], labels: &mut [(String, DistinctLabels)], co
         let taken = |new: &String| labels.iter().any(|(other, _)| other == new);
         let names =
             ways.into_iter().map(|words| words.iter().map(|word| with(&name, word)).collect::<Vec<_>>());
-        // Where both ways lead to one name twice, the numbers of the metrics do not.
+        // Two ways may lead to one name, and the numbers of metrics differ then.
         let names = names.into_iter().find(|names| are_distinct(names) && !names.iter().any(taken));
         let names = names.unwrap_or_else(|| places.iter().map(|at| with(&name, &at.to_string())).collect());
         converted.notes.push(format!(

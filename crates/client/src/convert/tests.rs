@@ -132,7 +132,7 @@ fn modes_of_dechainy_are_hooks() {
     }
 }
 
-/// Without `__attributes__` nobody says which tables are read. The command line says what the file lacks or has otherwise.
+/// Without `__attributes__` the file does not say which tables are read. The command line says what the file lacks or has otherwise.
 #[test]
 fn tables_without_attributes_are_read_as_they_are() {
     let source = "BPF_HASH(FLOWS, u32);\nBPF_ARRAY(SIZES, u64, 4);";
@@ -147,7 +147,7 @@ fn tables_without_attributes_are_read_as_they_are() {
     }
 }
 
-/// Alternatives of the preprocessor declare a table twice, each with a part of what is asked of it.
+/// Alternatives of the preprocessor declare a table twice, each with a part of its features.
 #[test]
 fn features_of_all_declarations_count() {
     let source = "BPF_HASH(A, u32)__attributes__((SWAP));\nBPF_HASH(A, u32)__attributes__((EMPTY));\n\
@@ -210,7 +210,7 @@ fn declarations_that_are_cut_off_are_none() {
     assert_eq!(declared("BPF_PERCPU_ARRAY(a)").first().map(|table| table.has_events), Some(false));
 }
 
-/// Metrics that only their labels tell apart get names of their own.
+/// Metrics that differ only in their labels get different names.
 #[test]
 fn metrics_of_one_name_are_named_by_their_labels() {
     let metric = |name: &str, map: &str, labels: &[(&str, &str)]| {

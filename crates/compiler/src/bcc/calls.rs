@@ -1,4 +1,4 @@
-//! The tables of programs of a source: which function stands in which slot.
+//! The tables of programs of a source: the function in each slot.
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
@@ -70,7 +70,7 @@ pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> R
     Ok(definitions)
 }
 
-/// Makes the finding about what `calls` says of a table.
+/// Makes the finding about a table in `calls`.
 fn refusal(unit: &Unit<'_>, table: &str, message: String) -> Finding {
     let direction = unit.field.split('.').next().unwrap_or_default();
     Finding::new(Stage::Compile, format!("{direction}.calls.{table}"), message)

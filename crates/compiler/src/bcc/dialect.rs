@@ -1,4 +1,4 @@
-//! The dialect of a source, and what clang is told about a source for BCC.
+//! The dialect of a source, and clang's options for a source in BCC's dialect.
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::Verdict;
@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::unit::{Dialect, Unit};
 
 /// The names that place a program or a map in a section: a source that uses one is for libbpf.
 const SECTIONS: [&str; 3] = ["SEC", "__section", "section"];
-/// The macros that define tables, of which a source for BCC without functions has at least one.
+/// The macros that define tables. A source for BCC without functions has at least one.
 const TABLES: [&str; 5] = ["BPF_TABLE", "BPF_HASH", "BPF_ARRAY", "BPF_PERCPU_ARRAY", "BPF_PERCPU_HASH"];
 /// The type of a table that another program defines.
 const EXTERN: &str = "extern";
@@ -41,7 +41,7 @@ pub struct BccArguments {
     pub shared: Vec<String>,
 }
 
-/// Returns what clang has to be told about a source that is for BCC; `None` if it is for libbpf. Fails if a source for BCC has no
+/// Returns clang's options for a source in BCC's dialect; `None` if the source is for libbpf. Fails if a source for BCC has no
 /// function that sees packets.
 pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     let mut found = match unit.dialect {

@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::unit::Unit;
 /// The functions that conventions name: DeChainy's, and that of Polycube's dynmon.
 pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
 pub const HANDLE_RX: &str = "handle_rx";
-/// The names of contexts: the macro that stands for that of the hook, and those of the hooks.
+/// The names of context types: the macro for that of the unit's hook, and those of all hooks.
 const CONTEXTS: [&str; 3] = ["CTXTYPE", "xdp_md", "__sk_buff"];
 /// The prefixes by which BCC names functions that it attaches to functions of the kernel.
 const TRACING: [&str; 8] = [
@@ -43,8 +43,8 @@ pub fn is_candidate(function: &Function<'_>) -> bool {
     fits && (conventional || !function.is_static && function.parameters.len() == 1)
 }
 
-/// Chooses the function for the packets of the unit's hook: the one that the configuration wants, else one that a convention
-/// names, else the only one that no table leads to, or the one named for the direction.
+/// Chooses the function for the packets of the unit's hook: the one in the configuration, else one with a conventional name,
+/// else the only one that no table calls, or the one named after the direction.
 pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Function<'a>, Finding> {
     let Unit { hook, field, .. } = *unit;
     let refuse = |line, message| refusal(field, line, message);

@@ -1,5 +1,5 @@
-//! Sources in the dialect of BCC: what they define, which of their functions sees the packets, and what the header of the
-//! dialect has to know of that.
+//! Sources in the dialect of BCC: their definitions, the function that sees the packets, and the macros for the header of
+//! the dialect.
 
 pub mod calls;
 pub mod dialect;

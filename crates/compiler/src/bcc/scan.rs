@@ -68,7 +68,7 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Takes in what a file beside the source defines. Its functions can be called, and are no entry points.
+    /// Takes in the definitions of a file beside the source. Its functions can be called, but are not entry points.
     pub fn take_in(&mut self, file: Self) {
         let Self { functions, structs, headers, tables, addresses: _, names } = file;
         self.functions.extend(functions.into_iter().filter(|function| function.is_static));
@@ -83,7 +83,7 @@ impl<'a> Scan<'a> {
 pub fn scan(source: &str) -> Scan<'_> {
     let tokens = tokens(source);
     let mut scan = Scan { addresses: addresses(&tokens), ..Scan::default() };
-    // The start of the declaration at hand, and the alternatives that are open, with the depth at their beginning.
+    // The start of the current declaration, and the open `#if` alternatives, each with the depth at its beginning.
     let (mut start, mut depth, mut alternatives) = (0, 0_usize, Vec::new());
     for (at, token) in tokens.iter().enumerate() {
         match token.kind {
@@ -139,7 +139,7 @@ pub fn scan(source: &str) -> Scan<'_> {
 }
 
 /// Returns the names outside of functions and structs, which those of maps are among, each with the line of its first use. The
-/// tag of a struct is no such name: a map may be called as its struct is.
+/// tag of a struct does not count: a map may have the name of its struct.
 pub fn declared(source: &str) -> BTreeMap<String, u32> {
     let (tokens, mut depth, mut lines) = (tokens(source), 0_usize, BTreeMap::new());
     for (at, token) in tokens.iter().enumerate() {
@@ -211,7 +211,7 @@ fn table<'a>(name: SourceToken<'a>, arguments: &[SourceToken<'a>]) -> Option<(&'
     }
 }
 
-/// Reads what stands before the body of a function; `None` if it is the body of something else.
+/// Reads the head before the body of a function; `None` if the body is not that of a function.
 fn function<'a>(declaration: &[SourceToken<'a>]) -> Option<Function<'a>> {
     let (mut found, mut depth) = (None, 0_usize);
     for (at, token) in declaration.iter().enumerate() {
@@ -258,7 +258,7 @@ fn parameter<'a>(tokens: &[SourceToken<'a>]) -> Parameter<'a> {
     Parameter { name, points_to: points_to.map(|token| token.text) }
 }
 
-/// Reads the fields of a struct up to its attribute as a packet header; `None` if it is none, or if not all of its
+/// Reads the fields of a struct up to its attribute as a packet header; `None` if it is not one, or if not all of its
 /// fields are integers or arrays of bytes.
 fn header<'a>(name: &'a str, body: &[SourceToken<'a>]) -> Option<(&'a str, String)> {
     let end = body.iter().position(|token| token.is("}"))?;

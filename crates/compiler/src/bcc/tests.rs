@@ -168,7 +168,7 @@ async fn headers_are_read_by_a_cursor() {
     }
 }
 
-/// What a file beside the source defines counts as if it stood in the source: structs of the packet, tables, functions.
+/// A file beside the source counts as part of the source: structs of the packet, tables, functions.
 #[tokio::test]
 async fn files_beside_a_source_may_define_what_it_needs() {
     let split = |source: &'static str, at: &str| {

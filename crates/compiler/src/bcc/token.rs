@@ -16,7 +16,7 @@ pub enum TokenKind {
     Literal,
     /// A single character of punctuation.
     Sign,
-    /// A directive that begins, goes on with the next, or ends an alternative: `if`, `else`, `endif`.
+    /// A directive that begins, continues with the next, or ends an alternative: `if`, `else`, `endif`.
     Alternative,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Returns the length of a line that goes on after a backslash, without its end.
+/// Returns the length of a line that continues after a backslash, without its end.
 fn end_of_line(text: &str) -> usize {
     let mut from = 0;
     while let Some(at) = text[from..].find('\n') {

@@ -1,5 +1,5 @@
-//! Child processes that are fed what somebody else wrote: they may read what they are allowed to and nothing
-//! else, write nothing but the pipes they are given, reach no network and no other process, start none, and use so much.
+//! Child processes with untrusted input. They may read only allowed files, write only to their pipes, reach neither the
+//! network nor other processes, and start none. Their resources are limited.
 //!
 //! Everything is worked out before the fork: between fork and exec only system calls are safe. The calls of
 //! rustix and seccompiler that are used there take no lock and no memory; landlock does not promise it, so that its
@@ -32,7 +32,7 @@ use seccompiler::{BpfProgram, apply_filter};
 
 use crate::confine::filter;
 
-/// A user whom no table of users and no allocation has (systemd's list calls 65520 to 65533 unused): who is `nobody`
+/// A user id outside of all tables and allocations of users (systemd's list calls 65520 to 65533 unused): the user `nobody`
 /// may trace the processes of `nobody`.
 pub const USER: u32 = 65533;
 /// The processes and threads that this user may have in all.
@@ -41,7 +41,7 @@ const THREADS: u64 = 1024;
 const NEWEST: ABI = ABI::V6;
 /// The kernel ends a process with this mark before any other, if there is no memory left.
 const FIRST_TO_GO: &[u8] = b"1000";
-/// Within its share of the processors a child comes after others.
+/// A child has a lower priority than other processes.
 const NICE: i32 = 5;
 
 /// The rights of a child process: files, memory, CPU time, open files.
@@ -177,7 +177,7 @@ impl Means {
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
         }
-        // Descriptors that the daemon has from whoever started it may lack the flag. Kernels before 5.11 refuse the
+        // Descriptors that the daemon has inherited may lack the flag. Kernels before 5.11 refuse the
         // call; they have no Landlock.
         // SAFETY: the call takes three numbers and closes nothing before exec.
         unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };

@@ -1,5 +1,5 @@
-//! The system calls that a child may make: those that a compiler needs, and no others. Others fail with `EPERM`, or with
-//! `ENOSYS` if they are newer than what a C library can do without.
+//! The system calls that a child may make: only those that a compiler needs. Others fail with `EPERM`, or with `ENOSYS`
+//! if they are so new that C libraries have a fallback.
 
 use std::collections::BTreeMap;
 

@@ -171,7 +171,7 @@ fn any_text_is_read_without_panic() {
     let log = "In file included from probe.c:3:\nIn file included from /usr/include/b.h:4294967296:\nprobe.c:1:2: error: x\n\
         probe.c:7: warning: ü [-W#warnings]\nError at line 3: y\nfatal error: z\n1 error generated.\n";
     let seeds = [log, "probe.c:0:0: note: \n", ": error: : error: "].map(|text| text.as_bytes().to_vec());
-    crate::runner::run("diagnostics", Duration::from_secs(1), &seeds, |input| {
+    twinprobe_fuzz::runner::run("diagnostics", Duration::from_secs(1), &seeds, |input| {
         let log = String::from_utf8_lossy(input);
         let found = parse("ingress.source", without_crash_report(&log));
         let places = found.errors.iter().chain(&found.warnings);

@@ -106,7 +106,7 @@ fn position(
     findings.position(&field, document.position.as_deref()).unwrap_or(defaults.position)
 }
 
-/// Checks what the direction's program comes from.
+/// Checks the origin of the direction's program.
 fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code {
     let defines = document.defines.clone().unwrap_or_default();
     check_defines(&format!("{at}.defines"), &defines, findings);
@@ -219,7 +219,7 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
         }
         let programs = calls.entry(table.clone()).or_default();
         for (slot, function) in slots {
-            // Another way to write a number would name a slot twice.
+            // Other spellings of a number are refused: with them, two names could mean one slot.
             let number = slot.parse::<u32>().ok().filter(|number| number.to_string() == *slot);
             match number {
                 None => findings.add(

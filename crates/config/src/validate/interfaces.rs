@@ -49,7 +49,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfac
     }
 }
 
-/// Checks the labels of pods, and that nothing else says where the probe goes.
+/// Checks the labels of pods, and that no other field says where the probe goes.
 fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findings) -> InterfacePattern {
     for (field, is_there) in
         [("interface", document.interface.is_some()), ("interfaces", document.interfaces.is_some())]
@@ -94,7 +94,7 @@ fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut F
     }
 }
 
-/// Checks what patterns do not stand for.
+/// Checks the names of interfaces that are not patterns.
 pub fn excluded(
     document: &ConfigDocument,
     interfaces: &[InterfacePattern],
@@ -120,8 +120,8 @@ pub fn excluded(
     excluded
 }
 
-/// Checks whether each interface has programs and maps of its own. The kernel gets them before any interface comes, so that
-/// their number has to be known.
+/// Checks a configuration with programs and maps per interface. They are loaded before any interface appears, so their
+/// number must be known.
 pub fn each_alone(
     document: &ConfigDocument,
     interfaces: &[InterfacePattern],

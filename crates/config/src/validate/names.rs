@@ -101,8 +101,8 @@ pub fn netns(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the path of a network namespace is at one of the places where there are such: whoever may name any path
-/// learns by the answers what is there.
+/// Checks that the path of a network namespace is at one of the places for namespaces: a client that may name any path
+/// could explore the file system by the answers.
 pub fn place_of_netns(path: &str) -> Result<(), String> {
     let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|directory| path.strip_prefix(directory));
     let pid = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/ns/net"));

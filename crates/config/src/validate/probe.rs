@@ -30,7 +30,7 @@ pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection
 }
 
 /// Refuses a document whose network namespace is at a place that no request may name. Stored configurations of earlier
-/// versions may have other places, and go on.
+/// versions may have other places, and continue.
 pub fn check_netns(document: &ConfigDocument) -> Result<(), Rejection> {
     let path = document.netns.as_deref();
     let checked = path.map_or(Ok(()), names::place_of_netns);

@@ -146,7 +146,7 @@ impl ByteReader<'_> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// `count` items; grows with what is really there, since `count` is not to be trusted.
+    /// `count` items. The memory grows only with items that exist, because `count` may be wrong.
     fn list<T>(
         &mut self,
         count: u32,

@@ -205,7 +205,7 @@ impl Resolver<'_> {
             let (bit_offset, bitfield) = self.place(field, size, &layout).ok_or_else(|| {
                 BtfError::Member { name: self.btf.describe(parent), member: name.to_owned() }
             })?;
-            // `T x[]` or `T x[0]`, where data can go on: at the end of a struct, anywhere in a union.
+            // `T x[]` or `T x[0]`, where data can continue: at the end of a struct, anywhere in a union.
             let at_end = is_union || index.unsigned_abs() as usize + 1 == fields.len();
             if at_end && layout.size == 0 && matches!(layout.shape, Shape::Array { .. }) {
                 let member = name.to_owned();

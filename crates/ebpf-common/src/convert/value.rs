@@ -16,13 +16,13 @@ pub struct Conversion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Bytes { from: usize, to: usize, len: usize },
-    Number { from: Bits, signed: bool, to: Bits, cut: Cut },
+    Number { from: BitWindow, signed: bool, to: BitWindow, cut: Overflow },
 }
 
-/// What becomes of a number that has no room in its new field.
+/// The fate of a number that does not fit into its new field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
-    /// The upper bits go: flags, names, and what has another sign.
+enum Overflow {
+    /// The upper bits are lost. This is for flags, names, and numbers of the other sign.
     Bits,
     /// The nearest number that has room is taken: a count that wrapped would look like a small one.
     Nearest { signed: bool },
@@ -30,7 +30,7 @@ enum Cut {
 
 /// Bits of a value, from its start, least significant first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bits {
+struct BitWindow {
     start: usize,
     width: usize,
 }
@@ -89,10 +89,10 @@ fn relate(from: &Layout, at: usize, to: &Layout, place: usize, moves: &mut Vec<M
         }
         (old, new) if is_number(old) && is_number(new) && !swapped(from) && !swapped(to) => {
             moves.push(Move::Number {
-                from: Bits { start: 8 * at, width: 8 * from.size },
+                from: BitWindow { start: 8 * at, width: 8 * from.size },
                 signed: is_signed(old),
-                to: Bits { start: 8 * place, width: 8 * to.size },
-                cut: Cut::of(from, to),
+                to: BitWindow { start: 8 * place, width: 8 * to.size },
+                cut: Overflow::of(from, to),
             });
         }
         _ => {}
@@ -103,12 +103,13 @@ fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &m
     if old.bitfield.is_none() && new.bitfield.is_none() {
         relate(&old.layout, at + old.bit_offset / 8, &new.layout, place + new.bit_offset / 8, moves);
     } else if is_number(&old.layout.shape) && is_number(&new.layout.shape) {
-        let bits = |member: &Member, base: usize| Bits {
+        let bits = |member: &Member, base: usize| BitWindow {
             start: 8 * base + member.bit_offset,
             width: member.bitfield.map_or(8 * member.layout.size, usize::from),
         };
         let signed = is_signed(&old.layout.shape);
-        let cut = if old.bitfield.is_some() { Cut::Bits } else { Cut::of(&old.layout, &new.layout) };
+        let cut =
+            if old.bitfield.is_some() { Overflow::Bits } else { Overflow::of(&old.layout, &new.layout) };
         moves.push(Move::Number { from: bits(old, at), signed, to: bits(new, place), cut });
     }
 }
@@ -152,7 +153,7 @@ const fn swapped_by(render: Option<Render>) -> bool {
     matches!(render, Some(Render::Be16 | Render::Be32 | Render::Be64 | Render::Ipv4))
 }
 
-impl Cut {
+impl Overflow {
     fn of(from: &Layout, to: &Layout) -> Self {
         match (&from.shape, &to.shape, from.render, to.render) {
             (
@@ -179,7 +180,7 @@ impl Cut {
     }
 }
 
-impl Bits {
+impl BitWindow {
     /// The bytes of a number that begins and ends with one.
     fn whole(self) -> Option<Range<usize>> {
         let is_whole = self.start.is_multiple_of(8) && self.width.is_multiple_of(8) && self.width <= 128;

@@ -7,7 +7,7 @@ use crate::metric::MergeRule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafJoin {
     pub rule: MergeRule,
-    /// True if the numbers are times, of which zero is none.
+    /// True if the numbers are times, and zero means none.
     pub is_time: bool,
 }
 

@@ -28,10 +28,10 @@ pub struct Leaf<T> {
 
 /// All leaves of a layout.
 #[derive(Clone, Debug)]
-pub struct Leaves<T>(Vec<Node<T>>);
+pub struct Leaves<T>(Vec<LeafNode<T>>);
 
 #[derive(Clone, Debug)]
-enum Node<T> {
+enum LeafNode<T> {
     Leaf(Leaf<T>),
     /// An array: the nodes of its element are repeated `len` times, `stride` bytes apart.
     Repeat {
@@ -46,7 +46,7 @@ impl<T> Leaves<T> {
     /// nothing) and returns the leaf's tag, or `None` to leave the leaf out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let (plan, mut nodes) = (Plan::new(layout, str::to_owned), Vec::new());
-        let mut walk = Walk { path: String::new(), is_item: false, tag };
+        let mut walk = LeafWalk { path: String::new(), is_item: false, tag };
         walk.collect(&plan, 0, layout.size, None, &mut nodes);
         Self(nodes)
     }
@@ -58,11 +58,11 @@ impl<T> Leaves<T> {
     }
 }
 
-fn walk<T>(nodes: &[Node<T>], base: usize, visit: &mut impl FnMut(&Leaf<T>, usize)) {
+fn walk<T>(nodes: &[LeafNode<T>], base: usize, visit: &mut impl FnMut(&Leaf<T>, usize)) {
     for node in nodes {
         match node {
-            Node::Leaf(leaf) => visit(leaf, base),
-            Node::Repeat { stride, len, nodes } => {
+            LeafNode::Leaf(leaf) => visit(leaf, base),
+            LeafNode::Repeat { stride, len, nodes } => {
                 for index in 0..*len {
                     walk(nodes, base + index * stride, visit);
                 }
@@ -71,21 +71,21 @@ fn walk<T>(nodes: &[Node<T>], base: usize, visit: &mut impl FnMut(&Leaf<T>, usiz
     }
 }
 
-struct Walk<'a, F> {
+struct LeafWalk<'a, F> {
     path: String,
-    /// True if the plan is that of the items of an array. The members of items have names of their own.
+    /// True if the plan is for the items of an array. The members of items have separate names.
     is_item: bool,
     tag: &'a mut F,
 }
 
-impl<F> Walk<'_, F> {
+impl<F> LeafWalk<'_, F> {
     fn collect<T>(
         &mut self,
         plan: &Plan<String>,
         offset: usize,
         size: usize,
         bits: Option<Bits>,
-        nodes: &mut Vec<Node<T>>,
+        nodes: &mut Vec<LeafNode<T>>,
     ) where
         F: FnMut(&str, Meaning) -> Option<T>,
     {
@@ -112,7 +112,7 @@ impl<F> Walk<'_, F> {
                 self.collect(element, offset, *stride, None, &mut inner);
                 self.is_item = outer;
                 if !inner.is_empty() {
-                    nodes.push(Node::Repeat { stride: *stride, len: *len, nodes: inner });
+                    nodes.push(LeafNode::Repeat { stride: *stride, len: *len, nodes: inner });
                 }
                 return;
             }
@@ -123,7 +123,7 @@ impl<F> Walk<'_, F> {
         let width = bits.map_or(8 * size as u32, |bits| bits.width);
         let meaning = Meaning::of(scalar, &self.path, width, self.is_item);
         let tag = (self.tag)(&self.path, meaning);
-        nodes.extend(tag.map(|tag| Node::Leaf(Leaf { kind, tag, offset, size, bits })));
+        nodes.extend(tag.map(|tag| LeafNode::Leaf(Leaf { kind, tag, offset, size, bits })));
     }
 }
 

@@ -14,7 +14,7 @@ pub enum Meaning {
     Extreme(MergeRule),
     /// A set of flags.
     Flags,
-    /// A point in time. Zero is none.
+    /// A point in time. Zero means none.
     Time {
         /// True if the oldest one counts, and not the newest.
         first: bool,
@@ -67,8 +67,8 @@ const TIMES: [&str; 11] =
 
 impl Meaning {
     /// Returns the meaning of a number. `kind` is `None` for a float, `path` the names of the members on the way to the
-    /// number, `width` its bits; a number that is made wider to be added to keeps its meaning. Where a source says nothing, `is_item` tells that the number is one of an array, which
-    /// is not what the name of the array says.
+    /// number, `width` its bits; a number that is made wider to be added to keeps its meaning. Without a tag in the source,
+    /// `is_item` tells that the number is an item of an array, which is not what the name of the array says.
     pub fn of(kind: Option<&Scalar>, path: &str, width: u32, is_item: bool) -> Self {
         let name = path.rsplit_once('.').map_or(path, |(_, name)| name).to_ascii_lowercase();
         let words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();

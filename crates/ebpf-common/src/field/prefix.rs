@@ -18,7 +18,7 @@ pub struct Prefix {
 
 impl Prefix {
     /// Finds the parts of a struct of two members. If only one can be an address by its rendering, it is the address, else the
-    /// second one. `None` if the struct is no prefix.
+    /// second one. `None` if the struct is not a prefix.
     pub fn of(layout: &Layout) -> Option<Self> {
         let Shape::Struct(members) = &layout.shape else { return None };
         let [first, second] = &members[..] else { return None };
@@ -61,7 +61,7 @@ impl Prefix {
         }
     }
 
-    /// Writes the prefix of a text into the bytes of a value. `None` if the text is none that fits.
+    /// Writes the prefix of a text into the bytes of a value. `None` if the text does not fit.
     pub fn write(&self, text: &str, value: &mut [u8]) -> Option<()> {
         let (address, bits) = text.split_once('/')?;
         let bits: u64 = bits.parse().ok()?;

@@ -49,7 +49,7 @@ pub fn sums(layout: &TableLayout, rules: &MergeRules, width: SumWidth) -> TableL
     TableLayout { value, ..layout.clone() }
 }
 
-/// Returns the layout with this width for each number that is added, given its path and meaning. The members of unions, which
+/// Returns the layout in which each number that is added up gets the width for its path and meaning. The members of unions, which
 /// share bits, stay as they are.
 pub fn widened(layout: &Layout, width: SumWidth, adds: &dyn Fn(&str, Meaning) -> bool) -> Layout {
     Widening { width, adds }.layout(layout, None, "", false)
@@ -123,8 +123,8 @@ impl Widening<'_> {
     }
 }
 
-/// Gives each member a place of its own, in the order of the old ones. Members that share bits keep their layouts and stand
-/// together as they did. Returns the bytes that they take.
+/// Gives each member a place of its own, in the order of the old ones. Members that share bits stay together with their
+/// layouts. Returns the total size in bytes.
 fn place(members: &[Member], wider: &mut [Member]) -> usize {
     let span = |member: &Member| {
         let width = member.bitfield.map_or(8 * member.layout.size, usize::from);
@@ -179,7 +179,7 @@ fn clocked(layout: &Layout) -> Layout {
     Layout { shape, render, ..layout.clone() }
 }
 
-/// Does the same as [`convert_slots`] with tables of which one may have times since a boot and the other one times of
+/// Does the same as [`convert_slots`] with two tables: one may have times since a boot and the other times of
 /// the wall clock; `boot_time_ns` is the time of the boot by the wall clock.
 pub fn convert_times(
     table: &RawTable,
@@ -227,7 +227,7 @@ fn set_clock(table: &mut RawTable, from: &TableLayout, to: &TableLayout, boot_ti
         for slot in table.values.chunks_exact_mut(to.slot_stride().max(1)) {
             leaves.for_each(|leaf, base| {
                 let time = leaf.load(slot, base);
-                // Zero stands for "never", and what was before the boot was not later than it.
+                // Zero means "never", so a time before the boot becomes 1, the earliest one.
                 if time != 0 {
                     let moved = time.cast_signed().saturating_add(by).max(1);
                     leaf.store(slot, base, moved.cast_unsigned());

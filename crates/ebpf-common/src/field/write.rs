@@ -8,8 +8,8 @@ use crate::field::names;
 use crate::field::prefix::Prefix;
 use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
-/// Writes `value` into the bytes of a variable with this layout. Fields of a struct that the value leaves out stay. The error names the
-/// part of the value and what fits there.
+/// Writes `value` into the bytes of a variable with this layout. Fields of a struct that the value leaves out keep their content.
+/// The error names the part of the value and its valid values.
 ///
 /// # Errors
 ///
@@ -205,7 +205,7 @@ fn integer(value: &Value, signed: bool, bytes: &mut [u8]) -> Result<(), String> 
     Ok(())
 }
 
-/// Bytes of a value of which the first one says all.
+/// Bytes of a value, whose first byte says all.
 trait First {
     fn fill_with_first(&mut self, first: u8);
 }

@@ -6,7 +6,7 @@ const SLOTS: usize = 64;
 /// The percentiles that documents have.
 pub const PERCENTILES: [(&str, u128); 3] = [("p50", 50), ("p95", 95), ("p99", 99)];
 
-/// What the entries of one metric have counted.
+/// The counts of one metric's entries.
 #[derive(Clone, Debug)]
 pub struct Distribution([u128; SLOTS]);
 
@@ -41,11 +41,11 @@ impl Distribution {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns a bound that so many of a hundred values do not exceed: the end of the range in which the percentile lies. `None`
+    /// Returns a bound that this percentage of values does not exceed: the end of the range in which the percentile lies. `None`
     /// without values.
     pub fn percentile(&self, percent: u128) -> Option<u64> {
         let count = self.count();
-        // Which value it is, counted from 1; the order is that of the values.
+        // The number of the value, counted from 1; the order is that of the values.
         let rank = (count / 100 * percent + (count % 100 * percent).div_ceil(100)).max(1);
         let mut seen = 0_u128;
         let at = self.0.iter().position(|slot| {

@@ -1,4 +1,4 @@
-//! The description of a metric beside its values: what documents say about it, and what a stored window keeps.
+//! The description of a metric without its values, for documents and stored windows.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct MetricHead {
     pub map: String,
     /// The operator's description of the metric; may be empty.
     pub help: String,
-    /// The aggregation of the values of the CPUs, of which only PERCPU maps have several; `None` if they are shown one
+    /// The aggregation of the values of the CPUs, which only PERCPU maps have; `None` if they are shown one
     /// by one.
     pub agg: Option<Aggregation>,
     /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
@@ -65,7 +65,7 @@ impl Fill {
 }
 
 impl MetricHead {
-    /// Makes the description of a metric with defaults for what is not given.
+    /// Makes the description of a metric with defaults for missing fields.
     pub fn new(direction: Direction, name: &str, map: &str, layout: Arc<TableLayout>) -> Self {
         Self {
             direction,
@@ -104,7 +104,7 @@ impl MetricHead {
         if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
     }
 
-    /// Returns the fill of the map, of which `rows` entries are shown; `None` if the map has no bound. All entries of an
+    /// Returns the fill of the map, which shows `rows` entries; `None` if the map has no bound. All entries of an
     /// array are there from the start, so that an array is never full.
     pub fn fill(&self, rows: u64) -> Option<Fill> {
         let Completeness { max_entries, entries_used, losses } = self.completeness;

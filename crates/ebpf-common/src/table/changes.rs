@@ -1,21 +1,21 @@
-//! The difference between two tables of which the second has come out of the first: entries went, values changed, and new
+//! The difference between a table and its successor: entries disappeared, values changed, and new
 //! entries came behind the others. A table and such differences make the later tables again, to the byte.
 
 use crate::table::{RawTable, TableLayout};
 
-/// What makes the next table out of one.
+/// The changes that make the next table out of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChanges {
     /// The places of the entries that went, in the first table.
     pub gone: Vec<usize>,
-    /// The places of the entries whose values changed, in the table without those that went.
+    /// The places of the entries whose values changed, in the table without the removed ones.
     pub changed: Vec<usize>,
     /// The keys of the new entries; the values of the changed entries, and behind them those of the new ones.
     pub rows: RawTable,
 }
 
 impl TableChanges {
-    /// The size in bytes of what is stored.
+    /// The stored size in bytes.
     pub fn size(&self) -> usize {
         let places = self.places();
         self.rows.keys.len() + self.rows.values.len() + places.keys.len() + places.values.len()
@@ -32,8 +32,8 @@ impl TableChanges {
         Some(Self { gone: places_of(&places.keys)?, changed: places_of(&places.values)?, rows })
     }
 
-    /// Makes the changes in `table`, and notes `seq` as the age of what changed and of what is new, if entries have ages.
-    /// Returns false if the changes are not those of this table.
+    /// Makes the changes in `table`, and notes `seq` as the age of changed and new entries, if entries have ages. Returns
+    /// false if the changes do not fit this table.
     pub fn apply(&self, table: &mut RawTable, ages: &mut Vec<u64>, seq: u64, layout: &TableLayout) -> bool {
         if !self.remove_gone(table, ages, layout) {
             return false;

@@ -109,7 +109,7 @@ fn name(field: &str) -> Member {
     Member { name: field.to_owned(), bit_offset: 0, bitfield: None, layout }
 }
 
-/// Returns the layout of a part with the name of an interface before it. The fields of a struct stand beside the name.
+/// Returns the layout of a part with the name of an interface before it. The fields of a struct become siblings of the name.
 fn with_name(part: &Layout, field: &str) -> Layout {
     let behind = |member: &Member| Member { bit_offset: member.bit_offset + 8 * NAME, ..member.clone() };
     let members = match &part.shape {

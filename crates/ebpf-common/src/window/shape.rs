@@ -16,7 +16,7 @@ pub struct WindowShape {
     pub metrics: Vec<MetricShape>,
 }
 
-/// A metric, and what stands in its entries.
+/// A metric, and the shape of its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricShape {
     pub direction: Direction,
@@ -30,7 +30,7 @@ pub struct MetricShape {
     pub help: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agg: Option<Aggregation>,
-    /// Whether the numbers are those of the window, or count from the deployment of the probe.
+    /// The start of the counting: the window, or the deployment of the probe.
     pub reading: Temporality,
     /// True if entry `i` counts values whose highest bit is `i`.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -51,7 +51,7 @@ pub struct MetricShape {
 /// A number in the values of a metric, as OpenMetrics has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FamilyShape {
-    /// The name, with its base unit. A counter may have the ending `_total` behind it.
+    /// The name, with its base unit. A counter may have the suffix `_total`.
     pub name: String,
     /// The members on the way through the value, with dots between them; empty for a value without members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -59,7 +59,7 @@ pub struct FamilyShape {
     /// The base unit of a quantity: `bytes`, `seconds`, `packets` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// How the numbers of two windows, or of two entries, become one.
+    /// The rule that joins the numbers of two windows, or of two entries.
     pub merge: MergeRule,
     /// True for a quantity that is never negative.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -73,7 +73,7 @@ pub struct FieldShape {
     pub name: String,
     #[serde(flatten)]
     pub content: FieldContent,
-    /// What a number is: it decides whether it can be added.
+    /// The meaning of a number: it decides whether the number can be added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<NumberMeaning>,
     /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so on.
@@ -101,11 +101,11 @@ pub enum FieldContent {
         bits: u32,
     },
     Bool,
-    /// Text of at most so many bytes.
+    /// Text of at most this many bytes.
     Text {
         size: usize,
     },
-    /// `0x` and hex digits, of so many bytes.
+    /// `0x` and hex digits for this many bytes.
     Hex {
         size: usize,
     },
@@ -115,7 +115,7 @@ pub enum FieldContent {
     Mac,
     /// An address with the number of its bits that count: `10.0.0.0/8`.
     Prefix,
-    /// RFC 3339. A number if it is no time: `0` is "never".
+    /// RFC 3339; a number where there is no time: `0` is "never".
     Time,
     /// The name of an interface, or its index if it has none.
     Interface,
@@ -146,7 +146,7 @@ pub struct ValueName {
     pub name: String,
 }
 
-/// What a number stands for.
+/// The meaning of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NumberMeaning {

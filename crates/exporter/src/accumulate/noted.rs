@@ -1,8 +1,8 @@
-//! Notes of what changes in a sum from one window to the next.
+//! Notes of the changes in a sum from one window to the next.
 
 use twinprobe_ebpf_common::{RawTable, TableChanges, TableLayout};
 
-/// What has changed since a window. Entries keep their order, and new ones come behind all others.
+/// The changes since a window. Entries keep their order, and new ones come behind all others.
 #[derive(Clone, Debug)]
 pub struct Noted {
     /// The number of the window.
@@ -34,7 +34,7 @@ impl Noted {
         self.changed.retain(|_| goes.next().is_none_or(|goes| !goes));
     }
 
-    /// Returns what makes `total` of the sum of the window.
+    /// Returns the changes from the sum of the window to `total`.
     pub fn changes(&self, total: &RawTable, layout: &TableLayout) -> TableChanges {
         let is_left =
             |place: &usize| self.places.as_ref().is_none_or(|left| left.binary_search(place).is_ok());

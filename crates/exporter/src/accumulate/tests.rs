@@ -206,7 +206,7 @@ struct Step {
     rows: std::collections::BTreeMap<u8, u64>,
     /// The number of entries that the sum may have.
     bound: usize,
-    /// The number of windows after which an entry goes.
+    /// The number of windows after which an entry is removed.
     age: u64,
 }
 
@@ -218,7 +218,7 @@ fn step() -> impl proptest::strategy::Strategy<Value = Step> {
 }
 
 proptest::proptest! {
-    /// Whatever windows there are: the sum of one and the changes since make the next one, to the byte.
+    /// For any sequence of windows, the sum of one plus the changes gives exactly the bytes of the next sum.
     #[test]
     fn changes_make_the_next_sum(
         steps in proptest::collection::vec(step(), 1..30),

@@ -16,7 +16,7 @@ pub struct Decoder<'a> {
     context: &'a Context,
     /// Memory for the text of renderings, kept from row to row.
     scratch: String,
-    /// True while a key is decoded, all bits of which are shown.
+    /// True while a key is decoded: all bits of a key are shown.
     is_key: bool,
     /// The interfaces whose names are not enough to tell them from other keys; worked out when the first one is met.
     alike: OnceCell<HashSet<u32>>,

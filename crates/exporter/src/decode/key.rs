@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan};
 
 /// The bytes of a key that are looked at. The kernel has no key of more than 512 bytes; a layout may say anything.
 const LONGEST: usize = 4096;
-/// The name of what a key has beside its members.
+/// The name of the part of a key outside of its members.
 const PADDING: &str = "padding";
 
 /// The rendering of a key.

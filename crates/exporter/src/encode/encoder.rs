@@ -37,7 +37,7 @@ pub trait DocumentEncoder: Send + Sync {
     /// only the end of the document is left.
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize>;
 
-    /// Tells whether [`Self::next_table`] will return the table that it has returned last once more.
+    /// Tells whether [`Self::next_table`] will return the same table again.
     fn asks_again(&self) -> bool {
         false
     }
@@ -46,7 +46,7 @@ pub trait DocumentEncoder: Send + Sync {
     /// table, nothing happens. `out` grows in proportion to the entries, unless the format leaves some to [`Self::more`].
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>);
 
-    /// Writes another chunk of the rows that came last. Returns false if there are no more; any other function writes
+    /// Writes another chunk of the rows that came last. Returns false at the end; any other function writes
     /// them at once.
     fn more(&mut self, _: &mut Vec<u8>) -> bool {
         false

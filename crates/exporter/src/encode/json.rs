@@ -57,7 +57,7 @@ impl Json {
         }
     }
 
-    /// Appends what a histogram's slots come to.
+    /// Appends the totals of a histogram's slots.
     fn distribution(&mut self, distribution: &Distribution) {
         self.number("count", distribution.count());
         for (name, percent) in PERCENTILES {
@@ -212,8 +212,8 @@ impl DocumentSink for Json {
         }
         self.out.push(b']');
         self.pods(context);
-        if let Some(why) = document.approximate {
-            self.property("approximate", why);
+        if let Some(reason) = document.approximate {
+            self.property("approximate", reason);
         }
         if let Some(window) = document.window {
             self.name("window");

@@ -1,4 +1,4 @@
-//! The formats of a page: OpenMetrics, and what is made from it.
+//! The formats of a page: OpenMetrics, and the formats that are converted from it.
 
 use super::plain::Plain;
 use super::protobuf::delimited::Delimited;
@@ -9,7 +9,7 @@ pub enum PageFormat {
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4.
     Text,
-    /// Version 1.0.0 of it. It also allows other names than those of a page, so that a page is the same in both.
+    /// Version 1.0.0 of the format. It allows more names than a page uses, so a page is the same in both versions.
     NewerText,
     /// The messages of Prometheus, with native histograms.
     Protobuf,
@@ -32,7 +32,7 @@ impl PageFormat {
     }
 }
 
-/// What makes a page of another format from the lines of OpenMetrics.
+/// The maker of a page of another format from the lines of OpenMetrics.
 #[derive(Debug)]
 pub enum PageConversion {
     None,
@@ -49,7 +49,7 @@ impl PageConversion {
         }
     }
 
-    /// Converts what stands in `out` from `start` on, which is whole lines.
+    /// Converts the part of `out` from `start` on, which has whole lines.
     pub fn convert(&mut self, start: usize, out: &mut Vec<u8>) {
         match self {
             Self::None => {}

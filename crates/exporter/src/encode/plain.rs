@@ -14,14 +14,14 @@ use crate::metric::Metric;
 pub struct Plain {
     /// The name in OpenMetrics and the text of a help whose type is not known yet.
     help: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in OpenMetrics of the family that has begun, and what its name ends in here.
+    /// The name in OpenMetrics of the family that has begun, and the suffix of its name in this format.
     family: (Vec<u8>, &'static str),
     /// True if that is a histogram of a window, whose count and sum have other names here.
     is_gauge_histogram: bool,
 }
 
 impl Plain {
-    /// Converts what stands in `out` from `start` on.
+    /// Converts the part of `out` from `start` on.
     pub fn convert(&mut self, start: usize, out: &mut Vec<u8>) {
         let page = out.split_off(start);
         for line in page.split_inclusive(|byte| *byte == b'\n') {
@@ -88,7 +88,7 @@ impl Plain {
     }
 }
 
-/// Returns the type that a type of OpenMetrics has here, and what the names of its samples end in.
+/// Returns the type in this format for a type of OpenMetrics, and the suffix of its samples' names.
 const fn described(kind: &[u8]) -> (&'static [u8], &'static str) {
     match kind {
         b"counter" => (b"counter", TOTAL),

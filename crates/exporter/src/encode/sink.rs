@@ -21,12 +21,12 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
         self.end_direction(name);
     }
     fn begin_metric(&mut self, metric: &Metric);
-    /// Begins what the entries come to that the document leaves out. Their joined value follows.
+    /// Begins the sum of the entries that the document leaves out. Their joined value follows.
     fn begin_others(&mut self, entries: u64);
     fn end_others(&mut self);
     /// Begins the entries of the metric.
     fn begin_entries(&mut self) {}
-    /// Ends a metric of which `rows` entries were written. A histogram has its distribution.
+    /// Ends a metric with `rows` written entries. A histogram has its distribution.
     fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>);
     /// Begins an entry; `index` counts the entries of the metric, or of the inner map.
     fn begin_entry(&mut self, index: usize);

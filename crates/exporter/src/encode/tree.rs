@@ -23,11 +23,11 @@ pub struct Tree<S: DocumentSink> {
     /// The metrics, and the number of those whose tables have been asked for.
     metrics: Vec<Arc<Metric>>,
     begun: usize,
-    current: Option<(Arc<Metric>, Current<S>)>,
+    current: Option<(Arc<Metric>, CurrentMetric<S>)>,
 }
 
 /// The plans by which the format `S` decodes the rows of a map.
-struct Tables<S: DocumentSink> {
+struct TablePlans<S: DocumentSink> {
     /// The plan of the keys; `None` if the map has no keys.
     key: Option<KeyPlan<S::Label>>,
     value: Plan<S::Label>,
@@ -35,7 +35,7 @@ struct Tables<S: DocumentSink> {
     inner: Option<Arc<Self>>,
 }
 
-impl<S: DocumentSink> Tables<S> {
+impl<S: DocumentSink> TablePlans<S> {
     /// `folded` is the layout of the values that are shown in place of those of each CPU.
     fn new(layout: &TableLayout, folded: Option<&Folded>) -> Self {
         let key = layout.kind.has_keys().then(|| KeyPlan::new(&layout.key, S::label));
@@ -47,13 +47,13 @@ impl<S: DocumentSink> Tables<S> {
 }
 
 /// The metric whose rows are being written.
-struct Current<S: DocumentSink> {
+struct CurrentMetric<S: DocumentSink> {
     layout: Arc<TableLayout>,
-    tables: Arc<Tables<S>>,
+    tables: Arc<TablePlans<S>>,
     folder: Option<Folder>,
     /// The number of rows written so far.
     rows: usize,
-    /// What the rows of a histogram come to.
+    /// The distribution of a histogram's rows.
     distribution: Option<Box<Distribution>>,
     /// The same for the inner maps of a map of maps.
     inner: Option<Box<Self>>,
@@ -92,12 +92,12 @@ impl<S: DocumentSink> Tree<S> {
         self.direction = Some(direction);
     }
 
-    /// Writes what the entries come to that the document leaves out.
+    /// Writes the sum of the entries that the document leaves out.
     fn others(&mut self, metric: &Metric) {
         let Some(others) = metric.others() else { return };
         let folded = Folded::of(metric, &others.layout);
-        let tables = Arc::new(Tables::new(&others.layout, folded.as_deref()));
-        let mut current = Current::new(metric, &others.layout, &tables);
+        let tables = Arc::new(TablePlans::new(&others.layout, folded.as_deref()));
+        let mut current = CurrentMetric::new(metric, &others.layout, &tables);
         self.sink.begin_others(others.entries);
         let mut decoder = Decoder::new(&self.context);
         for row in others.rows.rows(&others.layout) {
@@ -137,8 +137,8 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
             tree.sink.begin_entries();
         });
         let folded = Folded::of(&metric, metric.layout.inner.as_ref().unwrap_or(&metric.layout));
-        let tables = metric.cache().get(|| Tables::new(&metric.layout, folded.as_deref()));
-        let current = Current::new(&metric, &metric.layout, &tables);
+        let tables = metric.cache().get(|| TablePlans::new(&metric.layout, folded.as_deref()));
+        let current = CurrentMetric::new(&metric, &metric.layout, &tables);
         self.current = Some((metric, current));
         Some(self.begun - 1)
     }
@@ -163,8 +163,8 @@ impl<S: DocumentSink> DocumentEncoder for Tree<S> {
     }
 }
 
-impl<S: DocumentSink> Current<S> {
-    fn new(metric: &Metric, layout: &Arc<TableLayout>, tables: &Arc<Tables<S>>) -> Self {
+impl<S: DocumentSink> CurrentMetric<S> {
+    fn new(metric: &Metric, layout: &Arc<TableLayout>, tables: &Arc<TablePlans<S>>) -> Self {
         let folder = Folder::of(metric, layout);
         let inner = layout.inner.as_ref().zip(tables.inner.as_ref());
         let inner = inner.map(|(layout, tables)| Box::new(Self::new(metric, layout, tables)));

@@ -73,7 +73,7 @@ impl Xml {
         self.writer.get_mut().extend_from_slice(text.as_bytes());
     }
 
-    /// Writes what a histogram's slots come to.
+    /// Writes the totals of a histogram's slots.
     fn distribution(&mut self, distribution: &Distribution) {
         let percentiles = PERCENTILES
             .into_iter()
@@ -201,7 +201,7 @@ impl DocumentSink for Xml {
         let origin = document.origin.map(|origin| [("node", &*origin.node), ("instance", &*origin.instance)]);
         let attributes = [("probe", document.probe)].into_iter();
         let attributes = attributes.chain(origin.into_iter().flatten()).chain([("interfaces", &*interfaces)]);
-        let attributes = attributes.chain(document.approximate.map(|why| ("approximate", why)));
+        let attributes = attributes.chain(document.approximate.map(|reason| ("approximate", reason)));
         self.begin("metrics", attributes);
         self.labels(document.origin);
         self.pods(&context.pods);

@@ -1,4 +1,4 @@
-//! Layouts by chance, some of which are nonsense.
+//! Random layouts. Some make no sense.
 
 use proptest::collection::vec;
 use proptest::option;

@@ -26,7 +26,7 @@ for text in json.load(sys.stdin):
 json.dump(result, sys.stdout)
 ";
 
-/// Returns what the parser makes of each document; panics where the parser refuses a document.
+/// Returns the parser's result for each document; panics if the parser refuses one.
 pub fn parse(documents: &[&str]) -> serde_json::Value {
     let mut child = Command::new(&*PYTHON)
         .args(["-c", SCRIPT])

@@ -1,9 +1,9 @@
-//! What an object says of itself in Kubernetes' words. Commands without Kubernetes use the same.
+//! The conditions of an object in Kubernetes' words. Commands without Kubernetes use the same.
 
 use jiff::Timestamp;
 use twinprobe_api::{FleetCondition, FleetCounts};
 
-/// Where a rollout stands.
+/// The state of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing<'a> {
     /// The object can't be rolled out; why.
@@ -14,28 +14,28 @@ pub enum Standing<'a> {
     Paused(&'a str),
     /// Stopped by a failure; why.
     Stopped(&'a str),
-    /// Nodes have gone back to what they had; why.
+    /// Nodes have taken their earlier revision back, for this reason.
     RolledBack(&'a str),
     Complete,
 }
 
-/// Returns the conditions of an object. A condition whose status is what it was keeps its time.
+/// Returns the conditions of an object. A condition with an unchanged status keeps its time.
 pub fn conditions(
     standing: Standing<'_>,
     counts: FleetCounts,
     before: &[FleetCondition],
     now: Timestamp,
 ) -> Vec<FleetCondition> {
-    let (accepted, why) = match standing {
-        Standing::Invalid(why) => (false, why),
+    let (accepted, validity) = match standing {
+        Standing::Invalid(reason) => (false, reason),
         _ => (true, "it can be rolled out"),
     };
     let (is_moving, reason, message) = match standing {
         Standing::Invalid(_) => (false, "Invalid", "nothing is rolled out".to_owned()),
         Standing::Step(step) => (true, "RollingOut", format!("the step is {step}")),
         Standing::Paused(step) => (false, "Paused", format!("people have stopped it at the step {step}")),
-        Standing::Stopped(why) => (false, "Stopped", why.to_owned()),
-        Standing::RolledBack(why) => (false, "RolledBack", why.to_owned()),
+        Standing::Stopped(reason) => (false, "Stopped", reason.to_owned()),
+        Standing::RolledBack(reason) => (false, "RolledBack", reason.to_owned()),
         Standing::Complete => (false, "Complete", "every node has the revision".to_owned()),
     };
     let FleetCounts { selected, running, failed, excluded, silent, .. } = counts;
@@ -46,24 +46,45 @@ pub fn conditions(
     let degraded = format!("failed on {failed} nodes, {silent} have not answered");
     let words = |word: bool, yes: &'static str, no: &'static str| if word { yes } else { no };
     let all = [
-        ("Accepted", accepted, words(accepted, "Valid", "Invalid"), why.to_owned()),
+        ("Accepted", accepted, words(accepted, "Valid", "Invalid"), validity.to_owned()),
         ("Progressing", is_moving, reason, message),
         ("Available", is_available, words(is_available, "Running", "NotOnEveryNode"), available),
         ("Degraded", is_degraded, words(is_degraded, "Failures", "NoFailures"), degraded),
     ];
-    all.map(|(kind, is, reason, message)| {
-        let status = words(is, "True", "False");
-        let was = before.iter().find(|condition| condition.kind == kind && condition.status == status);
-        let since = was.and_then(|was| was.last_transition_time.clone());
-        FleetCondition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            last_transition_time: Some(since.unwrap_or_else(|| seconds(now))),
-        }
-    })
-    .to_vec()
+    all.map(|(kind, is, reason, message)| condition((kind, is, reason), message, before, now)).to_vec()
+}
+
+/// Returns the condition that says whether the programs were compiled once for all nodes, and by what, or why each node compiles
+/// them.
+pub fn compiled_condition(
+    by: Result<String, String>,
+    before: &[FleetCondition],
+    now: Timestamp,
+) -> FleetCondition {
+    let (is, reason, message) = match by {
+        Ok(by) => (true, "Once", by),
+        Err(why) => (false, "OnNodes", format!("each node compiles the sources: {why}")),
+    };
+    condition(("Compiled", is, reason), message, before, now)
+}
+
+/// Returns a condition. It keeps its time if its status is unchanged.
+fn condition(
+    (kind, is, reason): (&str, bool, &str),
+    message: String,
+    before: &[FleetCondition],
+    now: Timestamp,
+) -> FleetCondition {
+    let status = if is { "True" } else { "False" };
+    let was = before.iter().find(|condition| condition.kind == kind && condition.status == status);
+    let since = was.and_then(|was| was.last_transition_time.clone());
+    FleetCondition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: Some(since.unwrap_or_else(|| seconds(now))),
+    }
 }
 
 /// Returns a time to the second, as Kubernetes writes it.

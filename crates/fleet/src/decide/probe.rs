@@ -1,5 +1,5 @@
-//! The next step of a rollout: what an object's status, its assignment and the reports of nodes ask for. It depends on nothing
-//! else, so that any order of restarts leads to the same end.
+//! The next step of a rollout: it follows from an object's status, its assignment and the reports of nodes alone, so that any
+//! order of restarts leads to the same end.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::share::WHOLE;
 use crate::steps::RolloutStep;
 use crate::tally::tally;
 
-/// The word for a rollout that has come to every node.
+/// The word for a rollout that has reached every node.
 pub const COMPLETE: &str = "complete";
-/// The word for a rollout whose nodes have gone back.
+/// The word for a rollout whose nodes have taken the earlier revision back.
 pub const ROLLED_BACK: &str = "rolled back";
 
 /// The knowledge of an object.
@@ -63,7 +63,8 @@ pub struct FleetNews {
 pub fn decide(view: &FleetView<'_>) -> FleetDecision {
     let mut selected: Vec<NodeView<'_>> = view.nodes.to_vec();
     selected.retain(|node| matches(&view.plan.node_selector, node.labels));
-    let mut walk = Walk { view, selected, status: view.status.clone(), news: Vec::new(), failures: None };
+    let mut walk =
+        DecideWalk { view, selected, status: view.status.clone(), news: Vec::new(), failures: None };
     walk.begin();
     walk.promote();
     walk.step();
@@ -71,15 +72,15 @@ pub fn decide(view: &FleetView<'_>) -> FleetDecision {
 }
 
 /// Returns the status of an object that can't be rolled out, and why. What nodes have stays.
-pub fn invalid(status: &FleetStatus, generation: i64, why: &str, now: Timestamp) -> FleetStatus {
+pub fn invalid(status: &FleetStatus, generation: i64, reason: &str, now: Timestamp) -> FleetStatus {
     FleetStatus {
         observed_generation: Some(generation),
-        conditions: conditions(Standing::Invalid(why), status.counts, &status.conditions, now),
+        conditions: conditions(Standing::Invalid(reason), status.counts, &status.conditions, now),
         ..status.clone()
     }
 }
 
-struct Walk<'a> {
+struct DecideWalk<'a> {
     view: &'a FleetView<'a>,
     selected: Vec<NodeView<'a>>,
     status: FleetStatus,
@@ -88,12 +89,12 @@ struct Walk<'a> {
     failures: Option<Vec<FleetFailure>>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> DecideWalk<'a> {
     /// Begins a rollout if the object asks for another revision.
     fn begin(&mut self) {
         let FleetView { plan, generation, now, .. } = *self.view;
         if self.status.observed_generation != Some(generation) {
-            // Whoever changes an object wants another try.
+            // A change of the object asks for another try.
             self.status.failed_revision = None;
             self.status.observed_generation = Some(generation);
         }
@@ -113,7 +114,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes on where people have declared the present step good.
+    /// Continues where people have declared the present step good.
     fn promote(&mut self) {
         let Some(current) = self.current() else { return };
         let name = format!("{}/{}", self.view.plan.revision, current.name);
@@ -165,7 +166,7 @@ impl<'a> Walk<'a> {
         let first = first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
         let (name, count) = (&current.name, failures.len());
         let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
-        let why = format!("{}: step {name} failed at {nodes}, {}", plan.revision, first.unwrap_or_default());
+        let text = format!("{}: step {name} failed at {nodes}, {}", plan.revision, first.unwrap_or_default());
         self.status.failed_revision = Some(plan.revision.clone());
         let (reason, then) = match (plan.rollout.on_failure, &self.status.stable) {
             (OnFailure::Pause, _) => ("Stopped", "nodes keep what they have".to_owned()),
@@ -177,7 +178,7 @@ impl<'a> Walk<'a> {
             self.status.step = Some(ROLLED_BACK.to_owned());
         }
         let about = format!("{}/{name}", plan.revision);
-        self.news.push(FleetNews { is_warning: true, about, reason, message: format!("{why}; {then}") });
+        self.news.push(FleetNews { is_warning: true, about, reason, message: format!("{text}; {then}") });
         self.failures = Some(failures);
     }
 
@@ -195,7 +196,7 @@ impl<'a> Walk<'a> {
         let is_over = self.status.failed_revision.is_some();
         match self.failures.take() {
             Some(failures) => self.status.failures = failures.into_iter().take(10).collect(),
-            // The failures that led back are what people look for.
+            // Users look for the failures that caused the return.
             None if is_over => {}
             None => self.status.failures = failures,
         }
@@ -210,18 +211,18 @@ impl<'a> Walk<'a> {
 
     fn standing(&self, current: Option<&RolloutStep>) -> Stand {
         let before = self.status.conditions.iter().find(|condition| condition.kind == "Progressing");
-        let why = self.news.iter().rfind(|news| news.is_warning).map(|news| news.message.clone());
-        let why = why.or_else(|| before.map(|condition| condition.message.clone())).unwrap_or_default();
+        let reason = self.news.iter().rfind(|news| news.is_warning).map(|news| news.message.clone());
+        let reason = reason.or_else(|| before.map(|condition| condition.message.clone())).unwrap_or_default();
         match (current, &self.status.failed_revision) {
-            (Some(_), Some(_)) => Stand::Stopped(why),
-            (None, Some(_)) => Stand::RolledBack(why),
+            (Some(_), Some(_)) => Stand::Stopped(reason),
+            (None, Some(_)) => Stand::RolledBack(reason),
             (Some(step), None) if self.view.is_paused => Stand::Paused(step.name.clone()),
             (Some(step), None) => Stand::Step(step.name.clone()),
             (None, None) => Stand::Complete,
         }
     }
 
-    /// Returns what nodes are told. It follows from the status alone, so that a lost write is made again.
+    /// Returns the assignment for nodes. It follows from the status alone, so that a lost write is repeated.
     fn assignment(&self, current: Option<&RolloutStep>) -> Option<AssignmentSpec> {
         let FleetView { plan, assignment: before, now, .. } = *self.view;
         let revision = self.status.revision.clone()?;
@@ -252,7 +253,7 @@ impl<'a> Walk<'a> {
         Some(assignment)
     }
 
-    /// The present step, if the rollout goes on. Where the steps themselves were changed, the next one that is not less.
+    /// The present step, if the rollout continues. Where the steps themselves were changed, the next one that is not less.
     fn current(&self) -> Option<&'a RolloutStep> {
         let name = self.status.step.as_deref().filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
         let steps = &self.view.plan.rollout.steps;
@@ -312,8 +313,8 @@ impl Stand {
         match self {
             Self::Step(name) => Standing::Step(name),
             Self::Paused(name) => Standing::Paused(name),
-            Self::Stopped(why) => Standing::Stopped(why),
-            Self::RolledBack(why) => Standing::RolledBack(why),
+            Self::Stopped(reason) => Standing::Stopped(reason),
+            Self::RolledBack(reason) => Standing::RolledBack(reason),
             Self::Complete => Standing::Complete,
         }
     }
@@ -325,7 +326,7 @@ pub fn lease(assignment: &AssignmentSpec) -> Option<Duration> {
     Duration::try_from(lease).ok()
 }
 
-/// Tells whether the lease of an assignment is over: it was not renewed for so long.
+/// Tells whether the lease of an assignment is over: it was not renewed for this long.
 pub fn is_over(assignment: &AssignmentSpec, now: Timestamp) -> bool {
     let renewed: Option<Timestamp> = assignment.renewed.as_deref().and_then(|renewed| renewed.parse().ok());
     lease(assignment).zip(renewed).is_some_and(|(lease, renewed)| {

@@ -1,5 +1,5 @@
-//! Rules for the nodes of a fleet: what an object asks of nodes, and what their reports say of it. A rule changes no packet path by
-//! itself, so that it comes to all nodes in one step.
+//! Rules for the nodes of a fleet: the demands of an object on nodes, and the reports of nodes about it. A rule alone changes no
+//! packet path, so all nodes get it in one step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::share::WHOLE;
 use crate::steps::RolloutPlan;
 use crate::tally::tally;
 
-/// The begin of the names of assignments that are for rules. Names of probes of a fleet can't begin so.
+/// The prefix of the names of assignments for rules. Names of probes of a fleet can't have this prefix.
 const RULE: &str = "rule.";
 
 /// Returns the name of the assignment of a rule.
@@ -91,6 +91,7 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
             digest,
             // A document that was read can be written.
             config: to_value(rule).unwrap_or_default(),
+            compiled: None,
         },
         assignment: AssignmentSpec {
             probe: name.to_owned(),
@@ -105,10 +106,15 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
 }
 
 /// Returns the status of a rule that nodes can't get, and why. What nodes have stays.
-pub fn invalid_rule(status: &FleetRuleStatus, generation: i64, why: &str, now: Timestamp) -> FleetRuleStatus {
+pub fn invalid_rule(
+    status: &FleetRuleStatus,
+    generation: i64,
+    reason: &str,
+    now: Timestamp,
+) -> FleetRuleStatus {
     FleetRuleStatus {
         observed_generation: Some(generation),
-        conditions: conditions(Standing::Invalid(why), status.counts, &status.conditions, now),
+        conditions: conditions(Standing::Invalid(reason), status.counts, &status.conditions, now),
         ..status.clone()
     }
 }

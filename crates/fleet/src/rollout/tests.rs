@@ -26,7 +26,7 @@ fn refused() -> NodeReport {
     NodeReport { state: NodeState::Refused, stage, reason, ..NodeReport::default() }
 }
 
-/// Judges a step whose nodes have given these reports, so many seconds after it has begun.
+/// Judges a step with these reports of its nodes, this many seconds after its beginning.
 fn judged(reports: &[Option<NodeReport>], seconds: i64) -> StepVerdict {
     let (names, labels) = (["a", "b", "c", "d"], BTreeMap::new());
     let nodes = names.iter().zip(reports);

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::admit::flow;
 use crate::admit::flow::act::Act;
+use crate::admit::helpers::names;
 use crate::admit::instruction::{InstructionIndex, Unknown};
 use crate::admit::maps::MapFacts;
 use crate::admit::work::weight::HELPER;
@@ -25,7 +26,7 @@ const MAX_FINDINGS: usize = 20;
 const ENFORCE: &str = "a program with verdict: observe may only read packets; leave it out, or set verdict: enforce, \
     which needs the role admin";
 
-/// The words for what tells where an object of the kernel lies.
+/// The words for values that reveal the address of a kernel object.
 const ADDRESS: &str = "a pointer, or a number that was made of one,";
 /// The helper function that calls another program.
 const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
@@ -105,7 +106,7 @@ fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
     maps.map(|(index, map)| MapFacts::of(&map.spec, held.contains(&index))).collect()
 }
 
-/// Refuses a program that may work too long for one packet, once the verifier has gone through this many instructions of
+/// Refuses a program that may work too long for one packet, once the verifier has followed this many instructions of
 /// it.
 pub fn verified(
     plan: &DirectionPlan,
@@ -129,7 +130,7 @@ fn too_much_work(
     beyond.map(|at| (at, Act::WorksLong(most)))
 }
 
-/// Returns the work of the linked program of a direction, of which the verifier went through so many instructions.
+/// Returns the work of the linked program of a direction, whose instructions the verifier has followed this often.
 pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Work {
     work(program, &facts(plan), verified)
 }
@@ -180,7 +181,7 @@ fn describe(act: &Act) -> String {
             format!("the program returns {ADDRESS} to the kernel; return a verdict")
         }
         Act::AddsToWalk(helper) => format!(
-            "{helper} may add entries to a map while bpf_for_each_map_elem goes through them, which may never end; write \
+            "{helper} may add entries to a map while bpf_for_each_map_elem iterates over them, which may never end; write \
              through the pointer to the value, or note the keys and add the entries afterwards"
         ),
         Act::StartsAgain => "the function that a timer calls starts a timer, which may keep a processor; start timers for \
@@ -189,10 +190,12 @@ fn describe(act: &Act) -> String {
         Act::CallsHelper(TAIL_CALL) => "bpf_tail_call is possible only through a table whose programs the source names: \
              .values = { [0] = (void *)&program } behind SEC(\".maps\")"
             .into(),
-        Act::CallsHelper(number) => format!(
-            "the helper function {number} is not among those that monitors need; leave it out (linux/bpf.h has the \
-             numbers)"
-        ),
+        Act::CallsHelper(number) => match names::name(*number) {
+            Some(name) => {
+                format!("the helper function {name} is not among those that monitors need; leave it out")
+            }
+            None => format!("the helper function {number} is not among those that monitors need; leave it out"),
+        },
         Act::WritesAnywhere => "the program writes through a register without a value; leave it out".into(),
         Act::Unaligned => "this processor stops at an atomic operation on a value of this LPM_TRIE, which is not aligned; let \
              the address in the key have a multiple of 8 bytes, of which the last may be unused, or do without the atomic \

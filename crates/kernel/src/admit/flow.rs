@@ -46,7 +46,7 @@ pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Co
         program,
         kind,
         maps,
-        running: Running::default(),
+        running: RunningCalls::default(),
         targets: targets.collect(),
         calls: HashMap::new(),
         found: Conduct::default(),
@@ -60,11 +60,11 @@ struct Flow<'a> {
     program: &'a [bpf_insn],
     kind: ProgramKind,
     maps: &'a [MapFacts],
-    running: Running,
+    running: RunningCalls,
     /// The instructions that are jumped to.
     targets: HashSet<InstructionIndex>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.
-    calls: HashMap<(InstructionIndex, MachineState, Running), Option<MachineState>>,
+    calls: HashMap<(InstructionIndex, MachineState, RunningCalls), Option<MachineState>>,
     found: Conduct,
     /// The instructions followed and registers remembered so far.
     effort: usize,
@@ -72,8 +72,8 @@ struct Flow<'a> {
 
 /// The functions that helper functions have called and that are not at their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Running {
-    /// The maps whose entries are being gone through, one bit for each. [`FOUND`] is the bit of those that were found in
+struct RunningCalls {
+    /// The maps that the program is iterating over, one bit for each. [`FOUND`] is the bit of those that were found in
     /// maps of maps, and of those without a bit of their own.
     walks: u64,
     is_timer: bool,
@@ -94,7 +94,7 @@ impl Flow<'_> {
             return known.clone();
         }
         let mut end: Option<MachineState> = None;
-        let mut reached = Reached::default();
+        let mut reached = ReachedStates::default();
         reached.join(entry, &call.1);
         while let Some((start, mut state)) = reached.next() {
             self.effort += state.size();
@@ -107,27 +107,27 @@ impl Flow<'_> {
                 }
                 let next = self.step(at, &mut state);
                 match next {
-                    Next::At(next) if !self.targets.contains(&next) => at = next,
-                    Next::At(next) => {
+                    NextPlaces::At(next) if !self.targets.contains(&next) => at = next,
+                    NextPlaces::At(next) => {
                         reached.join(next, &state);
                         break;
                     }
-                    Next::Both(next, other) => {
+                    NextPlaces::Both(next, other) => {
                         let [other_state, state] = self.null(at, &state);
                         reached.join(other, &other_state);
                         reached.join(next, &state);
                         break;
                     }
-                    Next::Exit => {
+                    NextPlaces::Exit => {
                         leave(&mut end, &state);
                         break;
                     }
-                    Next::OrExit(next) => {
+                    NextPlaces::OrExit(next) => {
                         leave(&mut end, &state);
                         reached.join(next, &state);
                         break;
                     }
-                    Next::Nowhere => break,
+                    NextPlaces::Nowhere => break,
                 }
             }
         }
@@ -135,12 +135,12 @@ impl Flow<'_> {
         end
     }
 
-    fn step(&mut self, at: InstructionIndex, state: &mut MachineState) -> Next {
+    fn step(&mut self, at: InstructionIndex, state: &mut MachineState) -> NextPlaces {
         let (instruction, next) = match decode(self.program, at) {
             Ok(decoded) => decoded,
             Err(unknown) => {
                 self.note(at, Act::Unknown(unknown));
-                return Next::Nowhere;
+                return NextPlaces::Nowhere;
             }
         };
         match instruction {
@@ -179,11 +179,11 @@ impl Flow<'_> {
             Instruction::Function { to, entry } => state.set(to, AbstractValue::function(entry as u32)),
             Instruction::ReadPacket => {
                 state.returned(AbstractValue::NUMBER);
-                return Next::OrExit(next);
+                return NextPlaces::OrExit(next);
             }
-            Instruction::Jump(target) => return Next::At(target),
-            Instruction::Branch(target) => return Next::Both(next, target),
-            Instruction::CallHelper(helpers::POISON) => return Next::Nowhere,
+            Instruction::Jump(target) => return NextPlaces::At(target),
+            Instruction::Branch(target) => return NextPlaces::Both(next, target),
+            Instruction::CallHelper(helpers::POISON) => return NextPlaces::Nowhere,
             Instruction::CallHelper(number) => return self.helper(at, state, number, next),
             Instruction::Call(entry) => match self.call(at, state, entry, &state.arguments()) {
                 Some(end) => {
@@ -193,16 +193,16 @@ impl Flow<'_> {
                     }
                     state.returned(end.get(0).left(state.frames().len() as u8));
                 }
-                None => return Next::Nowhere,
+                None => return NextPlaces::Nowhere,
             },
             Instruction::Exit => {
                 if state.frames().len() == 1 && state.get(0).tells_address() {
                     self.note(at, Act::ReturnsAddress);
                 }
-                return Next::Exit;
+                return NextPlaces::Exit;
             }
         }
-        Next::At(next)
+        NextPlaces::At(next)
     }
 
     /// Returns the pointer to a map, or to its only value, that an instruction loads.
@@ -218,7 +218,7 @@ impl Flow<'_> {
         AbstractValue { unaligned: facts.is_some_and(|facts| facts.without_atomics), ..pointer }
     }
 
-    /// Returns what is known of a map; `None` if it can't be told which one it is.
+    /// Returns the facts about a map; `None` if the analysis can't tell which map it is.
     fn facts(&self, map: PointerFacts<u32>) -> Option<MapFacts> {
         match map {
             PointerFacts::Only(map) => self.maps.get(map as usize).copied(),
@@ -275,7 +275,7 @@ impl Flow<'_> {
             self.note(at, Act::WritesContext);
         }
         let is_seen = base.harmless || base.packet || base.context.is_possible();
-        // Which place was written to tells an address as well.
+        // The place that was written to tells an address as well.
         if is_seen && (value.tells_address() || base.address) {
             self.note(at, Act::StoresAddress);
         }
@@ -306,15 +306,15 @@ fn leave(end: &mut Option<MachineState>, state: &MachineState) {
     }
 }
 
-/// The states in which the starts of blocks are reached.
+/// The states at the starts of blocks.
 #[derive(Default)]
-struct Reached {
+struct ReachedStates {
     states: HashMap<InstructionIndex, MachineState>,
-    /// The starts with states that have not been followed. The first comes first, since most jumps lead onwards.
+    /// The starts whose states the analysis has not followed yet. The lowest is taken first, because most jumps lead forwards.
     open: BTreeSet<InstructionIndex>,
 }
 
-impl Reached {
+impl ReachedStates {
     fn join(&mut self, at: InstructionIndex, state: &MachineState) {
         let is_new = match self.states.entry(at) {
             Entry::Occupied(mut known) => known.get_mut().join(state),
@@ -334,8 +334,8 @@ impl Reached {
     }
 }
 
-/// The places where a program goes on.
-enum Next {
+/// The places where a program continues.
+enum NextPlaces {
     At(InstructionIndex),
     Both(InstructionIndex, InstructionIndex),
     Exit,

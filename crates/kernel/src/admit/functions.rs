@@ -15,9 +15,9 @@ pub struct KernelFunction {
 /// The use of a function for dynptrs of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DynptrUse {
-    /// It leaves a dynptr of the packet on the stack.
+    /// The function leaves a dynptr of the packet on the stack.
     Make,
-    /// It returns a pointer to bytes of the packet that may be read, or to a copy of them in the buffer of the call.
+    /// The function returns a pointer to bytes of the packet that may be read, or to a copy of them in the buffer of the call.
     Read,
     /// The same for bytes that may be written, too.
     Write,
@@ -35,7 +35,7 @@ pub fn function(number: u32) -> Option<KernelFunction> {
     FUNCTIONS.into_iter().find(|function| function.number == number)
 }
 
-/// Tells whether a helper function writes to what a dynptr leads to.
+/// Tells whether a helper function writes to the memory of a dynptr.
 pub const fn writes_dynptr(number: u32) -> bool {
     number == Id::BPF_FUNC_dynptr_write as u32
 }

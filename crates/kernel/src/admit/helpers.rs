@@ -1,17 +1,19 @@
 //! The helper functions of the kernel that a probe may call, and what each does to packets. A function that is on no
 //! list is refused: among them are those that read any memory of the kernel.
 
+pub mod names;
+
 use aya_obj::generated::bpf_func_id as Id;
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 /// The effect of a call of a helper function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It leaves the packet, its metadata and its fate alone.
+    /// The function leaves the packet, its metadata and its fate alone.
     Observes,
-    /// It is about functions that run by themselves later on.
+    /// The function concerns callbacks that run later.
     Timer,
-    /// It changes the packet, its metadata, its queue or its fate.
+    /// The function changes the packet, its metadata, its queue or its fate.
     Changes,
 }
 
@@ -29,7 +31,7 @@ pub struct Callback {
 /// The number of calls of a function by a helper function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallCount {
-    /// As many as the first argument of the helper function says.
+    /// The number that the first argument of the helper function gives.
     First,
     /// One for each entry of the map that is the first argument.
     Entries,
@@ -89,7 +91,7 @@ const OBSERVE: [Id; 43] = [
 /// Helper functions for XDP that observe.
 const OBSERVE_XDP: [Id; 2] = [Id::BPF_FUNC_xdp_get_buff_len, Id::BPF_FUNC_xdp_load_bytes];
 
-/// Helper functions for TC that observe. Pulling data in moves bytes in memory and changes none.
+/// Helper functions for TC that observe. `bpf_skb_pull_data` moves bytes in memory and changes none.
 const OBSERVE_TC: [Id; 24] = [
     Id::BPF_FUNC_skb_load_bytes,
     Id::BPF_FUNC_skb_load_bytes_relative,
@@ -189,7 +191,7 @@ pub enum Bytes {
     /// A key, or a value, of the map that is the first argument.
     Key,
     Value,
-    /// As many as this argument says, 1 to 5.
+    /// The number that this argument gives, 1 to 5.
     Argument(usize),
     Exactly(u32),
 }
@@ -242,7 +244,7 @@ const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_set_hash, 2, 2),
 ];
 
-/// Helper functions that return a pointer that can be used for what it leads to only, or none.
+/// Helper functions that return a null pointer, or a pointer that is valid only for the memory behind it.
 const POINTERS: [Id; 10] = [
     Id::BPF_FUNC_map_lookup_elem,
     Id::BPF_FUNC_map_lookup_percpu_elem,
@@ -293,7 +295,7 @@ const INSERTS: [Id; 2] = [Id::BPF_FUNC_map_update_elem, Id::BPF_FUNC_map_push_el
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Result {
     Number,
-    /// A pointer to memory or to a socket of which the kernel shows some fields, or nothing.
+    /// A pointer to memory or to a socket. The kernel shows some of its fields, or nothing.
     Pointer,
     /// A pointer to a structure of the kernel, or nothing.
     Structure,
@@ -317,7 +319,7 @@ pub fn copied(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
         .map(|(_, argument, bytes)| (argument, bytes))
 }
 
-/// Returns how many bytes a helper function goes through.
+/// Returns the number of bytes that a helper function reads.
 pub fn sizes(number: u32) -> impl Iterator<Item = Bytes> {
     copied(number).map(|(_, bytes)| bytes).chain(written(number).map(|(_, bytes, _)| bytes))
 }

@@ -14,7 +14,7 @@ pub type Register = usize;
 /// The index of an instruction in a program.
 pub type InstructionIndex = usize;
 
-/// A value that an instruction takes.
+/// A value that an instruction requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     Number(i32),
@@ -84,7 +84,7 @@ pub enum Instruction {
     /// Reads the packet without a pointer (`BPF_ABS`, `BPF_IND`).
     ReadPacket,
     Jump(InstructionIndex),
-    /// Jumps there or goes on.
+    /// Jumps there or continues.
     Branch(InstructionIndex),
     CallHelper(u32),
     Call(InstructionIndex),
@@ -94,9 +94,9 @@ pub enum Instruction {
 /// The reason why an instruction has no meaning here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// It refers to an object of the kernel that no relocation has named.
+    /// The instruction refers to an object of the kernel without a relocation for it.
     Foreign,
-    /// It calls a kernel function.
+    /// The instruction calls a kernel function.
     KernelFunction,
     /// This analysis does not know the instruction, or it is damaged.
     Instruction,

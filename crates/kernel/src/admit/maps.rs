@@ -85,10 +85,10 @@ impl MapFacts {
 
 /// Returns why no probe may have a map that is defined like this; `None` if it may.
 pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
-    if let Some(why) =
+    if let Some(reason) =
         spec.inner.as_deref().and_then(|inner| refusal(&format!("{name}, the maps in it"), inner))
     {
-        return Some(why);
+        return Some(reason);
     }
     let kind = MapKind::from_bpf_type(spec.map_type).map(MapKind::name);
     let kind = kind.or_else(|| EventKind::from_bpf_type(spec.map_type).map(EventKind::name));

@@ -22,7 +22,7 @@ pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> Abstra
     match fields.into_iter().find(|field| offset < field + FIELD && *field < offset + size) {
         Some(field) if field == offset && size == FIELD => AbstractValue::PACKET,
         Some(_) => AbstractValue::NUMBER.join(AbstractValue::PACKET),
-        None if kind == ProgramKind::Tc && (offset, size) == SOCKET => AbstractValue::PLAIN,
+        None if kind.has_skb() && (offset, size) == SOCKET => AbstractValue::PLAIN,
         None => AbstractValue::NUMBER,
     }
 }

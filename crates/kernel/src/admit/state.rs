@@ -89,7 +89,7 @@ impl MachineState {
         self.within(stack, 0, Some(DYNPTR)).any(|(frame, bytes)| frame.of_packet.has(bytes))
     }
 
-    /// Takes over what a function that was called has left in the frames of its callers.
+    /// Takes over the changes of a called function in the frames of its callers.
     pub fn take_frames(&mut self, callee: &Self) {
         let callers = self.frames.len();
         self.frames.clone_from_slice(&callee.frames[..callers]);

@@ -1,5 +1,6 @@
-//! The values of registers and slots of the stack: the lattice of the analysis. A value says of each kind whether it is
-//! possible; nothing is possible of what was not written. [`AbstractValue::join`] is the least upper bound.
+//! The values of registers and slots of the stack: the lattice of the analysis. A value tells for each kind whether it
+//! is possible. For a place that was not written, no kind is possible. [`AbstractValue::join`] is the least upper
+//! bound.
 
 use crate::admit::instruction::Operation;
 
@@ -10,14 +11,14 @@ pub struct AbstractValue {
     pub number: bool,
     /// The number, if all numbers that are possible are the same.
     pub constant: PointerFacts<i64>,
-    /// Something that tells where an object of the kernel lies: a number that was made of a pointer, or a pointer moved by
-    /// such a number.
+    /// A value that reveals a kernel address: a number that was computed from a pointer, or a pointer moved by such a
+    /// number.
     pub address: bool,
     /// The lower half of a pointer into the packet, which is a number for the kernel.
     pub half: bool,
     /// A pointer to something that is neither packet, context nor stack: the value of a map, a socket, an event.
     pub harmless: bool,
-    /// A pointer to a map itself, by the index that instructions refer to it by.
+    /// A pointer to a map itself, with the map's index in instructions.
     pub map: PointerFacts<u32>,
     /// A pointer to a structure of the kernel, through which a program could read whatever it leads to.
     pub kernel: bool,
@@ -79,7 +80,7 @@ impl OffsetRange {
     }
 }
 
-/// A value of which two others are special cases.
+/// A value that covers two others.
 pub trait JoinStates: Copy + PartialEq {
     /// Returns the least value that both are cases of; `None` if there is none.
     fn join(self, other: Self) -> Option<Self>;
@@ -104,7 +105,7 @@ impl JoinStates for i64 {
 }
 
 impl JoinStates for OffsetRange {
-    /// One offset may become two, but no more: what grows with each round of a loop ends soon.
+    /// One offset may become two, but not three: growth with each round of a loop ends soon.
     fn join(self, other: Self) -> Option<Self> {
         let both = Self { first: self.first.min(other.first), last: self.last.max(other.last) };
         let is_one = |span: Self| span.first == span.last;
@@ -141,7 +142,7 @@ impl<T: JoinStates> PointerFacts<T> {
 }
 
 impl AbstractValue {
-    /// Nothing: the program has not written here.
+    /// No value: the program has not written here.
     pub const NONE: Self = Self {
         number: false,
         constant: PointerFacts::Never,
@@ -205,7 +206,7 @@ impl AbstractValue {
         }
     }
 
-    /// The value without what is known of numbers.
+    /// The value without facts about numbers.
     pub fn without_constant(self) -> Self {
         Self { constant: if self.number { PointerFacts::Any } else { PointerFacts::Never }, ..self }
     }
@@ -224,7 +225,7 @@ impl AbstractValue {
         self == Self::PACKET
     }
 
-    /// The value without the stale pointers that it may be.
+    /// The value without the possibility of stale pointers.
     fn without_stale(self) -> Self {
         Self { stale: PointerFacts::Never, ..self }
     }
@@ -234,7 +235,7 @@ impl AbstractValue {
         self == Self { stack: self.stack, ..Self::NONE }
     }
 
-    /// Tells whether the value may be a pointer, or tell where one leads to.
+    /// Tells whether the value may be a pointer, or reveal one.
     pub fn tells_address(self) -> bool {
         self.address || self.half || self.may_be_pointer()
     }
@@ -324,7 +325,7 @@ impl AbstractValue {
         }
     }
 
-    /// The sum or difference of numbers, and of halves and numbers; with `address`, also what tells one.
+    /// The sum or difference of numbers, and of halves and numbers; with `address`, also of values that reveal an address.
     fn of_numbers(self, other: Self, calculate: fn(i64, i64) -> i64, address: bool) -> Self {
         let constant = match (self.constant, other.constant) {
             (PointerFacts::Never, _) | (_, PointerFacts::Never) => PointerFacts::Never,

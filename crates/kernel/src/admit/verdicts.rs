@@ -114,7 +114,7 @@ mod tests {
         // Over the first end, and into it.
         assert_eq!(of(&[&[asm::jump_eq(1, 0, 2)], &two, &one]), any(&[1, 2]));
         assert_eq!(of(&[&[asm::mov_imm(0, 1), asm::jump_eq(1, 0, 1)], &two]), any(&[1, 2]));
-        // What no packet reaches does not.
+        // An instruction that no packet reaches does not count.
         assert_eq!(of(&[&[asm::jump(2)], &one, &two]), any(&[2]));
         // A loop ends.
         assert_eq!(of(&[&[asm::mov_imm(0, 2), asm::jump_eq(1, 0, -2), asm::exit()]]), any(&[2]));

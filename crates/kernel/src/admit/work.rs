@@ -2,7 +2,7 @@
 //! `bpf_loop`, of `bpf_for_each_map_elem` and of `may_goto`. One such loop ends soon; one within another may keep a
 //! processor for hours, and nothing can end it.
 //!
-//! A unit of work is an instruction, and takes a nanosecond or less. In loops that the verifier follows no more
+//! A unit of work is an instruction, and takes a nanosecond or less. In loops that the verifier does not follow
 //! instructions are run than it went through, since it does so on each way of its own.
 
 pub mod known;
@@ -24,7 +24,7 @@ pub const MAX_WORK: u64 = 700_000_000;
 /// The most rounds of one `bpf_loop`, and of the loops with `may_goto` in one run of a function (`BPF_MAX_LOOPS` of the
 /// kernel).
 const ENDLESS: u64 = 1 << 23;
-/// The work of a round beside that of the function that is called.
+/// The work of a round in addition to the called function.
 const ROUND: u64 = 4;
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
@@ -62,7 +62,7 @@ pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
             is_target[target] = true;
         }
     }
-    let mut count = Count {
+    let mut count = WorkCount {
         program,
         maps,
         verified: verified.max(1),
@@ -78,7 +78,7 @@ pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
 }
 
 /// A call.
-struct Call {
+struct FunctionCall {
     at: InstructionIndex,
     /// The function that is called; `None` if it is not known.
     entry: Option<InstructionIndex>,
@@ -86,23 +86,23 @@ struct Call {
     repeats: Option<u64>,
 }
 
-/// A function by itself.
+/// The work of a single function.
 #[derive(Default)]
-struct Body {
-    calls: BTreeMap<InstructionIndex, Call>,
+struct FunctionBody {
+    calls: BTreeMap<InstructionIndex, FunctionCall>,
     may_goto: bool,
     /// The work of its instructions, without that of the functions of the program that it calls.
     weights: BTreeMap<InstructionIndex, u64>,
 }
 
-struct Count<'a> {
+struct WorkCount<'a> {
     program: &'a [bpf_insn],
     maps: &'a [MapFacts],
     verified: u64,
     /// The work of functions that were looked at.
     known: HashMap<InstructionIndex, u64>,
     beyond: Option<InstructionIndex>,
-    /// True for each instruction that is jumped to. The place after the last one is there as well.
+    /// True for each target of a jump. The list includes the place after the last instruction.
     is_target: Vec<bool>,
     /// The call from which each instruction was reached last.
     seen: Vec<InstructionIndex>,
@@ -110,7 +110,7 @@ struct Count<'a> {
     in_loops: HashMap<InstructionIndex, bool>,
 }
 
-impl Count<'_> {
+impl WorkCount<'_> {
     /// Returns the most work of one run of the function at `entry`, which runs as the `depth`th.
     fn function(&mut self, entry: InstructionIndex, depth: usize) -> u64 {
         if let Some(known) = self.known.get(&entry) {
@@ -119,7 +119,7 @@ impl Count<'_> {
         if depth > MAX_FRAMES {
             return 0;
         }
-        let Body { calls, may_goto, weights } = self.body(entry);
+        let FunctionBody { calls, may_goto, weights } = self.body(entry);
         // The rounds of all its loops that a single instruction can be in.
         let followed = if self.has_followed_loop(entry) { self.verified } else { 1 };
         let rounds = followed.saturating_mul(if may_goto { ENDLESS } else { 1 });
@@ -139,7 +139,7 @@ impl Count<'_> {
         if most > MAX_WORK {
             self.beyond.get_or_insert(heaviest.map_or(entry, |(_, at)| at));
         }
-        for Call { at, entry, repeats } in calls.into_values() {
+        for FunctionCall { at, entry, repeats } in calls.into_values() {
             let inner = entry.map_or(u64::MAX, |entry| self.function(entry, depth + 1));
             let call = repeats.map_or(inner, |repeats| repeats.saturating_mul(inner.saturating_add(ROUND)));
             let times = if self.is_in_a_loop(at) { rounds } else { 1 };
@@ -154,7 +154,7 @@ impl Count<'_> {
 
     /// Tells whether the function at `entry` has a loop without `may_goto`.
     fn has_followed_loop(&mut self, entry: InstructionIndex) -> bool {
-        // Whether the way to the instruction that is looked at leads through an instruction that was seen.
+        // True if the way to the instruction leads through an instruction that was seen.
         let mut is_on_way = HashMap::new();
         let mut starts = vec![entry];
         let mut seen = HashSet::new();
@@ -198,9 +198,9 @@ impl Count<'_> {
     }
 
     /// Looks at the function at `entry`.
-    fn body(&mut self, entry: InstructionIndex) -> Body {
-        let mut body = Body::default();
-        // The registers at the start of each block, and how often more was found to be possible there.
+    fn body(&mut self, entry: InstructionIndex) -> FunctionBody {
+        let mut body = FunctionBody::default();
+        // The registers at the start of each block, and the number of times that the analysis has widened them.
         let mut states: HashMap<InstructionIndex, (Registers, usize)> =
             HashMap::from([(entry, ([RegisterFacts::Nothing; 11], 0))]);
         let mut open = BTreeSet::from([entry]);
@@ -235,7 +235,7 @@ impl Count<'_> {
                 if let Some(call) = self.call(at, instruction, &registers) {
                     let repeats =
                         body.calls.get(&at).map_or(call.repeats, |known| known.repeats.max(call.repeats));
-                    body.calls.insert(at, Call { repeats, ..call });
+                    body.calls.insert(at, FunctionCall { repeats, ..call });
                 }
                 known::step(self.program, at, instruction, &mut registers);
                 match instruction {
@@ -260,9 +260,14 @@ impl Count<'_> {
         body
     }
 
-    fn call(&self, at: InstructionIndex, instruction: Instruction, registers: &Registers) -> Option<Call> {
+    fn call(
+        &self,
+        at: InstructionIndex,
+        instruction: Instruction,
+        registers: &Registers,
+    ) -> Option<FunctionCall> {
         match instruction {
-            Instruction::Call(entry) => Some(Call { at, entry: Some(entry), repeats: None }),
+            Instruction::Call(entry) => Some(FunctionCall { at, entry: Some(entry), repeats: None }),
             Instruction::CallHelper(number) => {
                 let callback = helpers::callback(number)?;
                 let entry = match registers[callback.function] {
@@ -279,7 +284,7 @@ impl Count<'_> {
                     }
                     (Some(CallCount::Entries), _) => self.maps.iter().map(entries).max().unwrap_or(ENDLESS),
                 };
-                Some(Call { at, entry, repeats: Some(most) })
+                Some(FunctionCall { at, entry, repeats: Some(most) })
             }
             _ => None,
         }

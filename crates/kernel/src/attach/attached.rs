@@ -65,7 +65,7 @@ impl Attached {
     ) -> Result<(Self, Vec<NotAttached>), String> {
         let epoch = host.epochs.claim(record.epoch).ok_or("its place in the epoch map is taken")?;
         if !epoch.is_adopted() {
-            return Err("the epoch map is gone".into());
+            return Err("the epoch map is missing".into());
         }
         let mut attached = Self {
             host: Arc::clone(host),
@@ -191,7 +191,7 @@ impl Attached {
         Predecessor { directions: self.directions.iter().map(of).collect(), active: self.epoch.twin() }
     }
 
-    /// Tells whether `new` goes on with the maps that packets are counted in now: a flip since `new` was loaded may
+    /// Tells whether `new` continues with the maps that packets are counted in now: a flip since `new` was loaded may
     /// have changed that. To be called while no flip can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
         new.own.expected_twin.is_none_or(|twin| twin == self.epoch.twin())

@@ -21,7 +21,7 @@ use twinprobe_faults::crash;
 pub struct Deployable(Attached);
 
 impl Deployable {
-    /// Pins the loaded directions. The deployment goes on with `replaces`; without one, its first window has the number
+    /// Pins the loaded directions. The deployment continues with `replaces`; without one, its first window has the number
     /// `first_epoch`, and `order` is its position among the probes of the same priority, if it had one before.
     /// `more_known` adds the counts of the replaced maps that are kept elsewhere. After an error no pin is left.
     pub fn new(
@@ -82,7 +82,7 @@ impl Deployable {
         }))
     }
 
-    /// The record to be kept on disk, by which a later daemon finds the deployment.
+    /// The record that the daemon stores on disk, by which a later daemon finds the deployment.
     pub const fn record(&self) -> &Deployment {
         &self.0.record
     }
@@ -125,7 +125,7 @@ impl Deployable {
             if let Err(error) = attached.add(direction, &place, old) {
                 let is_required =
                     |interface: &AttachInterface| interface.required && interface.name == place.interface;
-                // What is held would go without a successor.
+                // The held deployment would end without a successor.
                 let is_held = matches!(replaces, ReplacedDeployment::Held(_)) && old.is_some();
                 if is_held || interfaces.iter().any(is_required) {
                     attached.undo(replaces);

@@ -64,21 +64,21 @@ pub struct EpochWords {
 #[derive(Debug)]
 pub struct Page {
     pub number: usize,
-    epochs: Words,
-    clocks: Words,
+    epochs: MappedWords,
+    clocks: MappedWords,
     taken: Mutex<[bool; PLACES]>,
 }
 
 /// A pinned array of one value, mapped into memory.
 #[derive(Debug)]
-struct Words {
+struct MappedWords {
     map: OwnedFd,
     memory: Mapping,
     adopted: bool,
 }
 
-impl Words {
-    /// Opens the map that an earlier daemon left at `pin`, else makes a new one and pins it there.
+impl MappedWords {
+    /// Opens the map that an earlier daemon left at `pin`, or makes a new one and pins it there.
     fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
         let error = |call| move |source| KernelError::new(call, "the epoch map", source);
         let left = object::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), name, bytes));
@@ -86,7 +86,7 @@ impl Words {
         let map = match left {
             Some(map) => map,
             None => {
-                // An object of another layout is of no use, but its name is needed.
+                // A map of another layout is useless, but its name is needed.
                 found(std::fs::remove_file(pin)).map_err(error("clean-up"))?;
                 let array = MapCreate { flags: BPF_F_MMAPABLE, ..MapCreate::array(name, bytes, 1) };
                 let map = map::map_create(&array).map_err(error("creation"))?;
@@ -148,11 +148,11 @@ impl EpochWords {
 impl Page {
     fn open(bpffs: &Path, number: usize) -> Result<Arc<Self>, KernelError> {
         let [epochs, clocks] = PINS.map(|name| pin_name(name, number));
-        let open = |name: &str, bytes| Words::open(&bpffs.join(name), &format!("tp_{name}"), bytes);
+        let open = |name: &str, bytes| MappedWords::open(&bpffs.join(name), &format!("tp_{name}"), bytes);
         Ok(Self::of(number, open(&epochs, BYTES)?, open(&clocks, CLOCK_BYTES)?))
     }
 
-    fn of(number: usize, epochs: Words, clocks: Words) -> Arc<Self> {
+    fn of(number: usize, epochs: MappedWords, clocks: MappedWords) -> Arc<Self> {
         let mut taken = [false; PLACES];
         for hook in Hook::ALL {
             taken[Self::pass_place(hook)] = true;
@@ -211,7 +211,7 @@ impl Page {
     }
 }
 
-/// Returns the name of a map's pin. Maps of further pages have names of their own, so that exchanged pins are noticed.
+/// Returns the name of a map's pin. Maps of further pages have other names, so that exchanged pins are noticed.
 fn pin_name(name: &str, page: usize) -> String {
     if page == 0 { name.to_owned() } else { format!("{name}_{page}") }
 }
@@ -233,7 +233,7 @@ const fn offset(place: usize) -> i32 {
     (place * WORDS * WORD_BYTES) as i32
 }
 
-/// Tells whether the map is what [`Words::open`] makes with this name: both maps have the same size.
+/// Tells whether the map is what [`MappedWords::open`] makes with this name: both maps have the same size.
 fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     map::map_info(map).is_ok_and(|info| {
         let named = info.name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::attach::expedite_switch::{Need, OFF, Switch};
 use crate::load::pins::boot_id;
 
-/// The directory of the note of expedited grace periods. A boot removes it, and what it says.
+/// The directory of the note of expedited grace periods. A boot removes it together with its content.
 const RUN: &str = "/run/twinprobe";
 const SYS: &str = "/sys";
 /// The note of earlier versions, in the state directory.
@@ -44,11 +44,11 @@ impl Expedite {
 #[derive(Debug)]
 pub struct GracePeriods {
     switch: Switch,
-    state: Mutex<State>,
+    state: Mutex<ExpediteState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ExpediteState {
     is_allowed: bool,
     /// The number of changes that are under way.
     changes: usize,
@@ -56,7 +56,7 @@ struct State {
     need: Option<Need>,
 }
 
-/// The time of a change, during which grace periods are expedited. They end as they were.
+/// A change, during which grace periods are expedited. After it the switch has its old value.
 #[derive(Debug)]
 pub struct Expedited<'a>(&'a GracePeriods);
 
@@ -104,7 +104,10 @@ impl GracePeriods {
             Err(error) => switch.report(&error),
         }
         mend_old(&switch, &places.state_dir.join(OLD_NOTE), boot);
-        Self { switch, state: Mutex::new(State { is_allowed: allowed.is_ok(), changes: 0, need: None }) }
+        Self {
+            switch,
+            state: Mutex::new(ExpediteState { is_allowed: allowed.is_ok(), changes: 0, need: None }),
+        }
     }
 
     /// Expedites grace periods until the answer is dropped, as far as that is possible.
@@ -114,7 +117,7 @@ impl GracePeriods {
         if state.changes == 1 && state.is_allowed {
             match self.switch.need() {
                 Ok(need) => state.need = Some(need),
-                // Another daemon looks at the switch for longer than anybody should.
+                // Another daemon holds the lock of the switch for too long.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // In a container /sys can be read only.
                 Err(error) => {
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!((machine.switch().as_str(), machine.note().as_str()), (OFF, ""));
         assert!(!left.is_left().unwrap());
 
-        // So does one that was there before, with its next change.
+        // A daemon that was there before does so with its next change.
         let other = machine.daemon(BOOT, Expedite::Auto);
         machine.daemon(BOOT, Expedite::Auto).die();
         drop(other.expedite());

@@ -25,7 +25,7 @@ const TURN: &str = "rcu_expedited.lock";
 pub struct Switch {
     /// `/sys/kernel/rcu_expedited`.
     pub path: PathBuf,
-    /// The file that has the id of the boot in which a daemon has turned the switch on. Whoever needs the switch holds a
+    /// The file that has the id of the boot in which a daemon has turned the switch on. A daemon that needs the switch holds a
     /// shared lock of it.
     pub note: PathBuf,
     /// The file that is locked while somebody looks and acts.
@@ -43,7 +43,7 @@ impl Switch {
         Self { path: sys.join(SWITCH), note: run.join(NOTE), turn: run.join(TURN), boot: boot.to_owned() }
     }
 
-    /// Turns the switch on until the need is released. A switch that somebody else has turned on stays as it is.
+    /// Turns the switch on until the need is released. A switch that another program has turned on stays on.
     pub fn need(&self) -> io::Result<Need> {
         fs::metadata(&self.path)?;
         self.prepare()?;

@@ -73,8 +73,8 @@ impl Host {
         self.serials.fetch_max(used + 1, Ordering::Relaxed);
     }
 
-    /// Gives up the slots of a deployment that no dispatcher calls any more: once they have no holder, the kernel empties
-    /// them. Waits until no CPU runs a program that called them.
+    /// Gives up the slots of a deployment that no dispatcher calls any more: the kernel empties them after their last
+    /// user has released them. Waits until no CPU runs a program that called them.
     pub fn release(&self, slots: impl IntoIterator<Item = Arc<Slots>>) {
         if let Err(error) = self.quiescer.quiesce() {
             tracing::error!(%error, "no grace period: slots of a replaced probe stay until the daemon ends");

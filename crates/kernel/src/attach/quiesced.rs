@@ -10,7 +10,7 @@ use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 use twinprobe_faults::crash;
 
-/// True on processors that do not load later what a program loads first.
+/// True on processors that do not reorder the loads of a program.
 const LOADS_STAY_IN_ORDER: bool =
     cfg!(any(target_arch = "x86", target_arch = "x86_64", target_arch = "s390x"));
 
@@ -61,7 +61,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Returns the guard of the flip that was waited for and not finished; `None` if there is none.
+    /// Returns the guard of a flip whose grace period is over and which is not finished; `None` if there is none.
     pub fn flipped(&mut self) -> Option<Quiesced<'_>> {
         let epoch = self.epoch.unread()?;
         let quiesced = self.quiesced.filter(|(of, _)| *of == epoch)?.1;
@@ -80,7 +80,7 @@ impl Attached {
 
 impl Quiesced<'_> {
     /// Returns the map of a metric: the idle twin's own if the map is private, else the shared map, which packets still
-    /// change. `None` for what has no rows.
+    /// change. `None` for metrics without rows.
     pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
@@ -106,7 +106,7 @@ impl Quiesced<'_> {
     }
 
     /// Records that the twin has been read and cleared, so that the next flip may make it active. The open window began
-    /// at `opened`. Fails, with the twin to be cleared again, if no grace period could be waited for where one is needed.
+    /// at `opened`. Fails if waiting for a grace period has failed where one is needed.
     pub fn finish(self, opened: Moment) -> Result<(), KernelError> {
         crash::point("cleared");
         // A dispatcher chooses the twin by a branch, which does not keep the twin's loads behind that of the epoch: a CPU

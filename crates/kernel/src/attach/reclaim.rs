@@ -8,7 +8,7 @@ use crate::load::pins::DeploymentPins;
 use crate::sys::object::{self, ObjectKind};
 use crate::sys::{map, prog};
 
-/// The longest wait. The kernel frees after a few grace periods of 10 ms; a tool that looks at the object keeps it
+/// The longest wait. The kernel frees after a few grace periods of 10 ms; a tool that has the object open keeps it
 /// longer.
 const LIMIT: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ impl Reclaim {
         self.ids.extend(map::map_id(map).map(|id| (ObjectKind::Map, id)));
     }
 
-    /// Adds the map of the note, which is pinned beside the programs and their maps.
+    /// Adds the map with the note, which is pinned beside the programs and their maps.
     pub fn add_pinned(&mut self, pins: &DeploymentPins) {
         if let Ok((_, map)) = pins.note() {
             self.add_map(map.as_fd());
@@ -40,7 +40,7 @@ impl Reclaim {
     }
 
     /// Waits until the objects are freed, at most [`LIMIT`] in all. To be called when the last descriptors and pins are
-    /// gone.
+    /// removed.
     pub fn wait(self) {
         let limit = Instant::now() + LIMIT;
         for (kind, id) in self.ids {

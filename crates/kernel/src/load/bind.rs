@@ -59,7 +59,7 @@ pub fn bind(function: &Function, fds: &[RawFd]) -> Vec<bpf_insn> {
         functions::bind(instruction);
         let refers = matches!(u32::from(instruction.src_reg()), BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE);
         if instruction.code == LOAD_64 && refers {
-            // A number that is not an index is none of the daemon's descriptors either.
+            // A number that is not an index is not one of the daemon's descriptors either.
             instruction.imm =
                 usize::try_from(instruction.imm).ok().and_then(|map| fds.get(map).copied()).unwrap_or(-1);
         }

@@ -17,7 +17,7 @@ pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Re
         let beside = move || {
             // The scheduler starts a thread on its maker's CPU, and moves it after milliseconds only.
             cpus::keep_off(gettid(), taken);
-            // Without a limit of its own the thread does nothing: its work could last for ever.
+            // Without its own limit the thread does nothing: its work could last forever.
             let _limit = limit.map(Deadline::until).transpose().ok()?;
             Some(work(1))
         };
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn twins_are_made_at_the_same_time() {
-        // Neither passes before the other has come.
+        // Each thread waits for the other.
         let barrier = Barrier::new(2);
         let made = both(|twin| {
             barrier.wait();

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The interval at which the signal is repeated: one that arrives just before the call to the verifier is lost.
+/// The interval at which the signal is repeated: a signal that arrives just before the call to the verifier is lost.
 const AGAIN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 thread_local! {

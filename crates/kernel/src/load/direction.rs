@@ -17,7 +17,7 @@ pub struct LoadedDirection {
     pub plan: Arc<DirectionPlan>,
     /// The program, or its twins.
     pub programs: Twins<OwnedFd>,
-    /// What they can return.
+    /// The verdicts that they can return.
     pub verdicts: Verdicts,
     /// The maps that the metrics read, in the order of the plan.
     pub maps: Vec<TwinMap>,
@@ -38,7 +38,7 @@ impl LoadedDirection {
         self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
     }
 
-    /// Returns the directions of the replaced deployment whose map goes on in the map that a metric reads.
+    /// Returns the directions of the replaced deployment whose map continues in the map that a metric reads.
     pub fn origins(&self, metric: usize) -> &[usize] {
         &self.own.origins[self.plan.metrics[metric].map]
     }

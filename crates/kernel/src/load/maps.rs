@@ -81,7 +81,7 @@ pub struct ProbeMaps {
     fds: Vec<Twins<OwnedFd>>,
     /// The origin of each map's content, in the order of the plan.
     pub inherited: Vec<Inherited>,
-    /// The directions of the replaced deployment whose map goes on in each map, in the order of the plan.
+    /// The directions of the replaced deployment whose map continues in each map, in the order of the plan.
     pub origins: Vec<Vec<usize>>,
     /// True if the maps that both directions use are those of the direction before this one.
     pub is_second: bool,

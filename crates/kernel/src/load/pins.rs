@@ -33,7 +33,7 @@ impl Deployment {
     /// Returns the names of the maps that both directions use.
     pub fn common_maps(&self) -> Vec<String> {
         let Some((ingress, others)) = self.directions.split_first() else { return Vec::new() };
-        // Where each interface has directions of its own, those of the first one come first.
+        // The directions of the first interface come first where each interface has its own.
         let of_interface = |other: &&DirectionRecord| other.interface == ingress.interface;
         let Some(egress) = others.iter().find(of_interface) else { return Vec::new() };
         let is_common = |map: &&MapRecord| egress.maps.contains(map);
@@ -96,7 +96,7 @@ const NOTE_VERSION: u32 = 2;
 /// The version of notes that earlier daemons know as well.
 const NOTE_VERSION_UNSAMPLED: u32 = 1;
 
-/// The facts about a deployment that a later daemon needs to let the deployment go on unchanged, although its stored
+/// The facts about a deployment that a later daemon needs to let the deployment continue unchanged, although its stored
 /// configuration can't be read. The note is pinned with the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {

@@ -22,23 +22,23 @@ const PSEUDO_FUNC: u8 = 4;
 #[error("the program is too long for the instructions that are put into it; make it smaller")]
 pub struct TooLong;
 
-/// What is done with an instruction.
+/// The rewriting of an instruction.
 pub enum Rewriting {
     Keep,
-    /// These come instead of it.
+    /// The instructions that replace it.
     Replace(Vec<bpf_insn>),
-    /// These come before it, and are run by calls of it as the first one of a function, not by jumps to it.
+    /// The instructions before it. Calls of a function's first instruction run them, jumps to it do not.
     Begin(Vec<bpf_insn>),
 }
 
-/// Returns `function` with the given instructions, of which `change` says what is done with each.
+/// Returns `function` with the given instructions. `change` tells how each is changed.
 pub fn rewrite(
     function: &Function,
     instructions: &[bpf_insn],
     change: impl Fn(InstructionIndex, &bpf_insn) -> Rewriting,
 ) -> Result<(Function, Vec<bpf_insn>), TooLong> {
     let mut changes = Vec::with_capacity(instructions.len());
-    // Where each instruction, or what comes before it, begins, and where it is jumped to; with the end.
+    // The place where each instruction, or its prefix, begins, and the target of its jumps; with the end.
     let (mut starts, mut places) = (Vec::new(), Vec::new());
     let mut end = 0;
     let mut is_half = false;
@@ -97,7 +97,7 @@ pub fn rewrite(
         out.push(insn);
     }
     let mut function = function.clone();
-    // What is put before a function's first instruction belongs to the function and its first line.
+    // Instructions in front of a function's first one belong to the function and its first line.
     let moved = |offset: &mut u32| *offset = starts.get(*offset as usize).map_or(*offset, |to| *to as u32);
     function.func_info.func_info.iter_mut().for_each(|record| moved(&mut record.insn_off));
     function.line_info.line_info.iter_mut().for_each(|record| moved(&mut record.insn_off));

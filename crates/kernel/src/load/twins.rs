@@ -101,7 +101,7 @@ fn load_program(
         .map_err(|refusal| refused(object, function, &plan.code, refusal))
 }
 
-/// Calls `load` with what the kernel has to be told to load `function` with the instructions that are bound to its maps.
+/// Calls `load` with the kernel's arguments for loading `function`, whose instructions are bound to its maps.
 pub fn with_program<T>(
     object: &ProbeObject,
     plan: &DirectionPlan,

@@ -9,7 +9,7 @@ use crate::sys::prog::{self, LOG_STATISTICS, LOG_STEPS, ProgLoad};
 const LOG_BYTES: usize = (16 << 20) - 1;
 /// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
 pub const STATISTICS_BYTES: usize = 16 << 10;
-/// The most instructions that the verifier goes through (`BPF_COMPLEXITY_LIMIT_INSNS` of the kernel).
+/// The most instructions that the verifier follows (`BPF_COMPLEXITY_LIMIT_INSNS` of the kernel).
 const MOST_VERIFIED: u64 = 1_000_000;
 /// The bytes of a long log that are kept. A too complex program produces megabytes, and only the beginning and the end
 /// say why.
@@ -135,7 +135,7 @@ fn instruction_number(line: &str) -> Option<u32> {
     (rest.is_empty() || rest.starts_with(' ')).then_some(number)
 }
 
-/// Leaves out the number of the instruction, since the finding has the line.
+/// Removes the number of the instruction, because the finding has the line.
 fn without_instruction(verdict: &str) -> &str {
     match verdict.rsplit_once(" at insn ") {
         Some((words, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => words,

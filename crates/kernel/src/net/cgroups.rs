@@ -13,7 +13,7 @@ const CGROUPS: usize = 1 << 16;
 const PROCESSES: usize = 256;
 
 /// Finds the cgroups of pods below `root` and the processes in them. A pod without a cgroup is not in the answer. Fails if the root
-/// can't be read; a cgroup that goes away meanwhile has no processes.
+/// can't be read; a cgroup that disappears meanwhile has no processes.
 pub fn processes<'a>(
     root: &Path,
     uids: impl Iterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! Where the numbers of a program can't be those of the wire, because of what an interface does to packets.
+//! The places where a program's numbers can't be those of the wire, because of an interface's work on packets.
 
 use twinprobe_ebpf_common::hook::Hook;
 
@@ -6,7 +6,7 @@ use crate::net::offloads::Offloads;
 use crate::plan::sees::Sees;
 
 /// Returns the reasons why the numbers of a program at this hook of the interface are approximate, each with what to change.
-/// There is none if they are those of the wire. `mode` is that of XDP, if it is known.
+/// The reason is missing if they are those of the wire. `mode` is that of XDP, if it is known.
 pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) -> Vec<String> {
     let reasons = match hook {
         Hook::Xdp => vec![
@@ -44,7 +44,7 @@ pub fn refusal(offloads: &Offloads, sees: Sees) -> Option<String> {
     })
 }
 
-/// Returns what to say of a program of whose reading nothing is known.
+/// Returns the reasons for a program whose reads are not known.
 pub fn warning(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;
     (!sees.is_known && !offloads.has_ethernet()).then(|| {
@@ -76,7 +76,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         };
     }
     let takes = features.is_none_or(|features| features.takes_tags);
-    // Behind another interface a tag may be beside the packet at generic XDP.
+    // A tag may be beside the packet at generic XDP, behind another interface.
     let handed_on =
         mode != Some("native") && matches!(offloads.kind.as_deref(), Some("bond" | "bridge" | "team"));
     (takes && !offloads.is_loopback() && offloads.has_ethernet() || handed_on).then(|| {

@@ -14,30 +14,30 @@ use crate::net::rtnl::socket::{Link, Message, NetlinkSocket};
 
 /// The interfaces that probes are attached to, by the number of the namespace.
 #[derive(Debug, Default)]
-pub struct OffloadKeeper(Mutex<BTreeMap<u64, Namespace>>);
+pub struct OffloadKeeper(Mutex<BTreeMap<u64, KeptNamespace>>);
 
-/// What is kept of an interface; `None` if it does not exist, or can't be asked about.
+/// The kept answer about an interface; `None` if the interface does not exist, or can't be asked about.
 pub type KeptAnswer = Option<Arc<Offloads>>;
 
 #[derive(Debug)]
-struct Namespace {
+struct KeptNamespace {
     /// Tells the changes of links. Without it, only a look finds them.
     events: Option<NetlinkSocket>,
-    known: BTreeMap<u32, Known>,
-    /// Counts what the kernel has told. An answer is as old as the count when it was asked for.
+    known: BTreeMap<u32, KnownAnswer>,
+    /// Counts the kernel's messages. An answer is as old as the count at the time of its request.
     told: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownAnswer {
     kept: KeptAnswer,
     /// The link at the other end of a veth pair.
     peer: Option<u32>,
-    /// False once the kernel has told a change.
+    /// False after the kernel has reported a change.
     is_fresh: bool,
 }
 
-impl Namespace {
+impl KeptNamespace {
     /// Watches a namespace, before the first question about its links.
     fn new(netns: &Netns) -> Self {
         let events = NetlinkSocket::subscribe(netns, libc::RTMGRP_LINK as u32);
@@ -45,7 +45,7 @@ impl Namespace {
         Self { events, known: BTreeMap::new(), told: 0 }
     }
 
-    /// Reads what the kernel has told since the last time. This never waits.
+    /// Reads the kernel's messages since the last call. This never waits.
     fn hear(&mut self) {
         let Some(events) = &mut self.events else { return };
         loop {
@@ -62,7 +62,8 @@ impl Namespace {
             for message in messages {
                 if let Message::Here(Link { index, .. }) | Message::Gone(index) = message {
                     self.told += 1;
-                    let is_of = |(of, known): &(&u32, &mut Known)| **of == index || known.peer == Some(index);
+                    let is_of =
+                        |(of, known): &(&u32, &mut KnownAnswer)| **of == index || known.peer == Some(index);
                     self.known.iter_mut().filter(is_of).for_each(|(_, known)| known.is_fresh = false);
                 }
             }
@@ -73,7 +74,7 @@ impl Namespace {
         self.known.get(&index).is_some_and(|known| known.is_fresh)
     }
 
-    /// Keeps an answer that was asked for when the kernel had told this much. What stays the same stays the same object.
+    /// Stores an answer whose request was made at this count of messages. Equal answers keep the same object.
     fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) {
         let peer = answer.as_ref().and_then(|offloads| offloads.peer_index);
         let before = self.known.remove(&index).and_then(|known| known.kept);
@@ -81,7 +82,7 @@ impl Namespace {
             (Some(before), Some(now)) if *before == now => Some(before),
             (_, now) => now.map(Arc::new),
         };
-        self.known.insert(index, Known { kept, peer, is_fresh: told == self.told });
+        self.known.insert(index, KnownAnswer { kept, peer, is_fresh: told == self.told });
     }
 }
 
@@ -89,7 +90,7 @@ impl OffloadKeeper {
     /// Asks anew about these interfaces, and forgets all others. This may have to wait for the kernel.
     pub fn look<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
         let wanted = by_namespace(places);
-        // What is kept would keep a namespace alive.
+        // A kept descriptor would keep a namespace alive.
         self.0.lock().retain(|id, _| wanted.contains_key(id));
         for (netns, indices) in wanted.into_values() {
             if let Some(namespace) = self.0.lock().get_mut(&netns.id()) {
@@ -100,7 +101,7 @@ impl OffloadKeeper {
     }
 
     /// Returns what is known of each interface, in the order of the places. The kernel is asked only about interfaces that are
-    /// new here, and those of which it has told a change since they were asked about.
+    /// new here, and those that have changed since they were asked about.
     pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
         for (netns, indices) in by_namespace(places.clone()).into_values() {
             let asked: BTreeSet<u32> = match self.0.lock().get_mut(&netns.id()) {
@@ -120,8 +121,8 @@ impl OffloadKeeper {
         places.map(kept).collect()
     }
 
-    /// Takes what is known of these interfaces for old, after a change that the kernel may not tell: a program came to generic
-    /// XDP, or left it.
+    /// Marks the answers about these interfaces as old, after a change that the kernel may not report: a program came to
+    /// generic XDP, or left it.
     pub fn doubt<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
         let mut namespaces = self.0.lock();
         for (netns, index) in places {
@@ -134,7 +135,7 @@ impl OffloadKeeper {
     /// Asks the kernel. The lock is not held meanwhile: the kernel may take long.
     fn ask(&self, netns: &Netns, indices: &BTreeSet<u32>) {
         if !self.0.lock().contains_key(&netns.id()) {
-            let namespace = Namespace::new(netns);
+            let namespace = KeptNamespace::new(netns);
             self.0.lock().entry(netns.id()).or_insert(namespace);
         }
         let told = self.heard(netns.id());

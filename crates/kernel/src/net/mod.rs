@@ -1,5 +1,6 @@
 //! Network namespaces and interfaces.
 
+pub mod addresses;
 pub mod cgroups;
 pub mod exactness;
 pub mod interface;

@@ -19,7 +19,7 @@ const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 const NAMED: &str = "/run/netns";
 
 /// A network namespace. Any clone keeps the namespace and its interfaces alive, so keep none once the namespace has
-/// gone from its path.
+/// no longer at its path.
 #[derive(Clone, Debug)]
 pub struct Netns(Arc<Inner>);
 
@@ -48,7 +48,7 @@ impl Netns {
     }
 
     fn open_now(path: &Path) -> io::Result<Self> {
-        // The text is the same whatever is at the path: who names it is not to learn what there is.
+        // The text is the same whatever is at the path, because the client must not learn what is there.
         let because = |kind: io::ErrorKind| {
             let path = path.display();
             io::Error::new(kind, format!("there is no network namespace {path} that can be opened"))
@@ -63,7 +63,7 @@ impl Netns {
         if rustix::fs::fstatfs(&found)?.f_type != NSFS_MAGIC {
             return Err(other());
         }
-        // Opening goes by the descriptor that was checked: the path may lead elsewhere by now.
+        // The descriptor that was checked is opened: the path may lead elsewhere by now.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)?;
         if !is_netns(file.as_fd()) {
             return Err(other());
@@ -82,7 +82,8 @@ impl Netns {
     pub fn find(id: u64) -> Option<Self> {
         let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
         let has_id = |metadata: std::fs::Metadata| metadata.ino() == id;
-        // A namespace with a name is mounted there. A link may lead to a file system that does not answer.
+        // A named namespace is a mount there. A symbolic link is not followed, because its target may be
+        // on a file system that does not answer.
         let named = entries(NAMED).map(|entry| entry.path());
         let named = named.filter(|path| std::fs::symlink_metadata(path).is_ok_and(has_id));
         let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
@@ -248,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Opening a FIFO to read lets its writer go on, and what a device does only its driver knows.
+    /// Opening a FIFO to read lets its writer continue, and the effect of opening a device depends on its driver.
     #[test]
     fn what_is_no_namespace_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();

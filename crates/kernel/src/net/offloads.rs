@@ -1,4 +1,4 @@
-//! What an interface does to packets that a probe can't see: its type, and the offloads that are on.
+//! The work of an interface on packets that a probe can't see: its type, and the offloads that are on.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -55,7 +55,7 @@ impl Features {
     }
 }
 
-/// An interface as it is now.
+/// The present state of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
     pub name: String,
@@ -108,7 +108,7 @@ pub fn offloads(netns: &Netns, indices: &[u32]) -> io::Result<BTreeMap<u32, Offl
 }
 
 fn here(indices: &[u32]) -> io::Result<BTreeMap<u32, Offloads>> {
-    let mut asked = Asked {
+    let mut asked = OffloadSockets {
         links: NetlinkSocket::here()?,
         features: rustix::net::socket_with(
             AddressFamily::INET,
@@ -126,12 +126,12 @@ fn here(indices: &[u32]) -> io::Result<BTreeMap<u32, Offloads>> {
     Ok(found)
 }
 
-struct Asked {
+struct OffloadSockets {
     links: NetlinkSocket,
     features: OwnedFd,
 }
 
-impl Asked {
+impl OffloadSockets {
     fn offloads(&mut self, index: u32) -> io::Result<Option<Offloads>> {
         let Some((mut offloads, peer)) = self.link(index)? else { return Ok(None) };
         offloads.features = self.features(&offloads.name);
@@ -160,7 +160,7 @@ impl Asked {
         let mut request = vec![0_u32; 2 + 4 * words];
         (request[0], request[1]) = (ETHTOOL_GFEATURES, words as u32);
         ethtool(&self.features, name, &mut request).ok()?;
-        // Of each 32 features there are four words: available, requested, active, never changed.
+        // Each 32 features have four words: available, requested, active, never changed.
         let is_on = |wanted: &str| {
             let place = names.iter().position(|known| known == wanted);
             place.is_some_and(|place| request[2 + place / 32 * 4 + 2] >> (place % 32) & 1 == 1)

@@ -9,20 +9,20 @@ use std::{io, thread};
 use parking_lot::Mutex;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The largest number of questions without an answer, each of which has a thread.
+/// The largest number of questions without an answer. Each has a thread.
 const UNANSWERED: usize = 64;
 
 /// A question that has not been answered yet.
-struct Asked {
+struct OpenQuestion {
     number: u64,
     path: PathBuf,
     since: Instant,
 }
 
-static ASKED: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
+static ASKED: Mutex<Vec<OpenQuestion>> = Mutex::new(Vec::new());
 
-/// Asks on a thread of its own, and waits at most [`PATIENCE`] for the answer. A path that has not answered in this
-/// time is not asked again until it answers, so that one thread waits for the path and not one for each attempt.
+/// Asks on a new thread, and waits at most [`PATIENCE`] for the answer. A path that has not answered in this
+/// time is not asked again until it answers, so that only one thread waits for each path.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -31,11 +31,11 @@ pub fn ask<T: Send + 'static>(
     let asked = path.to_owned();
     let (sender, answer) = mpsc::channel();
     let spawned = thread::Builder::new().name("netns-path".to_owned()).spawn(move || {
-        let _noted = Noted(number);
+        let _noted = QuestionGuard(number);
         let _ = sender.send(question(&asked));
     });
     if let Err(error) = spawned {
-        drop(Noted(number));
+        drop(QuestionGuard(number));
         return Err(error);
     }
     match answer.recv_timeout(PATIENCE) {
@@ -46,9 +46,9 @@ pub fn ask<T: Send + 'static>(
 }
 
 /// Removes a question from [`ASKED`] once it is answered or could not be asked.
-struct Noted(u64);
+struct QuestionGuard(u64);
 
-impl Drop for Noted {
+impl Drop for QuestionGuard {
     fn drop(&mut self) {
         ASKED.lock().retain(|asked| asked.number != self.0);
     }
@@ -65,7 +65,7 @@ fn note(path: &Path) -> io::Result<u64> {
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    asked.push(Asked { number, path: path.to_owned(), since: Instant::now() });
+    asked.push(OpenQuestion { number, path: path.to_owned(), since: Instant::now() });
     Ok(number)
 }
 

@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use crate::net::addresses;
 use crate::net::cgroups;
 use crate::net::rtnl::peers;
 use crate::net::rtnl::socket::NetlinkSocket;
@@ -13,15 +15,16 @@ use crate::net::rtnl::socket::NetlinkSocket;
 /// The place of a pod, as a look has found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPlace {
-    /// The names and indices of the interfaces that lead to the pod, sorted: at least one.
-    Interfaces(Vec<(String, u32)>),
+    /// The names and indices of the interfaces that lead to the pod, sorted: at least one. Then the addresses in the pod's
+    /// network namespace, sorted.
+    Interfaces(Vec<(String, u32)>, Vec<IpAddr>),
     /// All processes of the pod are in the namespace of this process.
     HostNetwork,
-    /// Nothing yet, with the reason.
+    /// The pod has no interface yet, with the reason.
     Nowhere(&'static str),
 }
 
-/// Where pods are looked for. The processes must be visible in `/proc`.
+/// The place where pods are looked for. The processes must be visible in `/proc`.
 #[derive(Clone, Debug)]
 pub struct PodFinder {
     /// The root of the cgroups, of version 2, or of the hierarchies of version 1.
@@ -29,7 +32,7 @@ pub struct PodFinder {
 }
 
 impl PodFinder {
-    /// Looks for all pods at once. An error means that nothing is known.
+    /// Looks for all pods at once. An error means that no pod is known.
     pub fn find<'a>(
         &self,
         uids: impl Iterator<Item = &'a str> + Clone,
@@ -71,7 +74,7 @@ fn place(
         if let Some(interfaces) = number.and_then(|number| links.get(&number)) {
             let mut interfaces = interfaces.clone();
             interfaces.sort();
-            return Ok(PodPlace::Interfaces(interfaces));
+            return Ok(PodPlace::Interfaces(interfaces, addresses::of_process(*pid)));
         }
     }
     let is_here = seen.remove(&own);
@@ -153,11 +156,18 @@ mod tests {
         let name = format!("tpp{}", std::process::id() % 100_000);
         ip(&format!("link add {name} type veth peer name tpb netns {}", pod.0));
         let index = fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).unwrap();
-        let expected = PodPlace::Interfaces(vec![(name.clone(), index.trim().parse().unwrap())]);
+        let links = vec![(name.clone(), index.trim().parse().unwrap())];
+        let expected = PodPlace::Interfaces(links.clone(), Vec::new());
         assert_eq!(find("a-1"), expected);
         // A namespace of its own that the pod has made has no interface here.
         write(root.path(), "a-1", &[&elsewhere, &inside]);
         assert_eq!(find("a-1"), expected);
+        ip(&format!("-n {} link set tpb up", pod.0));
+        for address in ["192.0.2.7/24", "2001:db8::7/64"] {
+            ip(&format!("-n {} addr add {address} dev tpb nodad", pod.0));
+        }
+        let addresses = ["192.0.2.7", "2001:db8::7"].map(|address| address.parse().unwrap());
+        assert_eq!(find("a-1"), PodPlace::Interfaces(links, addresses.into()));
         write(root.path(), "a-1", &[&elsewhere]);
         assert_eq!(find("a-1"), PodPlace::Nowhere(NO_INTERFACE));
         ip(&format!("link del {name}"));

@@ -19,14 +19,14 @@ const LOOK: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChanges {
     /// Indices of interfaces that were deleted or moved away, even if an interface of that name and index exists again
-    /// by now. BPF links at a deleted interface are dead (`ENOLINK`), links at a moved interface go on there until they
+    /// by now. BPF links at a deleted interface are dead (`ENOLINK`), links at a moved interface continue there until they
     /// are detached; clsact filters have ended either way.
     pub gone: BTreeSet<u32>,
     /// True if messages were lost: any interface may be missing.
     pub missed: bool,
-    /// True if interfaces are new, gone or renamed.
+    /// True if interfaces are new, removed or renamed.
     pub links: bool,
-    /// True if filters have changed: one of the daemon's may be gone.
+    /// True if filters have changed: one of the daemon's may have been removed.
     pub filters: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct LinkWatch {
     netns: Netns,
     socket: AsyncFd<NetlinkSocket>,
     known: BTreeMap<u32, Link>,
-    /// True if messages were lost and the links have not been listed since.
+    /// True if messages were lost, and the links must be listed again.
     overflowed: bool,
 }
 
@@ -69,7 +69,7 @@ impl LinkWatch {
         Ok(Self { netns, socket, known, overflowed: false })
     }
 
-    /// Waits until an interface is new, gone or renamed, or filters have changed, and all messages so far are read.
+    /// Waits until an interface is new, removed or renamed, or filters have changed, and all messages so far are read.
     /// Changes of flags and addresses do not count. No change is lost when the future is dropped.
     pub async fn changed(&mut self) -> io::Result<LinkChanges> {
         loop {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl PlaceWatch {
-        /// Returns the namespace that was last found, or the reason why there is none.
+        /// Returns the namespace that was last found, or the reason why none was.
         fn netns(&self) -> Result<&Netns, &io::Error> {
             self.state.as_ref().map(|watch| &watch.netns)
         }
@@ -242,7 +242,7 @@ mod tests {
         LinkChanges { links: true, ..LinkChanges::default() }
     }
 
-    /// Reads changes until there are none: the kernel reports one change in several steps.
+    /// Reads changes to their end: the kernel reports one change in several steps.
     async fn quiet(watch: &mut LinkWatch) {
         while let Ok(changes) = timeout(QUIET, watch.changed()).await {
             changes.unwrap();
@@ -314,7 +314,7 @@ mod tests {
         stays_quiet(&mut watch).await;
     }
 
-    /// A link that was made anew with the same name and index counts as gone, although no list shows the difference.
+    /// A link that was made anew with the same name and index counts as removed, although no list shows the difference.
     #[tokio::test]
     async fn a_link_that_was_made_anew_has_gone() {
         let named = Named::new();
@@ -359,7 +359,7 @@ mod tests {
         named.ip("link add tpc type veth peer name tpd");
         assert!(matches!(noticed(&mut watch).await, NamespaceChange::Links(_)));
 
-        // The deletion and the creation fall between two checks. The old namespace is still open, so that the new one
+        // The deletion and the creation happen between two checks. The old namespace is still open, so that the new one
         // gets another number.
         let id_before = watch.netns().unwrap().id();
         named.delete();

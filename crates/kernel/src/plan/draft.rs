@@ -158,7 +158,7 @@ impl<'a> DirectionDraft<'a> {
 }
 
 impl DirectionDraft<'_> {
-    /// Returns what stands for the losses of each map that no metric shows, with the index of the map.
+    /// Returns the metrics of losses for maps that no metric shows, each with the index of its map.
     fn entries(&self) -> Vec<(MetricRequest, MetricSource, usize)> {
         let counted = self.metrics.iter().filter_map(|metric| losses::counted(&metric.map));
         let unshown = counted.filter(|map| !self.shown.contains(*map));

@@ -52,7 +52,7 @@ pub struct Prepared {
     pub undefined: Vec<Undefined>,
     /// Relocations at instructions that take no reference.
     pub misplaced: Vec<Misplaced>,
-    /// What the program says that its numbers depend on.
+    /// The parts of packets that the program's numbers depend on, by its own word.
     pub sees: Sees,
     pub warnings: Vec<String>,
 }
@@ -98,7 +98,7 @@ pub fn prepare(
     Ok(Prepared { elf: out, choice, others, pointers, calls, undefined, misplaced, sees, warnings })
 }
 
-/// Checks what could take more memory than the object has.
+/// Checks fields that could demand more memory than the object has.
 fn check(builder: &Builder<'_>, length: usize) -> Result<(), ElfError> {
     let names = builder.sections.iter().map(|section| section.name.as_slice());
     let mut names = names.chain(builder.symbols.iter().map(|symbol| symbol.name.as_slice()));
@@ -157,7 +157,7 @@ fn types(builder: &Builder<'_>) -> Result<(Types, Btf), ElfError> {
     Ok((types, btf))
 }
 
-/// Returns what the program says that its numbers depend on.
+/// Returns the marks about the packets' fields on which the program's numbers depend.
 fn sees(builder: &Builder<'_>) -> Sees {
     let marks = section_data(builder, sees::SECTION);
     marks.map(|marks| Sees::parse(&marks)).unwrap_or_default()
@@ -178,7 +178,7 @@ fn undefined(builder: &Builder<'_>) -> Vec<Undefined> {
         let is_defined = symbol.section.is_some() || !matches!(symbol.st_shndx, SHN_UNDEF | SHN_COMMON);
         !symbol.delete && !is_defined && !symbol.name.is_empty()
     });
-    // What only a program needs that is left out does not matter.
+    // A need of an omitted program does not matter.
     let unknown =
         unknown.filter_map(|symbol| Some(Undefined { symbol: name(symbol), used_at: used_at(symbol.id())? }));
     let mut undefined: Vec<Undefined> = unknown.collect();
@@ -198,7 +198,7 @@ fn add_section_names(builder: &mut Builder<'_>) {
     }
 }
 
-/// Gives the sections of programs names that aya-obj knows, in the object and in its type information, which goes into the object.
+/// Gives the sections of programs names that aya-obj knows, in the object and in its type information, which is written into the object.
 fn rename(builder: &mut Builder<'_>, mut types: Types) -> Result<(), ElfError> {
     let mut names = HashMap::new();
     for (index, section) in builder.sections.iter_mut().enumerate().filter(|(_, section)| !section.delete) {

@@ -8,7 +8,7 @@ use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
 use crate::plan::request::KernelFacts;
 
-/// The share of the kernel that a probe takes. What each twin has of its own counts twice.
+/// The share of the kernel that a probe takes. Private maps of twins count twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub maps: u64,
@@ -54,7 +54,7 @@ impl Footprint {
     }
 }
 
-/// The sizes in bytes of what the kernel keeps for a map, for an entry of a hash, for its bucket, and for a trie's node.
+/// The sizes in bytes of the kernel's structures for a map, for an entry of a hash, for its bucket, and for a trie's node.
 const MAP: u64 = 1024;
 const HASH_ENTRY: u64 = 48;
 const BUCKET: u64 = 16;

@@ -18,8 +18,8 @@ pub enum Inherited {
     New,
     /// The map is the replaced deployment's own, or both its maps if each twin has one.
     Same,
-    /// The map is the one that packets are counted in at the replaced deployment, and it becomes private to each twin
-    /// while it was shared, or the other way round. The other twin, if it has a map of its own, gets a new map.
+    /// The map continues that of the replaced deployment's active twin, and changes from shared to private or from
+    /// private to shared. If maps are private now, the other twin gets a new one.
     FromActive,
     /// The map is new and gets the content of the replaced deployment's map of the same name.
     Convert,
@@ -30,7 +30,7 @@ impl Inherited {
         matches!(self, Self::Same | Self::FromActive)
     }
 
-    /// Returns the twin of the replaced deployment whose map goes on as the map of `twin`; `None` if that is a new one.
+    /// Returns the twin of the replaced deployment whose map continues as the map of `twin`; `None` if that is a new one.
     /// `private` tells whether each twin has a map now, `active` is the twin that sees packets.
     pub const fn twin(self, private: bool, twin: usize, active: usize) -> Option<usize> {
         match self {
@@ -50,9 +50,9 @@ pub struct ReplacedDirection<'a> {
     pub more_known: &'a BTreeSet<String>,
 }
 
-/// Returns the directions of `old` whose map goes on in `map` of `new`. `earlier` is the direction of the new deployment
-/// that comes before `new`. A map that both directions use goes on with ingress's map, to which egress's is added. A map
-/// that both directions have used goes on in the first direction that still defines it.
+/// Returns the directions of `old` whose map continues in `map` of `new`. `earlier` is the direction of the new deployment
+/// that comes before `new`. A map that both directions use continues with ingress's map, to which egress's is added. A map
+/// that both directions have used continues in the first direction that still defines it.
 pub fn origins(
     old: &[ReplacedDirection<'_>],
     new: &DirectionPlan,
@@ -63,7 +63,7 @@ pub fn origins(
         |(index, old): (usize, &ReplacedDirection<'_>)| Some((index, old.plan.map(&map.name)?.common));
     let mut found: Vec<(usize, bool)> = old.iter().enumerate().filter_map(before).collect();
     found.retain(|(index, _)| goes_on_at(old, *index, new, map));
-    // The map of the same interface goes on itself.
+    // The map of the same interface continues itself.
     found.sort_by_key(|(index, _)| is_of_another_interface(old[*index].plan, new));
     if !map.common {
         let is_heir = earlier.is_none_or(|earlier| earlier.map(&map.name).is_none());
@@ -71,15 +71,15 @@ pub fn origins(
             old[*index].plan.direction() == new.direction() && (!common || is_heir)
         });
     } else if found.first().is_some_and(|(_, common)| *common) {
-        // Both directions have the same map, one for each interface that has maps of its own.
+        // Both directions share a map; with maps per interface, one for each interface.
         let mut interfaces = BTreeSet::new();
         found.retain(|(index, _)| interfaces.insert(old[*index].plan.interface()));
     }
     found.into_iter().map(|(index, _)| index).collect()
 }
 
-/// Tells whether what the direction of `old` with this index has counted for its interfaces can go on in `map` of `new`. What
-/// was counted for other interfaces than that of `new` goes with the open window only, whose rows name them.
+/// Tells whether the counts of the direction of `old` with this index can continue in `map` of `new`. Counts for other
+/// interfaces than that of `new` can move only with the open window, whose rows name them.
 fn goes_on_at(old: &[ReplacedDirection<'_>], index: usize, new: &DirectionPlan, map: &MapPlan) -> bool {
     let before = old[index].plan;
     let Some(own) = &new.own_interface else { return true };
@@ -97,7 +97,7 @@ fn is_of_another_interface(old: &DirectionPlan, new: &DirectionPlan) -> bool {
 }
 
 /// Decides the origin of the content of each map of `new`, which replaces a direction of `old`. `origins` are the
-/// [directions](origins) of `old` whose map goes on in each map.
+/// [directions](origins) of `old` whose map continues in each map.
 pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Vec<usize>]) -> Vec<Inherited> {
     let before = |index: usize| {
         let old = old[*origins[index].first()?];
@@ -112,7 +112,7 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
             Some((old, _)) if is_of_another_interface(old.plan, new) => Inherited::Convert,
             Some((old, before)) if !is_same(before, old.plan, map, new) => Inherited::Convert,
             // The content of two maps can be put together in a new one, before packets are counted in it. What was counted
-            // in private maps goes with the open window.
+            // in private maps moves with the open window.
             Some(_) if origins[index].len() > 1 && !map.private => Inherited::Convert,
             Some((_, before)) if before.private == map.private => Inherited::Same,
             // A new map, unlike one that is taken over, can get the counts that are kept elsewhere before packets are
@@ -167,7 +167,7 @@ fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &Direction
     !streams
         && !map.spec.frozen
         && definition(before) == definition(map)
-        // A source that changes an initial value wants it to take effect, so the old map does not go on.
+        // A source that changes an initial value wants it to take effect, so the old map does not continue.
         && before.spec.initial == map.spec.initial
         && begins_alike(before, map)
         && old.inner_names(before).eq(new.inner_names(map))

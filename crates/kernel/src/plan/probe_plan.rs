@@ -39,10 +39,10 @@ pub struct DirectionPlan {
     pub frags: bool,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
-    /// The indices of the metrics that count what found no room in a map, by the name of the map.
+    /// The indices of the metrics that count failed insertions into a map, by the name of the map.
     pub counters: BTreeMap<String, usize>,
     /// The metrics, in the order of the configuration; then the counters of losses, which no document shows as metrics; then
-    /// the maps of which a document shows the losses alone.
+    /// the maps whose losses alone a document shows.
     pub metrics: Vec<MetricPlan>,
     pub sees: Sees,
     /// The programs in the slots of tables for `bpf_tail_call`, which do not count as maps here.
@@ -102,7 +102,7 @@ pub enum MetricSource {
     Variable(VariableSpec),
     /// A stream of events, with the layout of an event if its type is known.
     Events(EventKind, Option<Layout>),
-    /// Nothing but the losses of a map that no metric shows, with the name of its type.
+    /// The losses alone of a map that no metric shows, with the name of its type.
     Losses(&'static str),
 }
 
@@ -121,7 +121,7 @@ pub struct VariableSpec {
 pub enum Extraction {
     /// The idle twin's map, which no program writes to after the flip, is read, and emptied once the window is stored.
     Clear,
-    /// The content is moved into a journal, which the window is made of, because packets change the map meanwhile.
+    /// The content is moved into a journal, because packets change the map meanwhile. The window is made from the journal.
     Drain,
     /// The content is copied and stays in the map.
     Copy,

@@ -1,9 +1,9 @@
-//! What the numbers of a program depend on, as `TP_SEES` of `twinprobe.h` says it in the object.
+//! The parts of packets that the numbers of a program depend on, as `TP_SEES` of `twinprobe.h` notes them in the object.
 
 /// The section of the marks: names, each with a NUL.
 pub const SECTION: &[u8] = b".twinprobe.sees";
 
-/// What a program looks at.
+/// The parts of packets that a program looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sees {
     /// True if the object says anything: it was compiled with `twinprobe.h`.
@@ -16,7 +16,7 @@ pub struct Sees {
     pub lengths: bool,
     /// The number of frames, also of those that the kernel handles as one packet.
     pub frames: bool,
-    /// Single packets, of which the kernel may handle several frames as one.
+    /// Single packets; the kernel may handle several frames as one.
     pub packets: bool,
 }
 

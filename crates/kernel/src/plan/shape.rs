@@ -38,8 +38,8 @@ impl MapShape {
     /// Returns the shape for these types. Bytes of an unknown type are opaque, and `doubts` get the reason.
     fn of_types(btf: &Btf, what: &str, types: MapTypes, spec: &MapSpec, doubts: &mut Vec<String>) -> Self {
         let mut known = |part, id, size: u32| {
-            layout(btf, part, id, size as usize).unwrap_or_else(|why| {
-                doubts.push(format!("{what}: {why}"));
+            layout(btf, part, id, size as usize).unwrap_or_else(|reason| {
+                doubts.push(format!("{what}: {reason}"));
                 Layout::opaque(size as usize)
             })
         };

@@ -91,7 +91,7 @@ fn share(
     Ok(())
 }
 
-/// Returns what differs between two definitions of a map.
+/// Returns the differences between two definitions of a map.
 fn differences(
     (ingress, first): (&DirectionDraft<'_>, usize),
     (egress, second): (&DirectionDraft<'_>, usize),

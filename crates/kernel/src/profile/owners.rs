@@ -28,8 +28,8 @@ impl Owners {
         Ok(owners)
     }
 
-    /// Returns the program that a stack of addresses, innermost first, is in: the first one that is known. What it calls
-    /// belongs to it.
+    /// Returns the program that a stack of addresses, innermost first, is in: the first known one. Functions that it
+    /// calls belong to it.
     pub fn of_stack(&self, stack: impl IntoIterator<Item = u64>) -> Option<u32> {
         stack.into_iter().find_map(|address| {
             let (_, (end, id)) = self.functions.range(..=address).next_back()?;

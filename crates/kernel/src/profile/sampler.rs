@@ -51,7 +51,7 @@ impl Sampler {
             // Closes the event, so that nothing is added any more.
             drop(event);
             let head = mapping.u64(DATA_HEAD).load(Ordering::Acquire) as usize;
-            // SAFETY: the kernel has stopped to write. Nothing was read before, so that no record goes around the end.
+            // SAFETY: the kernel has stopped writing. Nothing was read before, so no record wraps around the end.
             let records = unsafe { mapping.bytes(page_size(), head.min(BUFFER)) };
             stacks(records, &mut visit);
         }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(found, [vec![7, 8], vec![9]]);
     }
 
-    /// Runs as root. An emulated CPU has fewer samples in the same time, so that this goes on until there are enough.
+    /// Runs as root. An emulated CPU has fewer samples in the same time, so that this continues until there are enough.
     #[test]
     fn a_busy_cpu_has_samples_in_the_kernel() {
         let start = std::time::Instant::now();

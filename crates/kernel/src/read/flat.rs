@@ -26,7 +26,7 @@ impl MapTable {
         }
     }
 
-    /// Resets the entries of `rows`, even if they have changed or gone since they were read.
+    /// Resets the entries of `rows`, even if they have changed or disappeared since they were read.
     pub fn reset(&self, rows: &RawTable) -> Result<(), KernelError> {
         if self.layout.kind.family() == MapFamily::Array {
             array::zero(self, rows)

@@ -43,7 +43,7 @@ impl Affinity {
         self.away |= sched_setaffinity(None, &cpus).is_ok();
     }
 
-    /// Ends the choice of CPUs once the thread has not been late for so long.
+    /// Ends the choice of CPUs after the thread was not late for this long.
     pub fn return_after(&mut self, time: Duration) {
         if self.away && self.looked.elapsed() >= time {
             self.stay_anywhere();
@@ -79,7 +79,7 @@ fn parse(table: &str) -> Vec<(usize, u64)> {
     cpus.zip(counts.into_iter().flatten().filter_map(|count| count.parse().ok())).collect()
 }
 
-/// Returns the CPUs that have handled at least half as much between two looks as the one that has handled most.
+/// Returns the CPUs that have handled at least half as many packets between two looks as the busiest one.
 fn busiest(before: &[(usize, u64)], now: &[(usize, u64)]) -> Vec<usize> {
     let more = |(cpu, count): &(usize, u64)| {
         let before = before.iter().find(|before| before.0 == *cpu).map_or(0, |before| before.1);

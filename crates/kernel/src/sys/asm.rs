@@ -77,7 +77,7 @@ pub fn store_width(width: usize, dst: Reg, off: JumpOffset, src: Reg) -> bpf_ins
     insn(0x63 | size_code(width), dst, src, off, 0)
 }
 
-/// `if *(dst + off) == R0 then *(dst + off) = src`, at once, of 4 or 8 bytes; R0 is what was there (Linux 5.12)
+/// `if *(dst + off) == R0 then *(dst + off) = src`, atomically, for 4 or 8 bytes; R0 gets the old value (Linux 5.12)
 pub fn atomic_exchange(width: usize, dst: Reg, off: JumpOffset, src: Reg) -> bpf_insn {
     insn(0xc3 | size_code(width), dst, src, off, 0xf1)
 }

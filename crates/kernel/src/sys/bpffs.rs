@@ -14,7 +14,7 @@ use twinprobe_state_files::private::{self, Lock, try_lock};
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 const USUAL: &str = "/sys/fs/bpf";
 /// The name of a symbolic link whose text names the state directory of the daemon that owns the pins. The text is the
-/// path of no file, so that a program that goes through the pins can't follow the link to other files.
+/// path of no file, so a program that lists the pins can't follow the link to other files.
 const OWNER: &str = "owner";
 const STATE_DIR: &str = "state-dir:";
 /// The name of a directory that only the owner of the pins can lock. Earlier versions locked the directory around it,
@@ -35,7 +35,7 @@ pub fn prepare(directory: &Path) -> io::Result<()> {
 
 fn mount_at(mount_point: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // Without a mode everybody could make what the daemon expects there.
+    // Without a mode any user could create the files that the daemon expects there.
     mount("bpf", mount_point, "bpf", flags, Some(c"mode=0700")).map_err(|error| match error.into() {
         error if io::Error::kind(&error) == io::ErrorKind::PermissionDenied => {
             let place = mount_point.display();
@@ -81,7 +81,7 @@ impl PinsClaim {
         Ok(claim)
     }
 
-    /// Removes what the claim has made; the locks end with the process.
+    /// Removes the files of the claim; the locks end with the process.
     pub fn give_up(&self) -> io::Result<()> {
         found(std::fs::remove_file(&self.owner))?;
         std::fs::remove_dir(&self.lock)
@@ -98,7 +98,7 @@ pub mod testing {
     impl PinsDirectory {
         /// Makes a directory of this name and of this process. Mounts the file system unless it is mounted.
         pub fn new(name: &str) -> Self {
-            // Tests are processes that run side by side: a second mount would hide what is pinned in the first one.
+            // Tests are processes that run side by side: a second mount would hide the pins in the first one.
             let lock = File::open("/sys/fs").unwrap();
             lock.lock().unwrap();
             let directory = Path::new(USUAL).join(format!("tp_{name}_{}", std::process::id()));

@@ -28,7 +28,7 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(info)
 }
 
-/// Attaches `prog` by a BPF link. `flags` are those of XDP or TCX. To be called in the interface's namespace.
+/// Attaches `prog` by a BPF link. `flags` are those of XDP or TCX. Call this in the interface's namespace.
 pub fn link_create(
     prog: BorrowedFd<'_>,
     ifindex: u32,
@@ -37,7 +37,7 @@ pub fn link_create(
 ) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct LinkCreateAttr {
         prog_fd: u32,
         target_ifindex: u32,
         attach_type: u32,
@@ -45,12 +45,12 @@ pub fn link_create(
         /// Fields for `tcx.relative_fd` and `tcx.expected_revision`, which stay zero.
         rest: [u64; 4],
     }
-    let mut attr = Attr {
+    let mut attr = LinkCreateAttr {
         prog_fd: prog.as_raw_fd() as u32,
         target_ifindex: ifindex,
         attach_type: attach_type as u32,
         flags,
-        ..Attr::default()
+        ..LinkCreateAttr::default()
     };
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
@@ -59,14 +59,17 @@ pub fn link_create(
 pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct LinkUpdateAttr {
         link_fd: u32,
         new_prog_fd: u32,
         flags: u32,
         old_prog_fd: u32,
     }
-    let mut attr =
-        Attr { link_fd: link.as_raw_fd() as u32, new_prog_fd: prog.as_raw_fd() as u32, ..Attr::default() };
+    let mut attr = LinkUpdateAttr {
+        link_fd: link.as_raw_fd() as u32,
+        new_prog_fd: prog.as_raw_fd() as u32,
+        ..LinkUpdateAttr::default()
+    };
     bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr).map(drop)
 }
 
@@ -81,7 +84,7 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
 pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct QueryAttr {
         target_ifindex: u32,
         attach_type: u32,
         query_flags: u32,
@@ -93,7 +96,8 @@ pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -
         rest: [u64; 4],
     }
     let (attach_type, prog_ids, count) = (attach_type as u32, address_mut(ids), ids.len() as u32);
-    let mut attr = Attr { target_ifindex: ifindex, attach_type, prog_ids, count, ..Attr::default() };
+    let mut attr =
+        QueryAttr { target_ifindex: ifindex, attach_type, prog_ids, count, ..QueryAttr::default() };
     bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
     Ok(ids.iter().copied().take(attr.count as usize).collect())
 }

@@ -38,7 +38,7 @@ impl<'a> MapCreate<'a> {
 pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct MapAttr {
         map_type: u32,
         key_size: u32,
         value_size: u32,
@@ -54,7 +54,7 @@ pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
         btf_vmlinux_value_type_id: u32,
         map_extra: u64,
     }
-    let mut attr = Attr {
+    let mut attr = MapAttr {
         map_type: map.map_type,
         key_size: map.key_size,
         value_size: map.value_size,
@@ -63,7 +63,7 @@ pub fn map_create(map: &MapCreate<'_>) -> io::Result<OwnedFd> {
         inner_map_fd: map.inner.map_or(0, |fd| fd.as_raw_fd() as u32),
         map_name: object_name(map.name),
         map_extra: map.extra,
-        ..Attr::default()
+        ..MapAttr::default()
     };
     if let Some((fd, key, value)) = map.btf {
         attr.btf_fd = fd.as_raw_fd() as u32;

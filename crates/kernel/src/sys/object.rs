@@ -19,7 +19,7 @@ struct PinAttr {
 
 #[repr(C)]
 struct IdAttr {
-    /// The id, or the one that a search for the next id starts with.
+    /// The id of an object, or the id after which a search for the next one starts.
     id: u32,
     next_id: u32,
     open_flags: u32,
@@ -42,12 +42,12 @@ pub fn obj_get(path: &Path) -> io::Result<OwnedFd> {
 /// Fills `info` by `BPF_OBJ_GET_INFO_BY_FD`. `T` has to be the kernel's structure for this kind of object.
 pub fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     #[repr(C)]
-    struct Attr {
+    struct InfoAttr {
         bpf_fd: u32,
         info_len: u32,
         info: u64,
     }
-    let mut attr = Attr {
+    let mut attr = InfoAttr {
         bpf_fd: object.as_raw_fd() as u32,
         info_len: size_of::<T>() as u32,
         info: std::ptr::from_mut(info) as u64,

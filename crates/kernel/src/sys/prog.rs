@@ -15,7 +15,7 @@ use crate::sys::object::fill_info;
 pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct BtfLoadAttr {
         btf: u64,
         log_buf: u64,
         size: u32,
@@ -23,7 +23,7 @@ pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
         log_level: u32,
         log_true_size: u32,
     }
-    let mut attr = Attr { btf: address(blob), size: blob.len() as u32, ..Attr::default() };
+    let mut attr = BtfLoadAttr { btf: address(blob), size: blob.len() as u32, ..BtfLoadAttr::default() };
     bpf_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)
 }
 
@@ -58,14 +58,14 @@ impl<'a> ProgLoad<'a> {
 
 /// A log with each step of the verifier.
 pub const LOG_STEPS: u32 = 1;
-/// A log of what the verifier has counted (Linux 5.2).
+/// A log of the verifier's statistics (Linux 5.2).
 pub const LOG_STATISTICS: u32 = 4;
 
 /// Loads a program by `BPF_PROG_LOAD`. With `log`, the verifier writes a log of this kind there, ended by a NUL.
 pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct ProgLoadAttr {
         prog_type: u32,
         insn_cnt: u32,
         insns: u64,
@@ -87,7 +87,7 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::R
         line_info_cnt: u32,
         attach_btf_id: u32,
     }
-    let mut attr = Attr {
+    let mut attr = ProgLoadAttr {
         prog_type: program.kind.prog_type(),
         insn_cnt: program.instructions.len() as u32,
         insns: address(program.instructions),
@@ -95,7 +95,7 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::R
         prog_flags: program.flags,
         prog_name: object_name(program.name),
         expected_attach_type: program.kind.expected_attach_type(),
-        ..Attr::default()
+        ..ProgLoadAttr::default()
     };
     if let Some(btf) = program.btf {
         attr.prog_btf_fd = btf.as_raw_fd() as u32;
@@ -152,7 +152,7 @@ pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8;
     info.xlated_prog_len = (8 * most) as u32;
     info.xlated_prog_insns = address_mut(&mut instructions);
     fill_info(prog, &mut info)?;
-    // The kernel clears the address if it may not show the instructions.
+    // The kernel clears the address if this process may not see the instructions.
     let shown = if info.xlated_prog_insns == 0 { 0 } else { info.xlated_prog_len as usize / 8 };
     instructions.truncate(shown);
     Ok(instructions)
@@ -210,7 +210,7 @@ pub fn prog_test_run(
 ) -> io::Result<TestRun> {
     #[repr(C)]
     #[derive(Default)]
-    struct Attr {
+    struct TestRunAttr {
         prog_fd: u32,
         retval: u32,
         data_size_in: u32,
@@ -226,7 +226,7 @@ pub fn prog_test_run(
         /// Fields for flags and CPU, which stay zero.
         rest: u64,
     }
-    let mut attr = Attr {
+    let mut attr = TestRunAttr {
         prog_fd: prog.as_raw_fd() as u32,
         data_size_in: packet.len() as u32,
         data_size_out: after.len() as u32,
@@ -235,7 +235,7 @@ pub fn prog_test_run(
         repeat: 1,
         ctx_size_out: context.len() as u32,
         ctx_out: address_mut(context),
-        ..Attr::default()
+        ..TestRunAttr::default()
     };
     bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
     Ok(TestRun { result: attr.retval, nanoseconds: attr.duration, size: attr.data_size_out as usize })

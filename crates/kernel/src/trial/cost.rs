@@ -12,7 +12,7 @@ use std::sync::Arc;
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage, with_causes};
-use twinprobe_ebpf_common::hook::{ProgramKind, Verdict};
+use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_ebpf_common::{DirectionCost, EventKind, MapFamily, MapKind};
 
 use crate::admit::admission::work_of;
@@ -66,7 +66,7 @@ pub fn cost(
         let cure = "an observing program may only read; leave the packet alone, or use verdict enforce";
         failed(Stage::Admission, format!("{what}; {cure}"))
     };
-    let is_tc = attach.hook.kind() == ProgramKind::Tc;
+    let is_tc = attach.hook.kind().has_skb();
     if observe && is_tc && prologue::writes(copy.program.as_fd()).map_err(not_tried)? {
         return Err(refused("the kernel finds that the program writes to packets".into()));
     }
@@ -81,8 +81,8 @@ pub fn cost(
     if work_of(plan, instructions, cost.verified).most <= MAX_RUN && !instructions.iter().any(sends) {
         copy.touch_tables(possible_cpus);
         let mut streams = copy.streams().map_err(not_tried)?;
-        let reset = || streams.iter_mut().try_for_each(Stream::empty);
-        // The dispatcher does not look at what such a program returns.
+        let reset = || streams.iter_mut().try_for_each(FilledMap::empty);
+        // The dispatcher ignores the return value of such a program.
         let passes = observe && Verdicts::of(instructions).stand(attach.hook, attach.verdict);
         match run(copy.program.as_fd(), attach.hook, observe, passes, reset).map_err(not_tried)? {
             TrialOutcome::Cost(run) => cost.run = Some(run),
@@ -184,16 +184,16 @@ impl Copy {
     }
 
     /// Returns the maps that programs only put something into.
-    fn streams(&self) -> io::Result<Vec<Stream<'_>>> {
+    fn streams(&self) -> io::Result<Vec<FilledMap<'_>>> {
         let mut streams = Vec::new();
         for (map, fds) in self.maps.each() {
             let fd = fds.of_twin(0);
             let family = MapKind::from_bpf_type(map.spec.map_type).map(MapKind::family);
             if EventKind::from_bpf_type(map.spec.map_type) == Some(EventKind::Ringbuf) {
                 let ring = RingBuffer::open(&Arc::new(fd.try_clone()?), map.spec.max_entries)?;
-                streams.push(Stream::Ring(ring));
+                streams.push(FilledMap::Ring(ring));
             } else if family == Some(MapFamily::Fifo) {
-                streams.push(Stream::Fifo(fd.as_fd(), vec![0; map.spec.value_size as usize]));
+                streams.push(FilledMap::Fifo(fd.as_fd(), vec![0; map.spec.value_size as usize]));
             }
         }
         Ok(streams)
@@ -201,13 +201,13 @@ impl Copy {
 }
 
 /// A map that gets full: a program that finds no room in it takes less time.
-enum Stream<'a> {
+enum FilledMap<'a> {
     Ring(RingBuffer),
     /// A QUEUE or STACK, and room for a value.
     Fifo(BorrowedFd<'a>, Vec<u8>),
 }
 
-impl Stream<'_> {
+impl FilledMap<'_> {
     fn empty(&mut self) -> io::Result<()> {
         match self {
             Self::Ring(ring) => {

@@ -12,7 +12,7 @@ use crate::plan::request::KernelOptions;
 
 /// The most bytes of a configuration, uncompressed; that of Linux 6.18 has 160 KiB.
 const LONGEST: u64 = 4 << 20;
-/// The version, as `KERNEL_VERSION` of C makes it, and what libbpf offers beside options.
+/// The version, as `KERNEL_VERSION` of C encodes it, and the other values that libbpf offers.
 const VERSION: &str = "LINUX_KERNEL_VERSION";
 
 /// The options of the running kernel. They are read once, when a program asks for one.

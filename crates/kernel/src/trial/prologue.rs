@@ -31,7 +31,7 @@ pub fn writes(program: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(!prologue.is_empty() && prog::prog_translated(program, prologue.len())? == *prologue)
 }
 
-/// Loads a program that writes, and returns what the verifier puts before its first instruction.
+/// Loads a program that writes, and returns the instructions that the verifier puts before its first one.
 fn find() -> io::Result<Vec<[u8; 8]>> {
     let program = prog::prog_load(&ProgLoad::new("tp_writer", ProgramKind::Tc, &program(true)), None)?;
     let mut translated = prog::prog_translated(program.as_fd(), MOST)?;

@@ -1,12 +1,11 @@
-//! Runs of a program on the sample frames by `BPF_PROG_TEST_RUN`: the time that they take, and what they leave of the
-//! frames.
+//! Runs of a program on the sample frames by `BPF_PROG_TEST_RUN`: the time that they take, and the frames after them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use twinprobe_ebpf_common::RunCost;
-use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
+use twinprobe_ebpf_common::hook::Hook;
 
 use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
@@ -66,9 +65,9 @@ pub fn run(
             && (times.is_empty() || begun.elapsed() < WHOLE)
         {
             let frame = &flows[times.len()][kind];
-            let before = Run::of(idle.as_fd(), hook, frame)?;
+            let before = FrameRun::of(idle.as_fd(), hook, frame)?;
             reset()?;
-            let after = Run::of(program, hook, frame)?;
+            let after = FrameRun::of(program, hook, frame)?;
             if observe && let Some(what) = after.differs_from(&before) {
                 return Ok(TrialOutcome::Changed(Changed { frame: name, what }));
             }
@@ -96,7 +95,7 @@ fn quartiles(mut times: Vec<u32>) -> [u32; 3] {
 }
 
 /// One run on a frame.
-struct Run {
+struct FrameRun {
     nanoseconds: u32,
     verdict: i32,
     /// The frame as the program has left it; `None` if it does not fit into [`ROOM`].
@@ -105,10 +104,10 @@ struct Run {
     context: Vec<u8>,
 }
 
-impl Run {
+impl FrameRun {
     fn of(program: BorrowedFd<'_>, hook: Hook, frame: &EthernetFrame) -> io::Result<Self> {
         let mut after = vec![0; ROOM];
-        let mut context = vec![0; if hook.kind() == ProgramKind::Tc { CONTEXT } else { 0 }];
+        let mut context = vec![0; if hook.kind().has_skb() { CONTEXT } else { 0 }];
         match prog::prog_test_run(program, &frame.bytes, &mut after, &mut context) {
             Ok(run) => {
                 after.truncate(run.size);
@@ -126,7 +125,7 @@ impl Run {
         }
     }
 
-    /// Names the part of the frame that is not what it was `before`.
+    /// Names the part of the frame that differs from `before`.
     fn differs_from(&self, before: &Self) -> Option<&'static str> {
         let length = |run: &Self| run.frame.as_ref().map(Vec::len);
         match () {

@@ -1,6 +1,6 @@
 //! The checks of an object that need no kernel.
 
-use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_fleet::{FleetPlan, is_rule_name};
 use twinprobe_library::fleet_probe;
 use twinprobe_rules::Rule;
@@ -22,7 +22,8 @@ pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> 
         findings.push(Finding::config("metadata.name", message));
     }
     if object.spec.scope == RuleScope::Fleet {
-        let message = "windows of several nodes are not judged together by this version; give node";
+        let message =
+            "the operator judges no windows: `twinprobe stream --rules` judges those of a fleet; give node";
         findings.push(Finding::config("spec.scope", message));
     }
     if let Err(rejection) = Rule::check(&object.spec.rule) {
@@ -35,11 +36,26 @@ pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> 
     if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
 }
 
+/// Returns a refusal by the compiler with the fields of the object that it is about.
+pub fn of_the_object(object: &MonitoringProbe, mut rejection: Rejection) -> Rejection {
+    for finding in &mut rejection.findings {
+        let field = finding.field.take().unwrap_or_default();
+        finding.field = Some(match object.spec.0.library {
+            Some(_) => format!("spec.library, {field}"),
+            None => format!("spec.config.{field}"),
+        });
+    }
+    rejection
+}
+
 /// Returns the mistakes of an object, each with its field.
 pub fn mistakes(rejection: &Rejection) -> String {
-    let line = |finding: &Finding| match &finding.field {
-        Some(field) => format!("{field}: {}", finding.message),
-        None => finding.message.clone(),
+    // The line of a condition is in its message.
+    let line_of = |finding: &Finding| finding.line.filter(|_| finding.stage == Stage::Compile);
+    let line = |finding: &Finding| match (&finding.field, line_of(finding)) {
+        (Some(field), Some(line)) => format!("{field}:{line}: {}", finding.message),
+        (Some(field), None) => format!("{field}: {}", finding.message),
+        (None, _) => finding.message.clone(),
     };
     rejection.findings.iter().map(line).collect::<Vec<_>>().join("; ")
 }

@@ -1,4 +1,4 @@
-//! One operator at a time: whoever holds the Lease.
+//! One operator at a time: the holder of the Lease.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Leadership {
             return Ok(false);
         }
         lease.spec = Some(self.spec(Some(&spec), now));
-        // The version that was read goes along: of two who take it at once, one is refused.
+        // The write has the version that was read: if two take it at the same time, one is refused.
         let name = lease.name_any();
         won(self.leases.replace(&name, &PostParams::default(), &lease).await)
     }

@@ -1,11 +1,13 @@
-//! The operator: what objects ask for becomes what nodes are told.
+//! The operator: it turns objects into assignments for nodes.
 
 mod checked;
+pub mod compile;
 mod leader;
 pub mod people;
 pub mod reconcile;
+mod revisions;
 mod rules;
 pub mod run;
 mod webhook;
 mod world;
-mod writes;
+pub mod writes;

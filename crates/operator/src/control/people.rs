@@ -1,4 +1,4 @@
-//! Commands of people for a rollout, beside changes of its object: stop it, let it go on, declare a step good.
+//! Commands of people for a rollout, beside changes of its object: stop it, let it continue, declare a step good.
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -17,12 +17,12 @@ pub struct ProbeArgument {
     name: String,
 }
 
-/// Stops a rollout where it is, or lets it go on.
+/// Stops a rollout where it is, or lets it continue.
 pub async fn pause(probe: &ProbeArgument, is_paused: bool) -> anyhow::Result<()> {
     let probes = probes().await?;
     let value = if is_paused { json!("true") } else { Value::Null };
     annotate(&probes, &probe.name, PAUSED, &value).await?;
-    println!("{}: {}", probe.name, if is_paused { "paused" } else { "goes on" });
+    println!("{}: {}", probe.name, if is_paused { "paused" } else { "continues" });
     Ok(())
 }
 
@@ -33,7 +33,7 @@ pub async fn promote(probe: &ProbeArgument) -> anyhow::Result<()> {
     let status = object.status.unwrap_or_default();
     let step = status.step.filter(|step| ![COMPLETE, ROLLED_BACK].contains(&step.as_str()));
     let Some((revision, step)) = status.revision.zip(step) else {
-        bail!("{}: no step is going on; `kubectl get mp {}` shows where it stands", probe.name, probe.name);
+        bail!("{}: no step is running; `kubectl get mp {}` shows where it stands", probe.name, probe.name);
     };
     let value = format!("{revision}/{step}");
     annotate(&probes, &probe.name, PROMOTE, &json!(value)).await?;

@@ -1,4 +1,4 @@
-//! One look at one probe: what its object asks for, what is known of the nodes, and the writes that follow.
+//! One look at one probe: the demands of its object, the known states of nodes, and the writes that follow.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use kube::core::object::HasSpec as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource as _, ResourceExt as _};
-use twinprobe_api::RevisionSpec;
-use twinprobe_fleet::{FleetNews, FleetView, NodeView, decide, digest, invalid};
+use twinprobe_api::FleetStatus;
+use twinprobe_ebpf_common::finding::Rejection;
+use twinprobe_fleet::{FleetNews, FleetView, NodeView, compiled_condition, decide, invalid};
 
-use crate::control::checked::{mistakes, plan};
+use crate::control::checked::{mistakes, of_the_object, plan};
 use crate::control::writes::{ReconcileContext, SHORTLY};
 use crate::objects::probe::MonitoringProbe;
 
@@ -35,13 +36,7 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     let before = object.status.clone().unwrap_or_default();
     let plan = match plan(&name, object) {
         Ok(plan) => plan,
-        Err(rejection) => {
-            let status = invalid(&before, generation, &mistakes(&rejection), Timestamp::now());
-            if status != before {
-                context.write_status(object, &status).await?;
-            }
-            return Ok(Action::await_change());
-        }
+        Err(rejection) => return refuse(context, object, &before, &rejection).await,
     };
     let assigned = context.assigned(&name).await?;
     let annotation = |name: &str| object.annotations().get(name).map(String::as_str);
@@ -57,24 +52,34 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
             now: Timestamp::now(),
         })
     };
-    let Some(decision) = context.world.of_probe(&name, decide) else { return Ok(Action::requeue(SHORTLY)) };
+    let Some(mut decision) = context.world.of_probe(&name, decide) else {
+        return Ok(Action::requeue(SHORTLY));
+    };
+    let mut revision = None;
+    if decision.assignment.is_some() {
+        let prepared = match context.prepare(&plan).await? {
+            Ok(prepared) => prepared,
+            Err(rejection) => {
+                return refuse(context, object, &before, &of_the_object(object, rejection)).await;
+            }
+        };
+        let by = prepared.compiled.clone();
+        let compiled = compiled_condition(by, &before.conditions, Timestamp::now());
+        decision.status.conditions.push(compiled);
+        revision = Some(prepared);
+    }
     // The status first: the assignment follows from it, and is written again by the next look if this one ends here.
     if decision.status != before {
         context.write_status(object, &decision.status).await?;
     }
     tell(context, object, &decision.news).await;
+    if let Some(revision) = revision {
+        context.write_prepared(revision).await?;
+    }
     match &decision.assignment {
-        Some(wanted) => {
-            let config = serde_json::to_value(&plan.config).map_err(kube::Error::SerdeError)?;
-            let digest = digest(&plan.config);
-            let spec = RevisionSpec { probe: name.clone(), digest, config, ..RevisionSpec::default() };
-            context.write_revision(&name, &plan.revision, spec).await?;
-            if assigned.as_ref() != Some(wanted) {
-                context.assign(&name, wanted).await?;
-            }
-        }
+        Some(wanted) if assigned.as_ref() != Some(wanted) => context.assign(&name, wanted).await?,
         None if assigned.is_some() => context.unassign(&name).await?,
-        None => {}
+        _ => {}
     }
     context.forget(&name).await?;
     if decision.news.iter().any(|news| news.reason == "Complete") {
@@ -85,7 +90,22 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     Ok(decision.again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Says in Events what has happened.
+/// Says in the status why an object can't be rolled out. What nodes have stays.
+async fn refuse(
+    context: &ReconcileContext,
+    object: &MonitoringProbe,
+    before: &FleetStatus,
+    rejection: &Rejection,
+) -> kube::Result<Action> {
+    let generation = object.metadata.generation.unwrap_or_default();
+    let status = invalid(before, generation, &mistakes(rejection), Timestamp::now());
+    if status != *before {
+        context.write_status(object, &status).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Reports changes as Events.
 async fn tell(context: &ReconcileContext, object: &MonitoringProbe, news: &[FleetNews]) {
     for news in news {
         let event = Event {

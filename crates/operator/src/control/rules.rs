@@ -1,4 +1,4 @@
-//! One look at one rule: what its object asks of nodes, what they have reported, and the writes that follow.
+//! One look at one rule: the demands of its object, the reports of nodes, and the writes that follow.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     context.write_revision(&key, &decision.name, decision.revision).await?;
     if assigned.as_ref() != Some(&decision.assignment) {
         context.assign(&key, &decision.assignment).await?;
-        tracing::info!(rule = name, revision = decision.name, "nodes are told of it");
+        tracing::info!(rule = name, revision = decision.name, "nodes get the new revision of the rule");
     }
     context.forget(&key).await?;
     if decision.status.counts.silent == 0 && before.counts.silent > 0 {

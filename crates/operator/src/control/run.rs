@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use twinprobe_fleet::rule_of;
 
+use crate::control::compile::{Compilations, CompileOptions};
 use crate::control::leader::Leadership;
 use crate::control::reconcile::reconcile;
 use crate::control::rules::reconcile_rule;
@@ -28,6 +29,7 @@ use crate::control::writes::{MANAGER, ReconcileContext, Wished, again};
 use crate::objects::nodes::{ProbeAssignment, ProbeReport};
 use crate::objects::probe::MonitoringProbe;
 use crate::objects::rule::MonitoringRule;
+use crate::overview::serve::{OverviewOptions, serve_overview};
 
 /// The time by which many reports at once become one look.
 const TOGETHER: Duration = Duration::from_millis(200);
@@ -43,6 +45,10 @@ pub struct RunOptions {
     identity: Option<String>,
     #[command(flatten)]
     webhook: WebhookOptions,
+    #[command(flatten)]
+    compile: CompileOptions,
+    #[command(flatten)]
+    overview: OverviewOptions,
 }
 
 /// Runs the operator until it is told to end, or loses the Lease. It finds the API server as kubectl does, or by its pod's account.
@@ -54,30 +60,33 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
         options.identity.clone().unwrap_or_else(|| format!("{}-{}", hostname(), std::process::id()));
     let leadership = Leadership::new(client.clone(), &options.namespace, identity.clone());
     let mut terminated = signal(SignalKind::terminate())?;
+    let overview = serve_overview(client.clone(), &options.overview);
     let works = async {
         leadership.acquire().await;
         tracing::info!(identity, "this operator has the Lease");
         tokio::select! {
             lost = leadership.keep() => lost.context("the Lease is lost"),
-            () = control(client, identity.clone()) => Ok(()),
+            () = control(client, identity.clone(), options.compile.clone()) => Ok(()),
         }
     };
     tokio::select! {
         done = works => done,
         // An operator without the Lease answers as well.
         failed = answer(&options.webhook) => failed,
+        failed = overview => failed,
         _ = terminated.recv() => Ok(()),
     }
 }
 
 /// Looks at objects as they, their nodes or reports change.
-async fn control(client: Client, identity: String) {
+async fn control(client: Client, identity: String, options: CompileOptions) {
     let world = Arc::new(World::default());
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
     let context = Arc::new(ReconcileContext {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
         world: Arc::clone(&world),
+        compilations: Compilations::new(options),
     });
     let (probes, changed_probes) = changes();
     let (rules, changed_rules) = changes();
@@ -111,7 +120,7 @@ async fn follow<K, F>(
     Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
         .with_config(Config::default().debounce(TOGETHER))
         .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), move |assignment| {
-            // What others have changed is written again.
+            // An object that others have changed is written again.
             assignment.metadata.name.as_deref().and_then(of).map(|name| ObjectRef::new(&name))
         })
         .reconcile_all_on(received(all))
@@ -119,7 +128,7 @@ async fn follow<K, F>(
         .run(look, again, context)
         .for_each(|done| {
             if let Err(error) = done {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a look failed");
+                tracing::debug!(error = &error as &dyn std::error::Error, "a reconciliation failed");
             }
             ready(())
         })

@@ -58,7 +58,7 @@ pub async fn answer(options: &WebhookOptions) -> anyhow::Result<()> {
     tokio::spawn(accept(tcp, acceptor, ready));
     let routes = Router::new().route("/validate", post(validate)).route("/healthz", get(async || "ok\n"));
     tracing::info!(address = %local, "the webhook listens");
-    axum::serve(Accepted { accepted, local }, routes).await.context("the webhook")
+    axum::serve(Handshakes { accepted, local }, routes).await.context("the webhook")
 }
 
 fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
@@ -94,12 +94,12 @@ async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, ready: Sender<(TlsStrea
 }
 
 /// Clients after their handshake.
-struct Accepted {
+struct Handshakes {
     accepted: Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     local: SocketAddr,
 }
 
-impl Listener for Accepted {
+impl Listener for Handshakes {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What the operator knows of nodes: their labels and their reports, and nothing of what is not its own.
+//! The operator's knowledge about nodes: their labels and their reports, and only its own objects.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use twinprobe_fleet::NodeView;
 
 use crate::objects::nodes::ProbeReport;
 
-type Labels = BTreeMap<String, String>;
+type NodeLabels = BTreeMap<String, String>;
 /// Reports by probe, then by node.
 type Reports = BTreeMap<String, BTreeMap<String, NodeReport>>;
 
-/// The nodes and their reports, as the watches tell them.
+/// The nodes and their reports, from the watches.
 #[derive(Debug, Default)]
 pub struct World {
-    known: Mutex<Known>,
+    known: Mutex<KnownNodes>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    nodes: Option<BTreeMap<String, Labels>>,
+struct KnownNodes {
+    nodes: Option<BTreeMap<String, NodeLabels>>,
     reports: Option<Reports>,
-    /// What a list that is being read has said so far.
-    new_nodes: BTreeMap<String, Labels>,
+    /// The part of a list that was read so far.
+    new_nodes: BTreeMap<String, NodeLabels>,
     new_reports: Reports,
 }
 

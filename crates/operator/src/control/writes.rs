@@ -1,4 +1,4 @@
-//! The context of looks, and the writes that looks at probes and at rules have in common.
+//! The context of looks at objects, and the writes that probes and rules share.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use twinprobe_api::{AssignmentSpec, RevisionSpec};
 
+use crate::control::compile::Compilations;
 use crate::control::world::World;
 use crate::objects::nodes::{
     ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeRevision, ProbeRevisionSpec,
@@ -25,8 +26,8 @@ pub const MANAGER: &str = "twinprobe-operator";
 /// The finalizer, which keeps an object until no node has its probe or rule.
 pub const FINALIZER: &str = "twinprobe.dev/nodes";
 /// The label of a revision that names its assignment.
-const PROBE: &str = "twinprobe.dev/probe";
-/// The time that nodes have to remove a probe. One that comes back later does it then.
+pub const PROBE: &str = "twinprobe.dev/probe";
+/// The time that nodes have to remove a probe. A node that comes back later removes it then.
 const REMOVAL: Duration = Duration::from_mins(5);
 /// The time between two looks while something else has to come first.
 pub const SHORTLY: Duration = Duration::from_millis(300);
@@ -47,6 +48,7 @@ pub struct ReconcileContext {
     pub client: Client,
     pub world: Arc<World>,
     pub recorder: Recorder,
+    pub compilations: Compilations,
 }
 
 impl ReconcileContext {
@@ -54,8 +56,8 @@ impl ReconcileContext {
         Api::all(self.client.clone())
     }
 
-    /// Reads an object, and sees to it that it stays until no node has what it asks for. A copy from a cache may be older than the
-    /// last decision.
+    /// Reads an object, and adds a finalizer, so that the object stays until all nodes have removed its probe or rule. A copy
+    /// from a cache may be older than the last decision.
     pub async fn held<K: Wished>(&self, name: &str) -> kube::Result<Option<K>> {
         let objects: Api<K> = self.all();
         let Some(object) = objects.get_opt(name).await? else { return Ok(None) };
@@ -81,7 +83,7 @@ impl ReconcileContext {
         objects.patch_status(&object.name_any(), &apply, &Patch::Apply(patch)).await.map(drop)
     }
 
-    /// Makes the revision of an assignment, unless it is there.
+    /// Makes the revision of a rule's assignment, unless it is there.
     pub async fn write_revision(
         &self,
         assignment: &str,
@@ -138,7 +140,7 @@ impl ReconcileContext {
         Ok(())
     }
 
-    /// Takes what an object asks for from all nodes, and then lets the object go.
+    /// Removes an object's probe or rule from all nodes, and then lets Kubernetes delete the object.
     pub async fn remove<K: Wished>(&self, object: &K, assignment: &str) -> kube::Result<Action> {
         if !object.finalizers().iter().any(|it| it == FINALIZER) {
             return Ok(Action::await_change());
@@ -173,7 +175,7 @@ fn without<T>(done: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// What follows a look that failed.
+/// The consequence of a look that failed.
 #[expect(clippy::needless_pass_by_value, reason = "the controller gives them")]
 pub fn again<K: Wished>(object: Arc<K>, error: &kube::Error, _: Arc<ReconcileContext>) -> Action {
     let is_conflict = matches!(error, kube::Error::Api(status) if status.code == 409);
@@ -181,6 +183,6 @@ pub fn again<K: Wished>(object: Arc<K>, error: &kube::Error, _: Arc<ReconcileCon
         return Action::requeue(SHORTLY);
     }
     let (kind, name) = (K::kind(&()), object.name_any());
-    tracing::warn!(%kind, name, error = error as &dyn std::error::Error, "it is tried again");
+    tracing::warn!(%kind, name, error = error as &dyn std::error::Error, "a change failed and is tried again");
     Action::requeue(Duration::from_secs(5))
 }

@@ -1,4 +1,4 @@
-//! The agent beside a daemon: it is told of probes by assignments, puts them into the daemon, and reports.
+//! The agent beside a daemon: it reads assignments, deploys their probes on the daemon, and reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::node::pods::{PodFollower, needs_namespaces};
 use crate::node::server::ApiServer;
 use crate::objects::nodes::ProbeAssignment;
 
-/// The time between two looks at a probe that has not shown yet what it costs.
+/// The time between two looks at a probe whose cost is not known yet.
 pub const SOON: Duration = Duration::from_millis(500);
 /// The time between two looks at a probe at rest.
 pub const REST: Duration = Duration::from_secs(10);
@@ -41,6 +41,8 @@ pub struct NodeAgent {
     pub labels: Option<BTreeMap<String, String>>,
     pub held: BTreeMap<String, HeldProbe>,
     pub pending: BTreeMap<String, Pending>,
+    /// Whether the node's kernel has XDP programs for packets of several buffers, once the daemon was asked.
+    pub frags: Option<bool>,
     /// The time of the next look at each probe.
     due: BTreeMap<String, Instant>,
 }
@@ -56,6 +58,7 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
         labels: folder.labels()?,
         held: folder.probes()?,
         pending: BTreeMap::new(),
+        frags: None,
         due: BTreeMap::new(),
         server: Arc::clone(&server),
         folder,
@@ -132,7 +135,7 @@ impl NodeAgent {
         }
     }
 
-    /// Takes an assignment, or that there is none any more.
+    /// Accepts an assignment, or its removal.
     fn assign(&mut self, name: &str, assignment: Option<ProbeAssignment>) {
         let held = self.held.entry(name.to_owned()).or_default();
         let uid = assignment.as_ref().and_then(|it| it.metadata.uid.clone());
@@ -183,7 +186,11 @@ impl NodeAgent {
             let wait = match self.settle(&name).await {
                 Ok(wait) => wait,
                 Err(error) => {
-                    tracing::warn!(probe = name, error = with_causes(&*error), "it is tried again");
+                    tracing::warn!(
+                        probe = name,
+                        error = with_causes(&*error),
+                        "an assignment failed and is tried again"
+                    );
                     Some(SOON * 4)
                 }
             };
@@ -194,12 +201,12 @@ impl NodeAgent {
         }
     }
 
-    /// Writes what is held of a probe. What can't be written is in memory, and is written with the next change.
+    /// Writes the record of a probe. After a failure it stays in memory, and is written with the next change.
     pub fn keep(&self, name: &str) {
         let Some(held) = self.held.get(name) else { return };
         if let Err(error) = self.folder.keep(name, held) {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(probe = name, error, "what the node is told can't be kept on its disk");
+            tracing::warn!(probe = name, error, "an assignment can't be kept on the node's disk");
         }
     }
 }

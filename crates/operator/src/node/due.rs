@@ -6,14 +6,14 @@ use twinprobe_api::{NodeReport, NodeState};
 
 use crate::node::follow::{pause, random};
 
-/// The time for which a daemon that gives no answer may be starting.
+/// The time for which a daemon without answers counts as starting.
 pub const STARTING: Duration = Duration::from_secs(20);
 /// The time after which a node says that the probe runs, even if it has not closed its windows.
 const EARLY: Duration = Duration::from_secs(10);
 /// The shortest time between two reports that say nothing but another cost.
 const COST: Duration = Duration::from_secs(60);
 
-/// What an agent remembers between two looks at a probe. Nothing of it has to outlive the agent.
+/// An agent's memory between two looks at a probe. It need not outlive the agent.
 #[derive(Debug)]
 pub struct Pending {
     /// The revision that the last look was about.

@@ -1,4 +1,4 @@
-//! What a node is told, on its disk: it goes on with that while the API server is away, and knows after days which probes are its own.
+//! The orders of a node, on its disk: it continues with them while the API server is away, and knows after days which probes are its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ impl NodeFolder {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// Reads the probes. A file that can't be read is an error: what it says of is running, perhaps.
+    /// Reads the probes. A file that can't be read is an error, because its probe may be running.
     pub fn probes(&self) -> anyhow::Result<BTreeMap<String, HeldProbe>> {
         let folder = self.root.join(PROBES);
         let mut probes = BTreeMap::new();
@@ -68,7 +68,7 @@ impl NodeFolder {
         Ok(probes)
     }
 
-    /// Writes what is held of a probe, to stay.
+    /// Writes the record of a probe to disk, with a sync.
     pub fn keep(&self, name: &str, held: &HeldProbe) -> io::Result<()> {
         write(&self.root.join(PROBES), &format!("{name}.json"), held)
     }

@@ -1,4 +1,4 @@
-//! Objects as they come and go: a list, then a watch that goes on where the last one ended.
+//! Objects as they come and go: a list, then a watch that continues where the last one ended.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl<K: kube::Resource + DeserializeOwned + Clone> Described for K {
     }
 }
 
-/// Follows objects until whoever receives the changes has ended. After a failure the attempts are spread, so that not all nodes
+/// Follows objects until the receiver of the changes has ended. After a failure the attempts are spread, so that not all nodes
 /// come back at the same moment.
 pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: &Sender<Seen<K>>) {
     let mut version: Option<String> = None;
@@ -77,7 +77,7 @@ pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: 
     }
 }
 
-/// Returns the longest pause after so many failures in turn.
+/// Returns the longest pause after this many failures in a row.
 pub fn pause(failures: u32) -> Duration {
     Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(LONGEST)
 }
@@ -103,7 +103,7 @@ async fn listed<K: Described>(
     Ok(version)
 }
 
-/// Watches from a version. Returns the version from which the next watch goes on.
+/// Watches from a version. Returns the version from which the next watch continues.
 async fn watched<K: Described>(
     server: &ApiServer,
     what: &Followed,
@@ -125,7 +125,7 @@ async fn watched<K: Described>(
     let mut events = server.watch::<K>(request).await?;
     let mut version = from.to_owned();
     while let Some(event) = events.next().await {
-        // A watch that is cut goes on where it was.
+        // A watch that is cut continues where it was.
         let event = match event {
             Ok(event) => event,
             Err(ApiServerError::Watch(_)) if version != from => break,

@@ -1,4 +1,4 @@
-//! The agent beside each daemon: what a node is told, what it does, what it reports.
+//! The agent beside each daemon: it reads the node's assignments, carries them out and reports.
 
 pub mod agent;
 mod due;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use twinprobe_client::Server;
 
-/// Where the API server is. The defaults are those of a pod.
+/// The address of the API server. The defaults are those of a pod.
 #[derive(Debug, Args)]
 pub struct ApiServerOptions {
     /// URL of the API server; in a pod it is known
@@ -31,7 +31,7 @@ pub struct NodeOptions {
     /// Address of the node's daemon
     #[arg(long, value_name = "ADDRESS", default_value = Server::DEFAULT)]
     pub daemon: Server,
-    /// Folder for what the node is told; the node goes on with it while the API server is away
+    /// Folder for what the node is told; the node continues with it while the API server is away
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe-node")]
     pub state_dir: PathBuf,
     /// Tell the daemon the pods of the node, for probes that go to pods; takes the right to list pods and namespaces
@@ -39,11 +39,11 @@ pub struct NodeOptions {
     pub pods: bool,
     /// Longest time by which a report is put off, so that not all nodes report at the same moment
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
-    jitter: u64,
+    pub jitter: u64,
 }
 
 impl NodeOptions {
-    pub const fn jitter(&self) -> Duration {
+    pub const fn longest_jitter(&self) -> Duration {
         Duration::from_millis(self.jitter)
     }
 }

@@ -1,4 +1,4 @@
-//! The pods of the node, which the daemon is told: their metadata, never more of them.
+//! The pods of the node, for the daemon. The agent reads only their metadata.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const TOGETHER: Duration = Duration::from_millis(30);
 const AGAIN: Duration = Duration::from_secs(30);
 /// The time for which a table waits for the labels of namespaces. Without them, pods that need them are not selected.
 const NAMESPACES: Duration = Duration::from_secs(10);
-/// The most pods that a daemon takes.
+/// The most pods that a daemon accepts.
 const MOST: usize = 1024;
 /// Changes that wait.
 const CHANGES: usize = 64;
@@ -35,9 +35,9 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-type Labels = BTreeMap<String, String>;
+type PodLabels = BTreeMap<String, String>;
 
-/// What follows the pods of a node.
+/// The task that follows the pods of a node.
 pub struct PodFollower {
     server: Arc<ApiServer>,
     daemon: Client,
@@ -46,9 +46,9 @@ pub struct PodFollower {
     /// The pods by namespace and name; `None` until all are known.
     pods: Option<BTreeMap<(String, String), PodEntry>>,
     /// The labels of namespaces; `None` until all are known.
-    namespaces: Option<BTreeMap<String, Labels>>,
+    namespaces: Option<BTreeMap<String, PodLabels>>,
     watched: Option<(Receiver<Seen<PartialObjectMeta<Namespace>>>, AbortHandle)>,
-    /// The table that the daemon has.
+    /// The table that the daemon has now.
     told: Option<PodTable>,
     failures: u32,
     due: Instant,
@@ -103,7 +103,7 @@ impl PodFollower {
         }
     }
 
-    /// Begins and ends the watch of namespaces, by what probes ask for.
+    /// Begins and ends the watch of namespaces, as probes need it.
     fn watch_namespaces(&mut self) {
         let is_needed = *self.needs_namespaces.borrow_and_update();
         if is_needed == self.watched.is_some() {
@@ -162,7 +162,7 @@ impl PodFollower {
         self.change();
     }
 
-    /// Has the daemon told of a change, together with others that come soon.
+    /// Reports a change to the daemon, together with others that follow soon.
     fn change(&mut self) {
         if self.failures == 0 {
             self.due = self.due.min(Instant::now() + TOGETHER);
@@ -179,7 +179,7 @@ impl PodFollower {
         }
         let Some(table) = self.table() else { return };
         let done = match &self.told {
-            // The daemon may have been given an empty state.
+            // The daemon may have a new, empty state.
             Some(told) if *told == table && self.has(&table).await => Ok(()),
             _ => self.daemon.put_pods(&table).await.map(drop),
         };
@@ -228,7 +228,7 @@ async fn next<T>(watched: &mut Option<(Receiver<T>, AbortHandle)>) -> Option<T> 
     }
 }
 
-/// Returns what the daemon is told of a pod.
+/// Returns the description of a pod for the daemon.
 fn entry(pod: ObjectMeta) -> Option<((String, String), PodEntry)> {
     let annotation = |name: &str| pod.annotations.as_ref().and_then(|all| all.get(name)).cloned();
     let hash = annotation(MIRROR).and_then(|_| annotation(HASH));
@@ -241,13 +241,13 @@ fn entry(pod: ObjectMeta) -> Option<((String, String), PodEntry)> {
         namespace: namespace.clone(),
         name: name.clone(),
         labels,
-        namespace_labels: Labels::new(),
+        namespace_labels: PodLabels::new(),
         workload,
     };
     Some(((namespace, name), entry))
 }
 
-/// Returns what controls a pod. A `ReplicaSet` stands for the Deployment that has made it, as its name says.
+/// Returns the controller of a pod. For a `ReplicaSet` this is its Deployment, whose name is part of its name.
 fn workload(pod: &ObjectMeta) -> Option<Workload> {
     let owners = pod.owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;

@@ -1,4 +1,4 @@
-//! One look at one rule: what the daemon has, and what follows.
+//! One look at one rule: the daemon's state, and the next steps.
 
 use std::time::Instant;
 
@@ -53,9 +53,9 @@ impl NodeAgent {
         rule: &RuleDocument,
     ) -> anyhow::Result<NodeReport> {
         let name = rule_of(assignment).unwrap_or(assignment);
-        let why = format!("fleet: revision {revision}");
+        let message = format!("fleet: revision {revision}");
         let node = self.options.node_name.clone();
-        let done = match self.daemon.put_rule(name, rule, Some(&why)).await {
+        let done = match self.daemon.put_rule(name, rule, Some(&message)).await {
             Ok(answer) => answer.read(),
             Err(error) => Err(error),
         };
@@ -80,7 +80,7 @@ impl NodeAgent {
         }
     }
 
-    /// Removes a rule from the daemon, if it is the agent's own. What the rule has begun ends with it.
+    /// Removes a rule from the daemon, if it is the agent's own. The rule's actions end with it.
     pub async fn remove_rule(&mut self, assignment: &str) -> Result<(), ClientError> {
         let name = rule_of(assignment).unwrap_or(assignment);
         let Some(status) = self.rule_status(name).await? else { return Ok(()) };

@@ -24,7 +24,7 @@ pub struct ApiServer {
     token: PathBuf,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiServerError {
     #[error("the API server refuses it ({code}): {message}")]
@@ -42,7 +42,7 @@ pub enum ApiServerError {
 }
 
 impl ApiServerError {
-    /// Tells whether the server has forgotten the version from which a watch should go on.
+    /// Tells whether the server has forgotten the version from which a watch should continue.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
     }

@@ -1,4 +1,4 @@
-//! One look at one probe: what the assignment asks for, what the daemon has, and what follows.
+//! One look at one probe: the assignment, the daemon's state, and the next steps.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use twinprobe_api::{
 };
 use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{Wanted, digest, is_over, refused, wanted};
+use twinprobe_fleet::{NodeMachine, Wanted, digest, for_node, is_form_of, is_over, refused, wanted};
 
 use crate::node::agent::{NodeAgent, REST, SOON};
 use crate::node::due::{STARTING, is_due};
@@ -79,12 +79,13 @@ impl NodeAgent {
                 Ok(report.clone())
             }
             _ if spec.kind == RevisionKind::Rule => self.have_rule(name, revision, spec.config).await,
-            _ => match serde_json::from_value::<ConfigDocument>(spec.config) {
-                Ok(config) if config.pods.is_some() && !self.options.pods => {
+            _ => match self.form(&spec).await {
+                Err(error) => self.unanswered(name, revision, error),
+                Ok(Ok(config)) if config.pods.is_some() && !self.options.pods => {
                     Ok(self.failed(name, revision, "pods", WITHOUT_PODS.to_owned()))
                 }
-                Ok(config) => self.compare(name, assignment, revision, &config).await,
-                Err(error) => {
+                Ok(Ok(config)) => self.compare(name, assignment, revision, &config).await,
+                Ok(Err(error)) => {
                     let reason = format!("a configuration that this node can't read: {error}");
                     Ok(self.failed(name, revision, "fetch", reason))
                 }
@@ -92,7 +93,31 @@ impl NodeAgent {
         }
     }
 
-    /// Asks the daemon what it has, and puts the revision if that is something else.
+    /// Returns the configuration of a revision as this node puts it: with the objects for its kernel, if there are any.
+    async fn form(&mut self, spec: &RevisionSpec) -> Result<serde_json::Result<ConfigDocument>, ClientError> {
+        let objects = spec.compiled.iter().flat_map(|compiled| &compiled.objects);
+        let frags = match self.frags {
+            Some(frags) => frags,
+            None if objects.clone().any(|objects| objects.frags.is_some()) => {
+                let capabilities = self.daemon.capabilities().await?.read()?;
+                let frags = capabilities["kernel"]["xdp_frags"] == true;
+                *self.frags.insert(frags)
+            }
+            None => false,
+        };
+        Ok(for_node(spec, NodeMachine { architecture: std::env::consts::ARCH, frags }))
+    }
+
+    /// Says that the daemon gives no answer, unless it may still be starting.
+    fn unanswered(&self, name: &str, revision: &str, error: ClientError) -> anyhow::Result<NodeReport> {
+        let pending = self.pending.get(name);
+        if pending.is_some_and(|pending| pending.since.elapsed() < STARTING) {
+            return Err(error.into());
+        }
+        Ok(self.failed(name, revision, "daemon", with_causes(&error)))
+    }
+
+    /// Asks the daemon for its revision, and sends the wanted one if they differ.
     async fn compare(
         &mut self,
         name: &str,
@@ -107,8 +132,7 @@ impl NodeAgent {
         let is_renewed = assignment.renewed.is_none()
             || pending.put.as_ref().is_some_and(|(_, renewed)| *renewed == assignment.renewed);
         match deployed(&self.daemon, &node, probe).await {
-            Err(error) if pending.since.elapsed() < STARTING => return Err(error.into()),
-            Err(error) => return Ok(self.failed(name, revision, "daemon", with_causes(&error))),
+            Err(error) => return self.unanswered(name, revision, error),
             Ok(NodeAnswer::Wanted(report)) if is_renewed => {
                 let last = self.held.get(name).and_then(|held| held.reported.as_ref());
                 let is_new = last.is_none_or(|last| last.revision != revision || last.windows < windows);
@@ -165,8 +189,8 @@ impl NodeAgent {
         revision: &str,
         config: &ConfigDocument,
     ) -> Result<Option<NodeReport>, ClientError> {
-        let why = format!("fleet: revision {revision}");
-        let done = self.daemon.put(name, config, Some(&why)).await;
+        let message = format!("fleet: revision {revision}");
+        let done = self.daemon.put(name, config, Some(&message)).await;
         let pending = self.pending.entry(name.to_owned()).or_default();
         match done {
             Ok(_) => {
@@ -211,9 +235,9 @@ impl NodeAgent {
 
     /// Tells whether the daemon has a probe from this agent.
     fn is_own(&self, name: &str, status: &ProbeStatus) -> bool {
-        let found = status.config.as_ref().map(digest);
+        let Some(found) = status.config.as_ref().map(digest) else { return false };
         let mut revisions = self.held.get(name).into_iter().flat_map(|held| held.revisions.values());
-        revisions.any(|revision| Some(&revision.digest) == found.as_ref())
+        revisions.any(|revision| is_form_of(revision, &found))
     }
 
     /// Removes the probe from the daemon, if it is the agent's own.
@@ -249,10 +273,10 @@ impl NodeAgent {
         let rest = if is_settled { REST } else { SOON };
         let last = self.held.get(name).and_then(|held| held.reported.clone());
         if let Some(last) = last.as_ref().filter(|last| last.revision == report.revision) {
-            // They are counted in the judged windows alone.
+            // Only reports with judged windows count failed insertions.
             report.failed_inserts = report.failed_inserts.max(last.failed_inserts);
         }
-        let jitter = self.options.jitter();
+        let jitter = self.options.longest_jitter();
         let pending = self.pending.entry(name.to_owned()).or_default();
         if !is_due(&report, last.as_ref(), windows, pending) {
             return Ok(Some(rest));
@@ -282,7 +306,7 @@ impl NodeAgent {
             }
         }
         if let Some(held) = self.held.get_mut(name) {
-            // What the daemon has, and what a way back leads to. The rest is of no use.
+            // The probe at the daemon, and the goal of a way back. The rest is not needed.
             let previous = held.assignment.as_ref().and_then(|assignment| assignment.previous.clone());
             held.revisions.retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
             held.reported = Some(report);

@@ -14,7 +14,7 @@ use crate::objects::rule::MonitoringRule;
 ///
 /// Fails if a definition has no schema, which is a mistake of this program.
 pub fn definitions() -> serde_json::Result<Vec<Value>> {
-    let kinds: [(CustomResourceDefinition, Vec<Rule>); 5] = [
+    let kinds: [(CustomResourceDefinition, Vec<FieldRule>); 5] = [
         (MonitoringProbe::crd(), probe_rules()),
         (ProbeRevision::crd(), vec![("", "self == oldSelf", "a revision never changes")]),
         (ProbeAssignment::crd(), Vec::new()),
@@ -38,12 +38,12 @@ pub fn definitions_yaml() -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A field below `spec`, a condition in CEL, and what the API server says if it does not hold.
-type Rule = (&'static str, &'static str, &'static str);
+/// A field below `spec`, a condition in CEL, and the API server's message if it does not hold.
+type FieldRule = (&'static str, &'static str, &'static str);
 
 const DURATION: &str = "self.matches('^([0-9]+(ms|s|m|h|d))+$')";
 
-fn probe_rules() -> Vec<Rule> {
+fn probe_rules() -> Vec<FieldRule> {
     vec![
         ("", "has(self.config) != has(self.library)", "give one of config and library"),
         (
@@ -84,7 +84,7 @@ fn probe_rules() -> Vec<Rule> {
     ]
 }
 
-fn with_rules(definition: &CustomResourceDefinition, rules: Vec<Rule>) -> serde_json::Result<Value> {
+fn with_rules(definition: &CustomResourceDefinition, rules: Vec<FieldRule>) -> serde_json::Result<Value> {
     let mut definition = serde_json::to_value(definition)?;
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
     for (field, condition, message) in rules {
@@ -100,7 +100,7 @@ fn with_rules(definition: &CustomResourceDefinition, rules: Vec<Rule>) -> serde_
         if let Some(known) = known.as_array_mut() {
             known.push(json!({ "rule": condition, "message": message }));
         }
-        // The API server bounds what a condition costs by the size of what it goes through.
+        // The API server bounds the cost of a condition by the size of the values that it reads.
         if field == "rollout.steps" {
             schema.insert("maxItems".to_owned(), json!(20));
             if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {

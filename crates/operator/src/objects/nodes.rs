@@ -1,4 +1,4 @@
-//! What passes between the operator and the nodes.
+//! The objects that the operator and the nodes exchange.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! What people write.
+//! The objects that users write.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

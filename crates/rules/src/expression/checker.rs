@@ -10,9 +10,9 @@ use super::reading::{Kind, MetricQuestion, Question, Reading, WindowFunction};
 use crate::fields;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
-/// The most questions of an expression: each goes over all entries of a metric.
+/// The most questions of an expression: each reads all entries of a metric.
 const MOST_QUESTIONS: usize = 16;
-/// The deepest tree: what evaluates it calls itself for each level.
+/// The deepest tree: its evaluation recurses for each level.
 const DEEPEST: usize = 64;
 
 type Checked = Result<(IdedExpr, Kind), ExpressionFault>;
@@ -36,7 +36,7 @@ impl<'a> Checker<'a> {
         Self { text, places, shape, depth: 0, readings: Vec::new() }
     }
 
-    /// Returns the expression over variables, and what it is.
+    /// Returns the expression over variables, and its type.
     pub fn check(&mut self, tree: &IdedExpr) -> Checked {
         if self.depth == DEEPEST {
             return Err(self.fault(tree, format!("the expression is nested more than {DEEPEST} deep")));
@@ -65,7 +65,7 @@ impl<'a> Checker<'a> {
         ExpressionFault::at(self.text, start as usize, message)
     }
 
-    /// All numbers are floating: `2 * window.seconds` means what it says.
+    /// All numbers are floating-point, so that `2 * window.seconds` is valid.
     fn literal(&self, tree: &IdedExpr, literal: &LiteralValue) -> Checked {
         let number = |value: f64| LiteralValue::Double(value.into());
         let (literal, kind) = match literal {

@@ -6,7 +6,7 @@ use cel::{Context, Value};
 use super::checker::{Checker, variable};
 use super::fault::ExpressionFault;
 use super::parse::parse;
-use super::reading::{Kind, Reading};
+use super::reading::{Kind, Question, Reading, WindowFunction};
 use crate::view::WindowView;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
@@ -49,7 +49,15 @@ impl Expression {
         })
     }
 
-    /// Evaluates the expression. `None` if it needs a window before this one, and there is none.
+    /// Tells whether the expression asks for a percentile.
+    pub fn asks_percentiles(&self) -> bool {
+        self.readings.iter().any(|reading| match &reading.question {
+            Question::Metric(question) => matches!(question.function, WindowFunction::Percentile(_)),
+            _ => false,
+        })
+    }
+
+    /// Evaluates the expression. `None` if it needs a window before this one, and that window is missing.
     pub fn evaluate(
         &self,
         window: &WindowView<'_>,
@@ -64,7 +72,7 @@ impl Expression {
         Value::resolve(&self.tree, &context).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Tells whether a condition holds. It does not where it needs a window before this one, and there is none.
+    /// Tells whether a condition holds. It does not where it needs a window before this one, and that window is missing.
     pub fn holds(&self, window: &WindowView<'_>, previous: Option<&WindowView<'_>>) -> Result<bool, String> {
         match self.evaluate(window, previous)? {
             None => Ok(false),

@@ -1,9 +1,9 @@
-//! What is wrong with an expression, and where.
+//! The mistake in an expression, and its place.
 
 /// A mistake in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionFault {
-    /// From 1.
+    /// The line, counted from 1.
     pub line: u32,
     /// In characters, from 1.
     pub column: u32,

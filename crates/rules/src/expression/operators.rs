@@ -1,10 +1,10 @@
-//! What operators and functions of CEL take and return. What is not here is refused.
+//! The arguments and results of CEL's operators and functions. All others are refused.
 
 use cel::common::ast::operators as cel;
 
 use super::reading::Kind;
 
-/// What an operator takes.
+/// The arguments of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operands {
     /// Each is of this kind.
@@ -15,7 +15,7 @@ pub enum Operands {
     Alike,
 }
 
-/// Returns the operator's sign, what it takes and what it returns.
+/// Returns the operator's sign, the types of its operands and of its result.
 pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
     use Kind::{Boolean, Number, Text};
     use Operands::{Alike, All, Ordered};
@@ -42,7 +42,7 @@ pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
 }
 
 impl Operands {
-    /// Says what is wrong with these operands, if something is.
+    /// Returns the mistake of these operands, if there is one.
     pub fn fault(self, sign: &str, kinds: &[Kind]) -> Option<String> {
         let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ");
         match self {

@@ -10,7 +10,7 @@ use super::fault::ExpressionFault;
 
 /// The longest text, in bytes.
 const LONGEST: usize = 1024;
-/// A hundred times what the parser takes for the deepest expression of [`LONGEST`] bytes.
+/// A hundred times the stack that the parser needs for the deepest expression of [`LONGEST`] bytes.
 const STACK: usize = 64 << 20;
 
 /// Parses a text, and calls `visit` with its tree on a large stack, where the tree is also given up.
@@ -30,7 +30,7 @@ pub fn parse<T: Send>(
         visit(program.expression(), program.source_info())
     };
     thread::scope(|scope| {
-        let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, parsed);
+        let thread = thread::Builder::new().name("cel".into()).stack_size(STACK).spawn_scoped(scope, parsed);
         let thread =
             thread.map_err(|error| ExpressionFault::at_start(format!("no thread to parse it: {error}")))?;
         thread

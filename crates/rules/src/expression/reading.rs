@@ -1,4 +1,4 @@
-//! What expressions take from windows: numbers over the entries of metrics, the key of the largest entry, the window itself.
+//! The values that expressions take from windows: numbers over the entries of metrics, the key of the largest entry, the window itself.
 
 use cel::Value as CelValue;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::Direction;
 
 use crate::view::WindowView;
 
-/// What something in an expression is.
+/// The type of a part of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Number,
@@ -90,7 +90,7 @@ pub struct MetricQuestion {
     pub part: String,
 }
 
-/// Which entries count.
+/// The entries that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// The key, as documents show it.
@@ -116,7 +116,7 @@ pub struct Reading {
 }
 
 impl Question {
-    /// Returns what the window answers.
+    /// Returns the value of the window.
     pub fn ask(&self, window: &WindowView<'_>) -> CelValue {
         match self {
             Self::Seconds => CelValue::Float(window.seconds()),

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use twinprobe_api::{RuleAction, RuleDocument};
 
-use super::Rule;
+use super::{Rule, Templates};
 use crate::shapes::shape;
 use crate::view::WindowView;
 
@@ -40,11 +40,54 @@ fn rule(changes: &Value) -> Result<Rule, String> {
 #[test]
 fn actions_take_values_from_the_window() -> Result<(), String> {
     let window = window();
-    let actions = rule(&json!({}))?.actions(&WindowView::new(&window)?, None)?;
+    let actions = rule(&json!({}))?.actions(&WindowView::new(&window)?, None, &Templates::new())?;
     let [RuleAction::Apply(probe)] = &*actions else { panic!("{actions:?}") };
     assert_eq!(probe.variables["only"], "10.0.0.2");
     assert_eq!(probe.variables["bytes"], 70_000);
     assert_eq!(probe.defines["NAME"], "of-10.0.0.2-1");
+    Ok(())
+}
+
+/// A value that must be a text stays a text, a program keeps its braces, and a template becomes the configuration with values.
+#[test]
+fn templates_and_texts_take_values_from_the_window() -> Result<(), String> {
+    let window = window();
+    let config = json!({
+        "fill": { "only": [{ "key": "{{top(ingress.talkers)}}", "value": 1 }] },
+        "labels": { "loudest": "{{max(ingress.talkers)}}" },
+        "ingress": {
+            "source": "int a[1][1] = {{1}};",
+            "defines": { "LEAST": "{{max(ingress.talkers)}}" }, "variables": { "least": "{{max(ingress.talkers)}}" },
+            "metrics": [{ "name": "m", "map": "m" }]
+        }
+    });
+    let actions = json!([
+        { "apply": { "name": "a", "template": "t", "expires": "5m" } },
+        { "apply": { "name": "b", "config": config, "expires": "5m" } },
+        { "mark": "{{max(ingress.talkers)}}" },
+        { "change": { "name": "c", "sample": "{{window.seq}}" } }
+    ]);
+    let rule = rule(&json!({ "do": actions }))?;
+    let view = WindowView::new(&window)?;
+    let missing = rule.actions(&view, None, &Templates::new()).expect_err("no template");
+    assert!(missing.contains("no template named t"), "{missing}");
+    let template = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    let filled = rule.actions(&view, None, &Templates::from([("t".to_owned(), template)]))?;
+    let filled = serde_json::to_value(filled).map_err(|error| error.to_string())?;
+    for (index, field) in [(0, "template"), (1, "config")] {
+        let config = &filled[index]["apply"]["config"];
+        assert!(filled[index]["apply"].get(field).is_some(), "{filled}");
+        assert_eq!(config["fill"]["only"][0]["key"], "10.0.0.2", "{filled}");
+        assert_eq!(config["labels"]["loudest"], "70000", "{filled}");
+        assert_eq!(config["ingress"]["source"], "int a[1][1] = {{1}};", "{filled}");
+        assert_eq!(config["ingress"]["defines"]["LEAST"], "70000", "{filled}");
+        assert_eq!(config["ingress"]["variables"]["least"], 70_000, "{filled}");
+    }
+    assert_eq!(
+        (&filled[2]["mark"], &filled[3]["change"]["sample"]),
+        (&json!("70000"), &json!(1)),
+        "{filled}"
+    );
     Ok(())
 }
 
@@ -72,7 +115,7 @@ fn rules_with_mistakes_are_refused() {
             apply(json!({ "name": "talkers", "probe": "dns", "expires": "1m" })),
             "do[0].apply.name: the rule watches",
         ),
-        (apply(json!({ "name": "a", "expires": "1m" })), "do[0].apply: give either `probe`"),
+        (apply(json!({ "name": "a", "expires": "1m" })), "do[0].apply: give one of `probe`"),
         (apply(json!({ "name": "a", "probe": "dns", "expires": "1y1" })), "do[0].apply.expires: "),
         (json!({ "do": [{ "change": { "name": "a" } }] }), "do[0].change: changes nothing"),
         (

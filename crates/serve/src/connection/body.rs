@@ -21,9 +21,9 @@ pub struct TooSlow(pub Duration);
 /// The number of bytes that are read, and dropped, of a body that was refused: a client that is still sending when the
 /// connection closes would not see the answer.
 const DRAIN: usize = 64 << 20;
-/// The longest time for which such a body is read.
+/// The longest total time for reading such a body.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
-/// The longest time for which nothing comes of such a body.
+/// The longest pause between two parts of such a body.
 const DRAIN_PAUSE: Duration = Duration::from_millis(500);
 
 /// The body of a request while its handler reads it. What the handler leaves is in [`Rest`] afterwards.
@@ -87,8 +87,8 @@ impl Drop for Upload {
 }
 
 impl Rest {
-    /// Reads and drops what is under way, within limits. Meanwhile the connection makes room for others: a client
-    /// needs no credential to send a body slowly.
+    /// Reads and drops data that is still under way, within limits. Meanwhile the connection may be ended to make
+    /// room for others: a client needs no credential to send a body slowly.
     pub async fn drain(&self, progress: &ConnectionProgress) {
         let Some(mut body) = self.0.lock().take() else { return };
         progress.rest();

@@ -30,7 +30,7 @@ use twinprobe_access::Peer;
 
 /// The largest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
-/// The number of bytes of an answer that wait for the client.
+/// The most bytes of an answer that wait for the client.
 const BUFFER: usize = 64 << 10;
 /// The time for which a connection is read after its last answer: closing it while something is under way would take
 /// the answer from the client.
@@ -45,7 +45,7 @@ pub trait ClientSocket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ClientSocket for S {}
 
 /// Answers requests until the client leaves or takes too long, or until the daemon stops (`stopped` becomes true).
-/// Returns what took too long.
+/// Returns the reason if the client took too long.
 pub async fn serve(
     socket: Box<dyn ClientSocket>,
     router: Router,
@@ -124,7 +124,7 @@ async fn answer(
     Ok(response.map(|body| Answered { body, progress }))
 }
 
-/// Answers a connection for which there is no room.
+/// Refuses a connection for want of room.
 pub async fn refuse(mut socket: Box<dyn ClientSocket>, Full { option, limit }: Full) {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let detail = format!("{limit} connections are open, which is the limit ({option}); try again later");
@@ -140,7 +140,7 @@ pub async fn refuse(mut socket: Box<dyn ClientSocket>, Full { option, limit }: F
     }
 }
 
-/// Tells the client that nothing else comes, and reads what is under way.
+/// Tells the client that nothing else comes, and reads data that is still under way.
 async fn linger(mut socket: Box<dyn ClientSocket>) {
     let read = async {
         let _ = socket.shutdown().await;

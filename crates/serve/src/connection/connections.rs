@@ -1,6 +1,5 @@
-//! The connections that are open, and who may open another. Where there is no room, a new connection takes the place of
-//! one that has not asked for anything, or that has been refused: half-open and idle connections keep no client out, nor do
-//! unread bodies.
+//! The open connections, and the limits for new ones. If there is no room, a new connection replaces one without a request,
+//! or one that was refused: half-open and idle connections keep no client out, nor do unread bodies.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +13,7 @@ use crate::connection::limits::ConnectionLimits;
 use crate::connection::progress::{ConnectionProgress, Phase};
 use twinprobe_access::PeerOrigin;
 
-/// One in this number of places is kept for users of this host: whatever comes over the network, they can act.
+/// One of this number of places is reserved for users of this host, so that clients over the network can't shut them out.
 const KEPT: u32 = 8;
 
 /// The connections of all addresses.
@@ -22,17 +21,17 @@ const KEPT: u32 = 8;
 pub struct Connections {
     pub limits: ConnectionLimits,
     pub counts: ConnectionCounts,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
-    places: BTreeMap<u64, Entry>,
+    places: BTreeMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OpenConnection {
     client: ClientKey,
     progress: Arc<ConnectionProgress>,
     /// `None` until the task of the connection runs.
@@ -43,7 +42,7 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKey {
     User(u32),
-    /// An IPv4 address, or an IPv6 network of 64 bits: hosts have all addresses of theirs.
+    /// An IPv4 address, or an IPv6 network of 64 bits: a host may use all addresses of its network.
     Address(IpAddr),
 }
 
@@ -85,7 +84,7 @@ impl Connections {
         let id = open.next;
         open.next += 1;
         let progress = Arc::new(ConnectionProgress::new(self.limits));
-        open.places.insert(id, Entry { client, progress: Arc::clone(&progress), task: None });
+        open.places.insert(id, OpenConnection { client, progress: Arc::clone(&progress), task: None });
         self.counts.open.inc();
         Ok(ConnectionPlace { id, progress, connections: Arc::clone(self) })
     }
@@ -103,7 +102,7 @@ impl Connections {
     }
 }
 
-impl Open {
+impl OpenConnections {
     /// Ends the connection, of one client or of all, that has waited longest for the head of a request or the rest of a
     /// refused body, or if there is none, that has been idle longest.
     fn evict(&mut self, client: Option<ClientKey>, counts: &ConnectionCounts) -> Option<()> {
@@ -162,7 +161,7 @@ mod tests {
         Connections::new(limits, ConnectionCounts::default())
     }
 
-    /// Opens a connection whose task holds its place for ever.
+    /// Opens a connection whose task holds its place forever.
     fn open(
         connections: &Arc<Connections>,
         user: u32,

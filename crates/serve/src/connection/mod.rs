@@ -1,4 +1,4 @@
-//! The connections of clients: how many there may be, how long each may take, and what it gets.
+//! The connections of clients: their number, their deadlines, and their answers.
 
 pub mod body;
 pub mod connection;

@@ -16,23 +16,23 @@ const SLOWEST: u32 = 2 << 10;
 #[derive(Debug)]
 pub struct ConnectionProgress {
     pub limits: ConnectionLimits,
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProgressState {
     phase: Phase,
     /// The beginning of the phase.
     since: Instant,
     /// The time for which the client may take nothing from now on. What it takes gives some back.
     patience: Duration,
-    /// The time since which the client has taken nothing, if something waits to be taken.
+    /// The time since which the client has read nothing, while bytes wait for it.
     blocked: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing has come yet.
+    /// No bytes have arrived yet.
     Fresh,
     /// All requests are answered.
     Idle,
@@ -46,7 +46,7 @@ pub enum Phase {
 
 impl ConnectionProgress {
     pub fn new(limits: ConnectionLimits) -> Self {
-        let state = State {
+        let state = ProgressState {
             phase: Phase::Fresh,
             since: Instant::now(),
             patience: limits.write_timeout,
@@ -66,7 +66,7 @@ impl ConnectionProgress {
         }
     }
 
-    /// Notes that the head of a request is there.
+    /// Notes that the head of a request is complete.
     pub fn begin(&self) {
         self.state.lock().enter(Phase::Active);
     }
@@ -95,7 +95,7 @@ impl ConnectionProgress {
         state.patience = (left + earned).min(self.limits.write_timeout);
     }
 
-    /// Returns the time at which the connection ends if nothing happens until then, and what took too long.
+    /// Returns the deadline of the connection, and the reason why it would end then.
     pub fn deadline(&self) -> Option<(Instant, Cut)> {
         let state = self.state.lock();
         if let Some(since) = state.blocked {
@@ -116,7 +116,7 @@ impl ConnectionProgress {
     }
 }
 
-impl State {
+impl ProgressState {
     fn enter(&mut self, phase: Phase) {
         (self.phase, self.since) = (phase, Instant::now());
     }
@@ -136,7 +136,7 @@ mod tests {
     };
 
     fn left(progress: &ConnectionProgress) -> Option<(u64, Cut)> {
-        progress.deadline().map(|(at, why)| ((at - Instant::now()).as_secs(), why))
+        progress.deadline().map(|(at, reason)| ((at - Instant::now()).as_secs(), reason))
     }
 
     #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ mod tests {
         progress.begin();
         progress.blocked();
         assert_eq!(left(&progress), Some((30, Cut::Write)));
-        // A client that takes enough can go on for ever.
+        // A client that takes enough can continue forever.
         for _ in 0..100 {
             tokio::time::advance(Duration::from_secs(10)).await;
             progress.taken(10 * SLOWEST as usize);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The largest length of a number that a client chooses.
+/// The largest length of an id that a client chooses.
 const LONGEST: usize = 64;
 
 /// The number of a request, in the extensions of the request. Letters, digits, `-`, `_` and `.` only.
@@ -15,7 +15,7 @@ const LONGEST: usize = 64;
 pub struct RequestId(pub HeaderValue);
 
 impl RequestId {
-    /// Returns the number that the client has chosen, else one that no other request has.
+    /// Returns the client's own id, or else a unique one.
     pub fn of(headers: &HeaderMap) -> Self {
         match headers.get(X_REQUEST_ID) {
             Some(chosen) if is_plain(chosen.as_bytes()) => Self(chosen.clone()),
@@ -25,7 +25,7 @@ impl RequestId {
 
     /// Returns a number that no other request has, of another daemon neither.
     pub fn next() -> Self {
-        /// Keys that differ in each process.
+        /// Hash keys that differ in each process.
         static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let id = format!("{:016x}", KEYS.hash_one(COUNT.fetch_add(1, Ordering::Relaxed)));

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::progress::ConnectionProgress;
 
-/// A socket that tells [`ConnectionProgress`] what the client sends and takes.
+/// A socket that reports the client's reads and writes to [`ConnectionProgress`].
 #[derive(Debug)]
 pub struct Watched<S> {
     socket: S,

@@ -33,12 +33,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const UNSENT: u32 = 128 << 10;
 /// The number of connections that the kernel lets wait to be accepted. Clients beyond it would try again after a second.
 const BACKLOG: u32 = 4096;
-/// The number of connections that are told at one time that there is no room for them; others are closed at once.
+/// The most connections that receive a refusal at the same time; further ones are closed without an answer.
 const REFUSALS: usize = 32;
 /// The pause after the kernel has refused a connection, for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A bound address and what is served there.
+/// A bound address and the service there.
 #[derive(Debug)]
 pub struct Listener {
     socket: Bound,
@@ -62,7 +62,7 @@ impl Drop for SocketFile {
 }
 
 /// A connection that was accepted.
-enum Accepted {
+enum AcceptedStream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -173,19 +173,19 @@ impl Listener {
         while tasks.join_next().await.is_some() {}
     }
 
-    async fn accept(&self) -> io::Result<(Accepted, PeerOrigin)> {
+    async fn accept(&self) -> io::Result<(AcceptedStream, PeerOrigin)> {
         match &self.socket {
             Bound::Unix(listener, _) => {
                 let (socket, _) = listener.accept().await?;
                 let peer = socket.peer_cred()?;
                 let origin = PeerOrigin::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
-                Ok((Accepted::Unix(socket), origin))
+                Ok((AcceptedStream::Unix(socket), origin))
             }
             Bound::Tcp(listener) => {
                 let (socket, client) = listener.accept().await?;
                 let local = socket.local_addr()?;
                 let origin = PeerOrigin::Tcp { client, local, encrypted: self.tls.is_some() };
-                Ok((Accepted::Tcp(socket), origin))
+                Ok((AcceptedStream::Tcp(socket), origin))
             }
         }
     }
@@ -200,19 +200,19 @@ fn is_of_client(error: &io::Error) -> bool {
     )
 }
 
-/// Sets what a socket needs, and does the TLS handshake where there is one, within the time for a request's head.
+/// Sets the options of a socket, and does the TLS handshake where there is one, within the time for a request's head.
 async fn open(
-    socket: Accepted,
+    socket: AcceptedStream,
     origin: PeerOrigin,
     tls: Option<Arc<Tls>>,
     progress: &Arc<ConnectionProgress>,
 ) -> io::Result<(Box<dyn ClientSocket>, Peer)> {
     let peer = |names| Peer { origin, names };
     let (socket, tls) = match (socket, tls) {
-        (Accepted::Unix(socket), _) => {
+        (AcceptedStream::Unix(socket), _) => {
             return Ok((Box::new(Watched::new(socket, Arc::clone(progress))), peer(Arc::default())));
         }
-        (Accepted::Tcp(socket), tls) => {
+        (AcceptedStream::Tcp(socket), tls) => {
             let options = SockRef::from(&socket);
             options.set_tcp_nodelay(true)?;
             options.set_tcp_notsent_lowat(UNSENT)?;

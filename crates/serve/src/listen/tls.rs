@@ -23,12 +23,12 @@ use twinprobe_state_files::trusted;
 /// The encryption of new connections.
 #[derive(Debug)]
 pub struct Tls {
-    files: Files,
+    files: TlsFiles,
     current: RwLock<Arc<ServerConfig>>,
 }
 
 #[derive(Debug)]
-struct Files {
+struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
     client_ca: Option<PathBuf>,
@@ -40,7 +40,7 @@ impl Tls {
         let (Some(certificate), Some(key)) = (options.tls_cert.clone(), options.tls_key.clone()) else {
             return Ok(None);
         };
-        let files = Files { certificate, key, client_ca: options.client_ca.clone() };
+        let files = TlsFiles { certificate, key, client_ca: options.client_ca.clone() };
         let current = RwLock::new(files.read()?);
         Ok(Some(Arc::new(Self { files, current })))
     }
@@ -57,7 +57,7 @@ impl Tls {
     }
 }
 
-impl Files {
+impl TlsFiles {
     fn read(&self) -> anyhow::Result<Arc<ServerConfig>> {
         let chain = certificates(&self.certificate)?;
         let key =

@@ -9,13 +9,16 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct StreamDocument {
-    /// The name by which daemons and receivers know the stream: that of a collector.
+    /// The name of the stream for daemons and receivers. It is a collector's name.
     pub name: Option<String>,
     #[serde(default)]
     pub from: SourceDocument,
     /// The receivers: URLs, or objects with one kind and its options.
     #[serde(default)]
     pub to: Vec<Value>,
+    /// Files of rules over the windows of all daemons.
+    #[serde(default)]
+    pub rules: Vec<PathBuf>,
     /// The most bytes of documents on their way, as in `32MiB`.
     pub memory: Option<Value>,
     /// The address of `/metrics` and `/healthz`.

@@ -16,7 +16,7 @@ pub const fn ten_seconds() -> Duration {
 pub fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse(&text)
-        .ok_or_else(|| D::Error::custom(format!("{text:?} is no time; write it as 500ms, 10s, 5m or 1h")))
+        .ok_or_else(|| D::Error::custom(format!("{text:?} is not a time; write it as 500ms, 10s, 5m or 1h")))
 }
 
 fn parse(text: &str) -> Option<Duration> {

@@ -1,6 +1,6 @@
 //! Sizes in bytes with a unit.
 
-/// Reads `32MiB`, `1GB`, `65536` and the like. Returns what is wrong otherwise.
+/// Reads `32MiB`, `1GB`, `65536` and the like. Otherwise returns the mistake.
 pub fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -16,7 +16,7 @@ pub fn bytes(text: &str) -> Result<usize, String> {
     };
     let size = number.parse::<usize>().ok().and_then(|number| number.checked_mul(factor));
     size.filter(|size| *size > 0)
-        .ok_or_else(|| format!("{text:?} is no size; write it as 32MiB, 500kB or 65536"))
+        .ok_or_else(|| format!("{text:?} is not a size; write it as 32MiB, 500kB or 65536"))
 }
 
 #[cfg(test)]

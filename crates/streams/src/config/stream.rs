@@ -13,6 +13,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 use super::document::{SourceDocument, StreamDocument};
 use super::size;
 use crate::receivers::kind::Destination;
+use crate::rules::document::NamedRule;
 use crate::sources::credentials::CredentialFiles;
 
 /// The bytes on their way if nothing is said.
@@ -22,7 +23,7 @@ const LEAST_MEMORY: usize = 1 << 20;
 /// The name of a stream that has none.
 const NAME: &str = "stream";
 
-/// What a stream does.
+/// A stream, as its configuration describes it.
 #[derive(Debug)]
 pub struct StreamConfig {
     pub name: String,
@@ -31,12 +32,13 @@ pub struct StreamConfig {
     pub credentials: CredentialFiles,
     pub probes: Vec<Pattern>,
     pub destinations: Vec<Destination>,
+    pub rules: Vec<NamedRule>,
     /// The most bytes of documents on their way, to all receivers.
     pub memory: usize,
     pub listen: Option<SocketAddr>,
 }
 
-/// Why a configuration is refused: each mistake with its field and line.
+/// The reason why a configuration is refused: each mistake with its field and line.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct StreamConfigError {
@@ -62,13 +64,13 @@ impl fmt::Display for StreamMistake {
     }
 }
 
-/// Where the mistakes of a document are.
-struct Places<'a> {
+/// The positions of mistakes in a document.
+struct MistakePlaces<'a> {
     file: Option<(&'a Path, &'a str)>,
     mistakes: Vec<StreamMistake>,
 }
 
-impl Places<'_> {
+impl MistakePlaces<'_> {
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         let field = field.into();
         let place = self.file.map_or_else(String::new, |(path, text)| {
@@ -88,7 +90,7 @@ impl StreamConfig {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| one(shown.clone(), String::new(), format!("can't be read: {error}")))?;
-        let mut places = Places { file: Some((path, &text)), mistakes: Vec::new() };
+        let mut places = MistakePlaces { file: Some((path, &text)), mistakes: Vec::new() };
         match parse_any_yaml::<StreamDocument>(text.as_bytes()) {
             Ok(document) => Self::checked(document, places),
             Err(ParseError::Malformed { message, line, column }) => {
@@ -103,30 +105,41 @@ impl StreamConfig {
         }
     }
 
-    /// Takes what options of the command line say.
+    /// Applies the options of the command line.
     pub fn of_options(document: StreamDocument) -> Result<Self, StreamConfigError> {
-        Self::checked(document, Places { file: None, mistakes: Vec::new() })
+        Self::checked(document, MistakePlaces { file: None, mistakes: Vec::new() })
     }
 
-    fn checked(document: StreamDocument, mut places: Places<'_>) -> Result<Self, StreamConfigError> {
-        let StreamDocument { name, from, to, memory, listen } = document;
+    fn checked(document: StreamDocument, mut places: MistakePlaces<'_>) -> Result<Self, StreamConfigError> {
+        let StreamDocument { name, from, to, rules, memory, listen } = document;
         let name = name.unwrap_or_else(|| NAME.to_owned());
         if !is_collector_name(&name) {
             let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
             places.add("name", format!("{name:?} is not a name of a collector; {rule}"));
         }
-        let destinations = destinations(to, &mut places);
+        let rules = rules_of(&rules, &mut places);
+        let destinations =
+            if to.is_empty() && !rules.is_empty() { Vec::new() } else { destinations(to, &mut places) };
         let memory = memory_of(memory.as_ref(), &mut places);
         let listen = listen.and_then(|address| match address.parse() {
             Ok(address) => Some(address),
             Err(_) => {
-                places
-                    .add("listen", format!("{address:?} is no address; write IP:PORT, as in 127.0.0.1:9471"));
+                places.add(
+                    "listen",
+                    format!("{address:?} is not an address; write IP:PORT, as in 127.0.0.1:9471"),
+                );
                 None
             }
         });
         let servers = servers(&from, &mut places);
-        let probes = patterns(&from.probes, &mut places);
+        // Without receivers the windows of other probes are left to others.
+        let probes = match destinations.is_empty() && !rules.is_empty() {
+            true => rules
+                .iter()
+                .filter_map(|rule| Pattern::new(&Pattern::escape(&rule.document.watch)).ok())
+                .collect(),
+            false => patterns(&from.probes, &mut places),
+        };
         let SourceDocument { token_file, ca, cert, key, .. } = from;
         let credentials = CredentialFiles { token_file, ca, cert, key };
         if let Err((field, message)) = credentials.read() {
@@ -135,7 +148,7 @@ impl StreamConfig {
         if !places.mistakes.is_empty() {
             return Err(StreamConfigError { mistakes: places.mistakes });
         }
-        Ok(Self { name, servers, credentials, probes, destinations, memory, listen })
+        Ok(Self { name, servers, credentials, probes, destinations, rules, memory, listen })
     }
 }
 
@@ -145,7 +158,26 @@ fn is_collector_name(name: &str) -> bool {
     name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(may)
 }
 
-fn destinations(to: Vec<Value>, places: &mut Places<'_>) -> Vec<Destination> {
+fn rules_of(files: &[PathBuf], places: &mut MistakePlaces<'_>) -> Vec<NamedRule> {
+    let mut found: Vec<NamedRule> = Vec::new();
+    for path in files {
+        match NamedRule::read(path) {
+            Ok(rule) if found.iter().any(|other| other.name == rule.name) => {
+                places.add("rules", format!("there are two rules {:?}, the names of their files", rule.name));
+            }
+            Ok(rule) => found.push(rule),
+            Err(mistakes) => {
+                for (field, message) in mistakes {
+                    let at = if field.is_empty() { String::new() } else { format!("{field}: ") };
+                    places.add("rules", format!("{}: {at}{message}", path.display()));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn destinations(to: Vec<Value>, places: &mut MistakePlaces<'_>) -> Vec<Destination> {
     if to.is_empty() {
         places.add(
             "to",
@@ -176,7 +208,7 @@ fn destinations(to: Vec<Value>, places: &mut Places<'_>) -> Vec<Destination> {
     found
 }
 
-fn memory_of(memory: Option<&Value>, places: &mut Places<'_>) -> usize {
+fn memory_of(memory: Option<&Value>, places: &mut MistakePlaces<'_>) -> usize {
     let read = match memory {
         None => return MEMORY,
         Some(Value::String(text)) => size::bytes(text),
@@ -191,7 +223,7 @@ fn memory_of(memory: Option<&Value>, places: &mut Places<'_>) -> usize {
     MEMORY
 }
 
-fn patterns(probes: &[String], places: &mut Places<'_>) -> Vec<Pattern> {
+fn patterns(probes: &[String], places: &mut MistakePlaces<'_>) -> Vec<Pattern> {
     let all = ["*".to_owned()];
     let probes = if probes.is_empty() { &all[..] } else { probes };
     let mut found = Vec::new();
@@ -199,14 +231,14 @@ fn patterns(probes: &[String], places: &mut Places<'_>) -> Vec<Pattern> {
         match Pattern::new(text) {
             Ok(pattern) => found.push(pattern),
             Err(error) => {
-                places.add(format!("from.probes[{index}]"), format!("{text:?} is no pattern: {error}"));
+                places.add(format!("from.probes[{index}]"), format!("{text:?} is not a pattern: {error}"));
             }
         }
     }
     found
 }
 
-fn servers(from: &SourceDocument, places: &mut Places<'_>) -> Vec<(String, Server)> {
+fn servers(from: &SourceDocument, places: &mut MistakePlaces<'_>) -> Vec<(String, Server)> {
     let mut found: Vec<(String, Server)> = Vec::new();
     for (index, text) in from.servers.iter().enumerate() {
         match text.parse::<Server>() {

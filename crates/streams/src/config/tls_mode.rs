@@ -1,4 +1,4 @@
-//! Whether the connections of a receiver are encrypted.
+//! The encryption of a receiver's connections.
 
 #![allow(dead_code, reason = "receivers with a URL say it by the scheme")]
 
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// Whether a connection is encrypted.
+/// The encryption of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {

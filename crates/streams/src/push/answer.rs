@@ -1,4 +1,4 @@
-//! What the answer to a message means.
+//! The meaning of the answer to a message.
 
 use std::time::Duration;
 
@@ -8,19 +8,20 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::protocol::PushProtocol;
+use crate::http::access::HttpAnswer;
 use crate::receiver::SendError;
 
 /// The characters of an answer that an error shows.
 const SHOWN: usize = 300;
-/// Words by which receivers say that a message has too many bytes, beside status 413.
+/// Words in answers that mean the same as status 413: the message has too many bytes.
 const TOO_LARGE: [&str; 2] = ["too large", "too big"];
 
-/// What a receiver said about a message.
+/// The answer of a receiver to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushAnswer {
-    /// It is there, but for so many samples, which are refused for this reason.
+    /// The receiver has stored the item, except for this many samples, which it refused for this reason.
     Taken(Option<(u64, String)>),
-    /// It has too many bytes.
+    /// The item has too many bytes.
     TooLarge(String),
     /// The same message will never be taken.
     Refused(String),
@@ -30,8 +31,9 @@ pub enum PushAnswer {
 pub fn read<P: PushProtocol>(
     protocol: &P,
     target: &str,
-    (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
+    HttpAnswer { status, headers, body }: &HttpAnswer,
 ) -> Result<PushAnswer, SendError> {
+    let status = *status;
     if status.is_success() {
         return Ok(PushAnswer::Taken(protocol.rejected(body)));
     }

@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::access::PushAccess;
-use super::answer::PushAnswer;
+use reqwest::Url;
+
+use super::answer::{self, PushAnswer};
 use super::options::PushOptions;
 use super::protocol::PushProtocol;
+use crate::http::access::HttpAccess;
 use crate::receiver::{ItemFate, RefusedSamples, SendError, StreamItem, StreamWindow};
 
-/// How often parts of one window are divided to find what the receiver refuses. Without a bound, a window that it refuses as a
+/// The number of times that parts of one window are divided to find what the receiver refuses. Without a bound, a window that it refuses as a
 /// whole would cost a message for each sample.
 const DIVISIONS: u32 = 64;
 
@@ -18,11 +20,11 @@ pub struct ItemLoad<'a, T> {
     /// `None` for a gap, for which the protocols have no word.
     pub window: Option<&'a StreamWindow>,
     pub points: Vec<T>,
-    /// Why the document can't be read, if it can't.
+    /// The reason why the document can't be read, if it can't.
     pub unreadable: Option<String>,
 }
 
-/// What became of an item so far.
+/// The fate of an item so far.
 #[derive(Clone, Debug, Default)]
 struct LoadFate {
     refused: u64,
@@ -31,15 +33,15 @@ struct LoadFate {
     divisions: u32,
 }
 
-/// A batch, with what its receiver has of it.
+/// A batch, with the part that its receiver has stored.
 pub struct PushDelivery<'a, P: PushProtocol> {
     protocol: &'a P,
-    access: &'a PushAccess,
+    access: &'a HttpAccess,
     options: &'a PushOptions,
     /// The most bytes of a message. It shrinks where the receiver wants less.
     limit: &'a mut usize,
     loads: &'a [ItemLoad<'a, P::Point>],
-    /// The points of all items, each as the place of its item and its own.
+    /// The points of all items: for each the index of its item, and its index in the item.
     order: Vec<(usize, usize)>,
     fates: Vec<LoadFate>,
     /// True once the receiver has taken an empty message, so that a refusal is about the data.
@@ -51,7 +53,7 @@ pub struct PushDelivery<'a, P: PushProtocol> {
 impl<'a, P: PushProtocol> PushDelivery<'a, P> {
     pub fn new(
         protocol: &'a P,
-        access: &'a PushAccess,
+        access: &'a HttpAccess,
         options: &'a PushOptions,
         limit: &'a mut usize,
         loads: &'a [ItemLoad<'a, P::Point>],
@@ -95,9 +97,8 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
 
     /// Sends a part of the batch. Returns where it has to be divided; `None` if the receiver has decided about all of it.
     async fn post(&mut self, part: &Range<usize>) -> Result<Option<usize>, SendError> {
-        let message = self.protocol.message(&self.parts(part));
         let bytes = self.bytes(part);
-        match self.access.post(self.protocol, self.options, message).await? {
+        match self.posted(&self.parts(part)).await? {
             PushAnswer::Taken(None) => Ok(None),
             PushAnswer::Taken(Some((samples, reason))) => {
                 // The answer does not say which.
@@ -109,6 +110,19 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
                 Ok(self.divide(part, reason, false))
             }
             PushAnswer::Refused(reason) => self.refused(part, reason).await,
+        }
+    }
+
+    /// Posts a message with these points. An error is one after which the same message can be sent again.
+    async fn posted(&self, parts: &[(&StreamWindow, &[P::Point])]) -> Result<PushAnswer, SendError> {
+        let (target, url) = (self.options.address(), self.options.url.parse::<Url>());
+        let url = url.map_err(|error| SendError::caused(&target, &error))?;
+        loop {
+            let message = self.protocol.message(parts);
+            let answer = self.access.post(url.clone(), self.protocol.headers(), message).await?;
+            if !self.protocol.has_turned(&answer) {
+                return answer::read(self.protocol, &target, &answer);
+            }
         }
     }
 
@@ -125,8 +139,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
             return Ok(None);
         }
         if !self.takes_messages {
-            let answer = self.access.post(self.protocol, self.options, self.protocol.message(&[])).await?;
-            if let PushAnswer::Refused(empty) | PushAnswer::TooLarge(empty) = answer {
+            if let PushAnswer::Refused(empty) | PushAnswer::TooLarge(empty) = self.posted(&[]).await? {
                 let target = self.options.address();
                 return Err(SendError::new(format!("{target}: not even an empty message is taken: {empty}")));
             }
@@ -176,7 +189,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         .collect()
     }
 
-    /// Returns the fates of the items; `left` is that of items about which the receiver has not decided.
+    /// Returns the fates of the items; `left` is the fate of items that the receiver has not decided.
     pub fn fates(&self, left: &ItemFate) -> Vec<ItemFate> {
         let undecided = self.order.get(self.decided).map_or(self.loads.len(), |(load, _)| *load);
         let decided = self.loads.iter().zip(&self.fates).enumerate();

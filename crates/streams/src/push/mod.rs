@@ -1,6 +1,5 @@
 //! Receivers that take samples over HTTP: they answer each message, and may refuse a part for good.
 
-pub mod access;
 pub mod answer;
 pub mod delivery;
 pub mod options;

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::Deserialize;
 
-use crate::config::tls_mode::is_here;
+use crate::http::options::HttpOptions;
 use crate::receivers::kind::ReceiverUrl;
 
 /// Fewer bytes are not enough for one point with long labels.
@@ -19,7 +18,7 @@ const MOST_BYTES: usize = 20 << 20;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PushOptions {
-    /// Where messages are posted.
+    /// The URL to which messages are posted.
     pub url: String,
     /// A file with a token: `Authorization: Bearer`.
     pub token_file: Option<PathBuf>,
@@ -70,36 +69,10 @@ impl PushOptions {
         })
     }
 
-    /// Checks what the types do not say. Returns the field and its mistake.
+    /// Checks the rules that types do not express. Returns the field and its mistake.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        let wrong = |field, message: &str| Err((field, message.to_owned()));
-        let parsed = Url::parse(&self.url).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
-        let Some(url) = parsed else {
-            return wrong("url", "http://HOST:PORT/PATH or https://HOST:PORT/PATH is expected");
-        };
-        if !url.username().is_empty() || url.password().is_some() {
-            return wrong("url", "a URL has no user and no password; write `user` and `passwordFile`");
-        }
-        let is_plain = url.scheme() == "http";
-        for (field, file) in [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)] {
-            if is_plain && file.is_some() {
-                return wrong(field, "certificates need a URL with https");
-            }
-        }
-        if self.key.is_some() && self.cert.is_none() {
-            return wrong("key", "a private key needs its certificate: name it as `cert`");
-        }
-        if self.user.is_some() != self.password_file.is_some() {
-            return wrong("user", "`user` and `passwordFile` go together");
-        }
-        if self.token_file.is_some() && self.user.is_some() {
-            return wrong("tokenFile", "a message has a token or a user, not both");
-        }
-        let has_secret = self.token_file.is_some() || self.user.is_some();
-        if has_secret && is_plain && !url.host_str().is_some_and(is_here) {
-            return wrong("url", "a secret needs https: over http everybody on the way can read it");
-        }
-        self.check_headers()?;
+        self.http().check()?;
+        self.check_labels()?;
         match self.max_bytes {
             Some(bytes) if !(LEAST_BYTES..=MOST_BYTES).contains(&bytes) => {
                 Err(("maxBytes", format!("{bytes} is not from {LEAST_BYTES} to {MOST_BYTES}")))
@@ -108,17 +81,7 @@ impl PushOptions {
         }
     }
 
-    fn check_headers(&self) -> Result<(), (&'static str, String)> {
-        for (name, value) in &self.headers {
-            let is_header = name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok();
-            if !is_header {
-                return Err(("headers", format!("{name:?} can't be the name of a header")));
-            }
-            if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) {
-                let message = "a secret stands in a file: write `tokenFile`, or `user` and `passwordFile`";
-                return Err(("headers", message.to_owned()));
-            }
-        }
+    fn check_labels(&self) -> Result<(), (&'static str, String)> {
         let is_label = |name: &String| {
             let may = |c: char| c.is_ascii_alphanumeric() || c == '_';
             name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(may)
@@ -134,8 +97,22 @@ impl PushOptions {
         }
     }
 
-    /// The URL for logs and metrics: without a query, in which some have secrets.
-    pub fn address(&self) -> &str {
-        self.url.split(['?', '#']).next().unwrap_or_default()
+    /// The options of the connection.
+    pub fn http(&self) -> HttpOptions {
+        HttpOptions {
+            url: self.url.clone(),
+            token_file: self.token_file.clone(),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+            ca: self.ca.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            headers: self.headers.clone(),
+        }
+    }
+
+    /// The URL for logs and metrics.
+    pub fn address(&self) -> String {
+        self.http().address().to_owned()
     }
 }

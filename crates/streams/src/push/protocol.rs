@@ -1,17 +1,24 @@
-//! What differs between the protocols.
+//! The differences between the protocols.
 
 use reqwest::StatusCode;
 
+use crate::http::access::HttpAnswer;
 use crate::receiver::StreamWindow;
 use crate::samples::document::SampleDocument;
 
 /// A protocol that sends samples in messages.
 pub trait PushProtocol: Send + Sync + 'static {
-    /// The headers of each message.
-    const HEADERS: &'static [(&'static str, &'static str)];
-
-    /// What a message is made of.
+    /// The parts of a message.
     type Point: Send + Sync;
+
+    /// The headers of a message.
+    fn headers(&self) -> &'static [(&'static str, &'static str)];
+
+    /// True if an answer shows that the receiver does not read the message's version of the protocol. Then this switches to
+    /// another version, and the caller must write and send the message again.
+    fn has_turned(&self, _: &HttpAnswer) -> bool {
+        false
+    }
 
     /// Returns the points of a window.
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<Self::Point>;

@@ -7,15 +7,15 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use twinprobe_ebpf_common::Format;
 
-use super::access::PushAccess;
 use super::delivery::{PushDelivery, loads};
 use super::options::PushOptions;
 use super::protocol::PushProtocol;
 use crate::config::duration;
+use crate::http::access::HttpAccess;
 use crate::receiver::{BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem};
 use crate::receivers::kind::ReceiverSetup;
 
-/// How long a message waits for more windows.
+/// The time that a message waits for more windows.
 const LINGER: Duration = Duration::from_millis(500);
 /// The most bytes of a message, before compression, if nothing is said.
 const BYTES: usize = 1 << 20;
@@ -25,7 +25,7 @@ pub struct PushReceiver<P> {
     protocol: P,
     options: PushOptions,
     /// Made anew after a failure, with the files as they are then.
-    access: Option<PushAccess>,
+    access: Option<HttpAccess>,
     limit: usize,
     limits: BatchLimits,
 }
@@ -41,7 +41,7 @@ impl<P: PushProtocol> PushReceiver<P> {
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
         let access = match self.access.take() {
             Some(access) => access,
-            None => PushAccess::new(&self.options, P::HEADERS)?,
+            None => HttpAccess::new(&self.options.http())?,
         };
         let loads = loads(&self.protocol, batch);
         let mut delivery = PushDelivery::new(&self.protocol, &access, &self.options, &mut self.limit, &loads);
@@ -51,7 +51,7 @@ impl<P: PushProtocol> PushReceiver<P> {
                 self.access = Some(access);
                 Ok(Receipt(fates))
             }
-            // What the receiver has need not be sent again.
+            // A window that the receiver has need not be sent again.
             Err(error) if delivery.has_decided() && error.pause().is_none() => {
                 Ok(Receipt(delivery.fates(&ItemFate::Pending(error.to_string()))))
             }

@@ -6,7 +6,7 @@ use super::kind::{Destination, ReceiverUrl};
 use super::list::KINDS;
 
 impl Destination {
-    /// Reads an element of `to`: `{NAME: {...}}`, or a URL. An error has the path below the element, and what is wrong.
+    /// Reads an element of `to`: `{NAME: {...}}`, or a URL. An error has the path below the element, and the mistake.
     pub fn read(value: Value) -> Result<Self, (String, String)> {
         match value {
             Value::String(url) => Self::read_url(&url).map_err(|message| (String::new(), message)),

@@ -21,9 +21,9 @@ const UNFINISHED: &str = ".unfinished";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct FileOptions {
-    /// The directory, which is made if it is not there.
+    /// The directory, which the receiver creates if it is missing.
     directory: PathBuf,
-    /// How long windows are gathered for a file.
+    /// The time for which windows are gathered for a file.
     #[serde(default = "duration::ten_seconds", deserialize_with = "duration::read")]
     every: Duration,
 }
@@ -91,7 +91,7 @@ fn failed(path: &Path, error: &std::io::Error) -> SendError {
     SendError::caused(&path.display().to_string(), error)
 }
 
-/// Returns the files that begin with `prefix`, and removes what a stream that was killed has not finished.
+/// Returns the files that begin with `prefix`, and removes unfinished files of a killed stream.
 fn listed(path: &Path, prefix: &str) -> std::io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

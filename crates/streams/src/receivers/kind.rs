@@ -1,4 +1,4 @@
-//! How a kind of receiver stands in configurations and in URLs.
+//! The names of a kind of receiver in configurations and in URLs.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
     /// Reads a URL, which has no user and no password in it. Errors say what is expected.
     fn from_url(url: &ReceiverUrl) -> Result<Self, String>;
 
-    /// Checks what the types do not say. Returns the path of a field below the options, and its mistake.
+    /// Checks the rules that types do not express. Returns the path of a field below the options, and its mistake.
     fn check(&self) -> Result<(), (&'static str, String)> {
         Ok(())
     }
@@ -29,7 +29,7 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver>;
 }
 
-/// What a receiver gets to know about its stream.
+/// The facts about its stream that a receiver gets.
 #[derive(Clone, Debug)]
 pub struct ReceiverSetup {
     /// The name of the stream.
@@ -44,7 +44,7 @@ pub struct ReceiverSetup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverUrl {
     pub scheme: String,
-    /// Hosts with ports, as they stand there; may be empty.
+    /// Hosts with ports, unchanged; may be empty.
     pub authority: String,
     /// The path without its first slash.
     pub path: String,

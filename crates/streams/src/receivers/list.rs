@@ -4,6 +4,8 @@ use super::kind::ReceiverKind;
 
 /// The kinds, by their names in configurations.
 pub const KINDS: &[ReceiverKind] = &[
+    #[cfg(feature = "clickhouse")]
+    ReceiverKind::of::<super::clickhouse::options::ClickhouseOptions>(),
     #[cfg(feature = "file")]
     ReceiverKind::of::<super::file::FileOptions>(),
     #[cfg(feature = "ipfix")]

@@ -4,6 +4,8 @@ pub mod destination;
 pub mod kind;
 pub mod list;
 
+#[cfg(feature = "clickhouse")]
+pub mod clickhouse;
 #[cfg(feature = "file")]
 pub mod file;
 #[cfg(feature = "ipfix")]

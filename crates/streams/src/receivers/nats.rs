@@ -1,8 +1,9 @@
 //! NATS JetStream: a message for each window, on a subject for each probe of each node.
 //!
-//! A message is stored once: within the stream's window of time the server knows its `Nats-Msg-Id`. Beyond it, each message
-//! expects the last one of its subject to be the one that this receiver has seen there. After a failure, and at a start, the
-//! receiver reads the last message of a subject; its headers say which window it is.
+//! A message is stored once: within the stream's `duplicate_window` the server knows its `Nats-Msg-Id`. Beyond it, each
+//! message names the last message of its subject that this receiver has seen, and the server refuses it if there is a later
+//! one. After a failure, and at a start, the receiver reads the last message of a subject; its headers say which window it
+//! is.
 
 pub mod tail;
 
@@ -27,7 +28,7 @@ use crate::receiver::{
     BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem,
 };
 
-/// What subjects begin with.
+/// The prefix of subjects.
 const PREFIX: &str = "twinprobe";
 /// The time that an answer of the server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,10 +43,10 @@ pub struct NatsOptions {
     servers: Vec<String>,
     /// The name of the stream.
     stream: String,
-    /// What subjects begin with.
+    /// The prefix of subjects.
     #[serde(default = "prefix")]
     subject: String,
-    /// Whether a stream that is not there is made.
+    /// True if a missing stream is made.
     #[serde(default = "yes")]
     create: bool,
     /// A file of `nsc` with a JWT and its key.
@@ -145,7 +146,7 @@ struct Connected {
     stream: Stream,
 }
 
-/// What became of the items of one subject.
+/// The fate of the items of one subject.
 struct SubjectOutcome {
     subject: String,
     /// `None` if it is not known any more.
@@ -160,7 +161,7 @@ impl JetStream {
         if let Some(connected) = &self.connected {
             return Ok(connected.clone());
         }
-        // What was read over another connection may have changed.
+        // An answer over another connection may be out of date.
         self.tails.clear();
         let connected = connect(&self.options).await?;
         self.connected = Some(connected.clone());
@@ -253,7 +254,7 @@ async fn publish_all(
         match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
             Ok(fate) => outcome.fates.push((at, fate)),
             Err(error) => {
-                // Those behind it wait for it.
+                // The items behind it wait for it.
                 outcome.fates.push((at, ItemFate::Pending(error.message)));
                 outcome.is_broken = error.is_broken;
                 outcome.tail = outcome.tail.filter(|_| !error.is_broken);
@@ -264,7 +265,7 @@ async fn publish_all(
     outcome
 }
 
-/// Why an item was not published.
+/// The reason why an item was not published.
 struct PublishFailure {
     message: String,
     is_broken: bool,
@@ -276,7 +277,7 @@ async fn publish(
     tail: &mut Option<Tail>,
     item: &Arc<StreamItem>,
 ) -> Result<ItemFate, PublishFailure> {
-    // The second look at the subject is after a refusal: then somebody has published what was on its way before.
+    // The second look at the subject is after a refusal: then an earlier attempt, which was still under way, has been published.
     for _ in 0..3 {
         let known = match tail.take() {
             Some(known) => known,

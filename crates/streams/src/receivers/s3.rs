@@ -1,4 +1,4 @@
-//! Files of Parquet in a bucket of S3, or of what speaks its language.
+//! Files of Parquet in a bucket of S3, or of another server with the same API.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::rows::tables::ParquetTables;
 
 /// The region of buckets where nothing else is said.
 const REGION: &str = "us-east-1";
-/// How long a signed request may be used.
+/// The time for which a signed request may be used.
 const SIGNED: Duration = Duration::from_secs(300);
 /// The time that a request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,19 +30,19 @@ const SHOWN: usize = 300;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct S3Options {
     bucket: String,
-    /// What the names of objects begin with.
+    /// The prefix of the names of objects.
     #[serde(default)]
     prefix: String,
     /// The region; by default that of `AWS_REGION`, else us-east-1.
     region: Option<String>,
-    /// The address of a server other than that of AWS, as `https://HOST:PORT`; by default that of `AWS_ENDPOINT_URL`.
+    /// The address of a server other than AWS, such as `https://HOST:PORT`; by default that of `AWS_ENDPOINT_URL`.
     endpoint: Option<String>,
-    /// A file with `aws_access_key_id` and `aws_secret_access_key`, as AWS has it; by default that of
+    /// A file with `aws_access_key_id` and `aws_secret_access_key`, in AWS's format; by default that of
     /// `AWS_SHARED_CREDENTIALS_FILE`, else ~/.aws/credentials.
     credentials_file: Option<PathBuf>,
     /// Authorities that have signed the server's certificate (PEM).
     ca: Option<PathBuf>,
-    /// How long windows are gathered for a file.
+    /// The time for which windows are gathered for a file.
     #[serde(default = "duration::ten_seconds", deserialize_with = "duration::read")]
     every: Duration,
 }
@@ -109,18 +109,18 @@ fn bucket(options: &S3Options) -> Result<Bucket, String> {
 struct BucketPlace {
     options: S3Options,
     /// Made anew after a failure.
-    http: Option<Access>,
+    http: Option<S3Access>,
 }
 
 #[derive(Clone)]
-struct Access {
+struct S3Access {
     http: reqwest::Client,
     bucket: Bucket,
     credentials: Credentials,
 }
 
 impl BucketPlace {
-    fn access(&mut self) -> Result<Access, SendError> {
+    fn access(&mut self) -> Result<S3Access, SendError> {
         if let Some(access) = &self.http {
             return Ok(access.clone());
         }
@@ -131,7 +131,7 @@ impl BucketPlace {
             let unusable = |error| SendError::caused(&path.display().to_string(), &error);
             builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).map_err(unusable)?);
         }
-        let access = Access {
+        let access = S3Access {
             http: builder.build().map_err(|error| SendError::caused("no HTTP", &error))?,
             bucket: bucket(&self.options).map_err(SendError::new)?,
             credentials: credentials(self.options.credentials_file.as_deref())?,
@@ -177,12 +177,12 @@ impl ObjectPlace for BucketPlace {
 }
 
 /// Returns the keys of the objects that begin with `prefix`.
-async fn list(access: &Access, prefix: &str) -> Result<Vec<String>, SendError> {
+async fn list(access: &S3Access, prefix: &str) -> Result<Vec<String>, SendError> {
     let (mut keys, mut next) = (Vec::new(), None::<String>);
     loop {
         let mut action = access.bucket.list_objects_v2(Some(&access.credentials));
         action.with_prefix(prefix.to_owned());
-        // Nothing decodes keys, so they come as they are.
+        // This program does not decode keys, so the server must not encode them.
         action.query_mut().remove("encoding-type");
         if let Some(token) = next.take() {
             action.with_continuation_token(token);

@@ -1,4 +1,4 @@
-//! The cells of a row, by what an entry of a document says.
+//! The cells of a row, from an entry of a document.
 
 use jiff::Timestamp;
 use serde_json::Value;

@@ -6,10 +6,10 @@ use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape
 
 /// The columns that each table begins with.
 pub const IDENTITY: [&str; 6] = ["node", "probe", "instance", "seq", "window_start", "window_end"];
-/// The column with what no other column can hold.
+/// The column for values that no other column can hold.
 pub const REST: &str = "rest";
 
-/// What a column holds. Each cell may be missing.
+/// The content of a column. Each cell may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     Unsigned {
@@ -29,7 +29,7 @@ pub enum ColumnKind {
     Json,
 }
 
-/// Where the cells of a column come from.
+/// The source of a column's cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellSource {
     /// The names of the members on the way through an entry's key.
@@ -85,7 +85,7 @@ fn column(
     RowColumn { name, kind, source, unit: field.unit.clone() }
 }
 
-/// Calls `visit` with each field that is no struct, and the names of the members on the way.
+/// Calls `visit` with each field that is not a struct, and the names of the members on the way.
 fn leaves(field: &FieldShape, path: &mut Vec<String>, visit: &mut impl FnMut(&FieldShape, &[String])) {
     let FieldContent::Struct { fields } = &field.content else { return visit(field, path) };
     for member in fields {

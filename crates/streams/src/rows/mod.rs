@@ -1,15 +1,19 @@
-//! Windows as rows of tables, and tables as files of Parquet.
+//! Windows as rows of tables, in databases and in files of Parquet.
 
-// Which of these a build needs depends on its receivers.
+// The receivers of a build decide which of these it needs.
 #![allow(dead_code, reason = "a receiver without tables needs none of this")]
 
 pub mod cell;
 pub mod columns;
+#[cfg(feature = "tables")]
+pub mod identifier;
 #[cfg(feature = "parquet-rows")]
 pub mod names;
 #[cfg(feature = "parquet-rows")]
 pub mod objects;
 #[cfg(feature = "parquet-rows")]
 pub mod parquet;
+#[cfg(feature = "tables")]
+pub mod shapes;
 #[cfg(feature = "parquet-rows")]
 pub mod tables;

@@ -1,4 +1,4 @@
-//! The names of files: each says which windows it holds, so that what is there tells what need not be written again.
+//! The names of files: each names its windows, so that existing files tell which windows need not be written again.
 
 use crate::names::part;
 use crate::receiver::SeriesName;
@@ -11,7 +11,7 @@ pub fn directory(series: &SeriesName, table: &str, end: &str) -> String {
     format!("{}/{}/date={}/hour={}", part(&series.probe), part(table), part(date), part(hour))
 }
 
-/// Returns what the names of all files of a series in a directory begin with.
+/// Returns the common prefix of the names of a series' files in a directory.
 pub fn prefix(series: &SeriesName) -> String {
     format!("{}.{}.", part(&series.node), part(&series.instance))
 }

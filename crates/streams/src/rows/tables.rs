@@ -1,7 +1,7 @@
 //! A receiver that keeps windows as files of Parquet, wherever [`ObjectPlace`] puts them.
 //!
 //! A batch becomes a file for each series, hour and table. Its name says which windows it holds. Before a directory gets its first
-//! file, the receiver lists what it has; windows that are there are not written again. So a stream that was killed anywhere goes on
+//! file, the receiver lists what it has; windows that are there are not written again. So a stream that was killed anywhere continues
 //! without repeats.
 
 use std::collections::{BTreeMap, HashMap};

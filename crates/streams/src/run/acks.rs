@@ -12,10 +12,10 @@ use super::stopping::Stopping;
 use crate::receiver::SeriesName;
 use crate::sources::daemon::SourceDaemon;
 
-/// How far each receiver is with the windows of one probe.
+/// The progress of each receiver with the windows of one probe.
 #[derive(Debug)]
 pub struct AckBoard {
-    /// By the number of the lane, the last window up to which the receiver has all.
+    /// The last window up to which the receiver has all, by the number of the lane.
     positions: Mutex<Vec<Option<u64>>>,
     /// The last window that all receivers have; 0 at the beginning.
     common: watch::Sender<u64>,
@@ -103,7 +103,7 @@ impl Outstanding {
     }
 }
 
-/// Acknowledges windows of a series as the board goes on, until the board is gone. `collector` is the name to use, if the probe
+/// Acknowledges windows of a series as the board advances, until the board is dropped. `collector` is the name to use, if the probe
 /// names any. Returns false if the daemon does not know of everything in the end.
 pub async fn acknowledge(
     daemon: Arc<SourceDaemon>,

@@ -1,4 +1,5 @@
-//! Pauses between attempts: each twice as long as the one before, with a random part so that many streams do not come at once.
+//! Pauses between attempts: each twice as long as the one before, with a random part so that many streams do not try at the
+//! same time.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;

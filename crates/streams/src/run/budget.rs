@@ -13,7 +13,7 @@ pub struct MemoryBudget {
     freed: Notify,
 }
 
-/// A part of a budget, which is free again once this is gone.
+/// A part of a budget, which is free again once this is dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<MemoryBudget>,
@@ -30,7 +30,7 @@ impl MemoryBudget {
         *self.used.lock()
     }
 
-    /// Waits until so many bytes are free. What is larger than the whole budget gets all of it.
+    /// Waits until this many bytes are free. A request above the whole budget gets all of it.
     pub async fn take(self: &Arc<Self>, bytes: usize) -> Charge {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
@@ -49,7 +49,7 @@ impl MemoryBudget {
 }
 
 impl Charge {
-    /// Sets the size to what it turned out to be.
+    /// Corrects the size after it is known.
     pub fn resize(&mut self, bytes: usize) {
         let mut used = self.budget.used.lock();
         *used = *used - self.bytes + bytes;

@@ -25,13 +25,13 @@ use crate::telemetry::meter::{LaneMeter, StreamMeter};
 const WAIT: u64 = 20;
 /// The pause of a feed that has no connection to wait with.
 const PAUSE: Duration = Duration::from_secs(1);
-/// One feed may fill this part of a lane's budget, so that a series that can't go on leaves room for others.
+/// One feed may fill this part of a lane's budget, so that a series that can't continue leaves room for others.
 const SHARE: usize = 4;
 
 /// The bytes that an item takes beside its document.
 const OVERHEAD: usize = 512;
 
-/// Where a feed puts its items.
+/// The place where a feed puts its items.
 #[derive(Clone, Debug)]
 pub struct LaneInlet {
     pub sender: UnboundedSender<Parcel>,
@@ -65,15 +65,15 @@ pub struct SeriesFeed {
     pub once: bool,
 }
 
-/// What comes next in a list.
+/// The next item of a list.
 #[derive(Debug, PartialEq, Eq)]
 enum Step<'a> {
     Window(&'a WindowEntry),
     Gap(LostRange),
 }
 
-/// Why a feed ends or tries again.
-enum Trouble {
+/// The reason why a feed ends or tries again.
+enum FeedEnd {
     /// The probe is not there any more, or is another one.
     Gone,
     /// The window went after it was listed.
@@ -82,7 +82,7 @@ enum Trouble {
     Failed(AskError),
 }
 
-impl From<AskError> for Trouble {
+impl From<AskError> for FeedEnd {
     fn from(error: AskError) -> Self {
         match error.status() {
             // 400: the configuration does not name the collector any more.
@@ -98,8 +98,8 @@ impl SeriesFeed {
         MemoryBudget::new(memory / SHARE)
     }
 
-    /// Runs until the probe is gone, the stream stops, or nothing is left and nothing else is wanted. Returns whether the feed came
-    /// to its end.
+    /// Runs until the probe is deleted, the stream stops, or, if nothing else is wanted, until no window is left. Returns true if
+    /// the feed has ended on its own.
     pub async fn run(self) -> bool {
         self.inlet.meter.watch(&self.outstanding);
         let (mut after, mut backoff, mut failures) = (None, Backoff::default(), 0);
@@ -115,12 +115,12 @@ impl SeriesFeed {
                     failures = 0;
                 }
                 Ok(false) => return true,
-                Err(Trouble::Gone) => {
+                Err(FeedEnd::Gone) => {
                     tracing::info!(server = self.daemon.name, series = %self.series, "no more windows come from this probe");
                     return true;
                 }
-                Err(Trouble::Missed) => {}
-                Err(Trouble::Failed(error)) => {
+                Err(FeedEnd::Missed) => {}
+                Err(FeedEnd::Failed(error)) => {
                     self.meter.server_failed(&self.daemon.name);
                     tracing::warn!(server = self.daemon.name, series = %self.series, %error, "the daemon does not answer; trying again");
                     self.daemon.renew();
@@ -134,10 +134,10 @@ impl SeriesFeed {
     }
 
     /// Lists windows and puts them into the lane. Returns false at the end.
-    async fn round(&self, after: &mut Option<u64>) -> Result<bool, Trouble> {
+    async fn round(&self, after: &mut Option<u64>) -> Result<bool, FeedEnd> {
         let listing = self.list(*after).await?;
         if !listing.instance.is_empty() && listing.instance != self.series.instance {
-            return Err(Trouble::Gone);
+            return Err(FeedEnd::Gone);
         }
         let first = *after.get_or_insert(listing.after);
         if listing.windows.is_empty() {
@@ -156,7 +156,7 @@ impl SeriesFeed {
         Ok(!self.once)
     }
 
-    async fn list(&self, after: Option<u64>) -> Result<Listing, Trouble> {
+    async fn list(&self, after: Option<u64>) -> Result<Listing, FeedEnd> {
         let collector = self.collector.as_deref().filter(|_| after.is_none());
         let mut query = WindowQuery { after, wait: None, collector };
         let place = (!self.once).then(|| self.daemon.polls.try_acquire());
@@ -181,14 +181,14 @@ impl SeriesFeed {
         self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, charges);
     }
 
-    async fn window(&self, entry: &WindowEntry) -> Result<(), Trouble> {
+    async fn window(&self, entry: &WindowEntry) -> Result<(), FeedEnd> {
         let guess = usize::try_from(entry.bytes).unwrap_or(usize::MAX).min(self.inlet.memory / SHARE);
         let mut charges = self.charges(guess).await;
-        let Ok(_place) = self.daemon.requests.acquire().await else { return Err(Trouble::Gone) };
+        let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
         let client = self.daemon.client();
         let missed = |error: AskError| match error.status() {
-            Some(404) => Trouble::Missed,
-            _ => Trouble::Failed(error),
+            Some(404) => FeedEnd::Missed,
+            _ => FeedEnd::Failed(error),
         };
         let probe = &self.series.probe;
         let answer = self
@@ -250,15 +250,15 @@ impl SeriesFeed {
     }
 }
 
-/// Returns the windows of a list and the gaps between them, in order. Windows of a probe that names no collector are not called
-/// lost: what is missing between two of them was not sent either.
+/// Returns the windows of a list and the gaps between them, in order. Windows of a probe that names no collector do not count
+/// as lost: windows that are missing between two of them were not sent either.
 fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     let mut lost = listing.lost.iter().copied().peekable();
     let mut last = after;
     for entry in &listing.windows {
         while let Some(range) = lost.next_if(|range| range.first < entry.seq) {
-            // The daemon lost what it has no acknowledgement of: some of it is on its way.
+            // The daemon counts unacknowledged windows as lost, but some of them are on their way.
             let first = range.first.max(last + 1);
             if first <= range.last {
                 let windows = range.windows.min(range.last - first + 1);

@@ -1,4 +1,4 @@
-//! Batches out of what feeds send.
+//! Makes batches from the parcels of feeds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Parcel {
     pub ticket: u64,
 }
 
-/// The queue of a lane, and what its next batch begins with.
+/// The queue of a lane, and the first parcel of its next batch.
 #[derive(Debug)]
 pub struct Gatherer {
     inbox: UnboundedReceiver<Parcel>,
@@ -34,10 +34,10 @@ impl Gatherer {
         Self { inbox, limits, next: None }
     }
 
-    /// Adds parcels to `batch` until it is full, the time is over, or the next item has another shape than those of its series
-    /// in the batch. Returns false if nothing is left and nothing will come.
+    /// Adds parcels to `batch` until it is full, the time is over, or the next item's shape differs from that of its series in
+    /// the batch. Returns false if no parcel is left and none will come.
     pub async fn fill(&mut self, batch: &mut Vec<Parcel>) -> bool {
-        let mut open = Open::default();
+        let mut open = OpenBatch::default();
         batch.iter().for_each(|parcel| open.add(parcel));
         let mut until = (!batch.is_empty()).then(Instant::now);
         loop {
@@ -70,16 +70,16 @@ impl Gatherer {
     }
 }
 
-/// What a batch has so far.
+/// The content of a batch so far.
 #[derive(Default)]
-struct Open {
+struct OpenBatch {
     items: usize,
     bytes: usize,
     /// The digest of the shape of each series.
     shapes: HashMap<Arc<SeriesName>, String>,
 }
 
-impl Open {
+impl OpenBatch {
     fn takes(&self, parcel: &Parcel, limits: &BatchLimits) -> bool {
         let size = parcel.item.size();
         let fits = self.items < limits.items && self.bytes + size <= limits.bytes;

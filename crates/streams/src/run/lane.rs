@@ -11,14 +11,14 @@ use super::stopping::Stopping;
 use crate::receiver::{ItemFate, Receiver, RefusedSamples, StreamItem};
 use crate::telemetry::meter::LaneMeter;
 
-/// The time between two log lines about a receiver that goes on failing.
+/// The time between two log lines about a receiver that continues failing.
 const REMIND: Duration = Duration::from_secs(60);
 /// The longest pause after an attempt that was about some items only.
 const ITEMS: Duration = Duration::from_secs(1);
 /// The time that a last attempt may take when the stream is to stop.
 const LAST: Duration = Duration::from_secs(3);
 
-/// A receiver and what is on its way to it.
+/// A receiver and the parcels on their way to it.
 pub struct ReceiverLane {
     pub receiver: Box<dyn Receiver>,
     pub queue: Gatherer,
@@ -28,17 +28,17 @@ pub struct ReceiverLane {
     pub once: bool,
 }
 
-/// Why a receiver does not have everything.
-enum Refusal {
-    /// It may have any part of the batch. It may say how long to wait.
+/// The reason why a receiver does not have everything.
+enum ReceiverRefusal {
+    /// The receiver may have stored any part of the batch. Its answer may say how long to wait.
     Batch(String, Option<Duration>),
-    /// It does not have what is left.
+    /// The receiver has not stored the items that are left.
     Items(String),
 }
 
-/// What the log has said about a receiver that fails.
+/// The last log lines about a receiver that fails.
 #[derive(Default)]
-struct Trouble {
+struct FailureLog {
     since: Option<Instant>,
     told: Option<Instant>,
 }
@@ -46,9 +46,9 @@ struct Trouble {
 impl ReceiverLane {
     /// Runs until nothing can come any more, or the stream stops. Returns whether the receiver has all that came.
     pub async fn run(mut self) -> bool {
-        // After an error the receiver may have a part of the batch. The same batch again is what it can recognize.
+        // After an error the receiver may have a part of the batch. It can recognize a repeat only of the same batch.
         let (mut tries, mut again) = (0, false);
-        let (mut batch, mut backoff, mut trouble) = (Vec::new(), Backoff::default(), Trouble::default());
+        let (mut batch, mut backoff, mut failures) = (Vec::new(), Backoff::default(), FailureLog::default());
         loop {
             let stopping = self.stopping.clone();
             if !again {
@@ -58,32 +58,32 @@ impl ReceiverLane {
                 }
             }
             if self.stopping.is_stopped() {
-                // What is not stored now comes again at the next start.
+                // A window that is not stored now comes again at the next start.
                 let _ = tokio::time::timeout(LAST, self.attempt(&mut batch)).await;
                 return batch.is_empty();
             }
             let before = batch.len();
             let failure = self.attempt(&mut batch).await;
-            again = matches!(failure, Some(Refusal::Batch(..)));
+            again = matches!(failure, Some(ReceiverRefusal::Batch(..)));
             if batch.len() < before {
                 backoff.reset();
                 tries = 0;
             }
             match failure {
-                None => trouble.over(&self.meter),
+                None => failures.over(&self.meter),
                 Some(refusal) => {
                     let (reason, pause) = match refusal {
-                        Refusal::Batch(reason, pause) => (reason, pause),
-                        Refusal::Items(reason) => (reason, None),
+                        ReceiverRefusal::Batch(reason, pause) => (reason, pause),
+                        ReceiverRefusal::Items(reason) => (reason, None),
                     };
                     self.meter.failed();
-                    trouble.tell(&self.meter, &reason);
+                    failures.tell(&self.meter, &reason);
                     tries += 1;
                     if self.once && tries >= TRIES {
                         self.stopping.stop();
                         return false;
                     }
-                    // What other series have is not to wait long for one that can't go on.
+                    // Other series must not wait long for one that can't continue.
                     let most = if again { Duration::MAX } else { ITEMS };
                     backoff.wait_between(pause.unwrap_or_default(), most, &self.stopping).await;
                 }
@@ -91,22 +91,22 @@ impl ReceiverLane {
         }
     }
 
-    /// Sends a batch once. Leaves in it what the receiver does not have; returns why.
-    async fn attempt(&mut self, batch: &mut Vec<Parcel>) -> Option<Refusal> {
+    /// Sends a batch once. Leaves the items in it that the receiver does not have, and returns the reason.
+    async fn attempt(&mut self, batch: &mut Vec<Parcel>) -> Option<ReceiverRefusal> {
         if batch.is_empty() {
             return None;
         }
         let items: Vec<Arc<StreamItem>> = batch.iter().map(|parcel| Arc::clone(&parcel.item)).collect();
         let receipt = match self.receiver.send(&items).await {
             Ok(receipt) => receipt.0,
-            Err(error) => return Some(Refusal::Batch(error.to_string(), error.pause())),
+            Err(error) => return Some(ReceiverRefusal::Batch(error.to_string(), error.pause())),
         };
         let (mut reason, mut left) = (None, Vec::new());
         let fates = receipt.into_iter().map(Some).chain(std::iter::repeat(None));
         for (parcel, fate) in batch.drain(..).zip(fates) {
             match fate.unwrap_or_else(|| ItemFate::Pending("the receiver said nothing about it".to_owned())) {
-                ItemFate::Pending(why) => {
-                    reason.get_or_insert_with(|| format!("{}: {why}", parcel.item.identity()));
+                ItemFate::Pending(failure) => {
+                    reason.get_or_insert_with(|| format!("{}: {failure}", parcel.item.identity()));
                     left.push(parcel);
                 }
                 ItemFate::Refused(refused) => {
@@ -129,11 +129,11 @@ impl ReceiverLane {
             }
         }
         *batch = left;
-        reason.map(Refusal::Items)
+        reason.map(ReceiverRefusal::Items)
     }
 }
 
-impl Trouble {
+impl FailureLog {
     fn tell(&mut self, meter: &LaneMeter, reason: &str) {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);

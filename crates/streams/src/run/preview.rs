@@ -1,16 +1,20 @@
-//! What a stream would send: `--dry-run`. No receiver is contacted, and nothing is acknowledged.
+//! The windows that a stream would send, and their schema: `--dry-run` and `--schema`. No receiver is contacted, and nothing is acknowledged.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
+use glob::Pattern;
 use twinprobe_api::ProbeStatus;
 use twinprobe_client::{Client, ClientError, WindowQuery};
 use twinprobe_ebpf_common::window::Listing;
+use twinprobe_ebpf_common::window::shape::WindowShape;
 
 use super::watch::ProbeClaim;
 use crate::config::stream::StreamConfig;
 use crate::receiver::{ItemName, Receiver, SeriesName};
 use crate::receivers::kind::ReceiverSetup;
+use crate::schema;
 use crate::sources::daemon::SourceDaemon;
 
 /// Writes a line for each window that the stream would send now, and for each probe that it would leave.
@@ -22,10 +26,7 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
     let (mut windows, mut bytes) = (0, 0);
     for (server_name, server) in servers {
         let client = SourceDaemon::new(server_name.clone(), server, credentials.clone())?.client();
-        let list = client.probes().await?.read()?.probes;
-        for status in
-            list.into_iter().filter(|status| probes.iter().any(|pattern| pattern.matches(&status.name)))
-        {
+        for status in chosen(&client, &probes).await? {
             let claim = ProbeClaim::of(&status, &name);
             if claim == ProbeClaim::Others {
                 let probe = &status.name;
@@ -51,6 +52,35 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
     }
     line(out, &format!("{windows} windows ({bytes} bytes in the store) would be sent; nothing was"));
     Ok(())
+}
+
+/// Writes a line for each shape of the windows that the stream would send now: the schema of their documents.
+pub async fn schemas(config: StreamConfig, out: &mut impl Write) -> Result<(), ClientError> {
+    let StreamConfig { name, servers, credentials, probes, .. } = config;
+    let mut told = BTreeSet::new();
+    for (server_name, server) in servers {
+        let client = SourceDaemon::new(server_name, server, credentials.clone())?.client();
+        for status in chosen(&client, &probes).await? {
+            let claim = ProbeClaim::of(&status, &name);
+            if claim == ProbeClaim::Others {
+                continue;
+            }
+            let listing = listed(&client, &status, claim.collector().as_deref()).await?;
+            for entry in &listing.windows {
+                let shape: WindowShape = client.shape(&status.name, entry.seq).await?.read()?;
+                if told.insert((status.name.clone(), shape.digest.clone())) {
+                    line(out, &schema::document(&status.name, &shape).to_string());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the probes of a daemon whose names match.
+async fn chosen(client: &Client, probes: &[Pattern]) -> Result<Vec<ProbeStatus>, ClientError> {
+    let list = client.probes().await?.read()?.probes;
+    Ok(list.into_iter().filter(|status| probes.iter().any(|pattern| pattern.matches(&status.name))).collect())
 }
 
 async fn listed(

@@ -1,4 +1,4 @@
-//! The end of a stream, which all of its parts are told of.
+//! The signal for the end of a stream, for all of its parts.
 
 use std::sync::Arc;
 

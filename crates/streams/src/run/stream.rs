@@ -6,20 +6,22 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use twinprobe_client::ClientError;
+use twinprobe_ebpf_common::Format;
 
 use super::budget::MemoryBudget;
 use super::feed::{KnownShapes, LaneInlet};
-use super::gather::Gatherer;
+use super::gather::{Gatherer, Parcel};
 use super::lane::ReceiverLane;
 use super::stopping::Stopping;
 use super::watch::Watch;
 use crate::config::stream::StreamConfig;
 use crate::receivers::kind::ReceiverSetup;
+use crate::rules::lane::RuleLane;
 use crate::sources::daemon::SourceDaemon;
 use crate::telemetry::meter::{StreamMeter, StreamTotals};
 use crate::telemetry::page;
 
-/// What came of a stream.
+/// The outcome of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOutcome {
     pub totals: StreamTotals,
@@ -27,7 +29,7 @@ pub struct StreamOutcome {
     pub is_complete: bool,
 }
 
-/// Runs a stream until it is told to stop or, with `once`, until all windows of now have been sent.
+/// Runs a stream until it is told to stop or, with `once`, until all present windows have been sent.
 pub async fn run(
     config: StreamConfig,
     once: bool,
@@ -35,32 +37,36 @@ pub async fn run(
     meter: Arc<StreamMeter>,
     stopping: Stopping,
 ) -> Result<StreamOutcome, ClientError> {
-    let StreamConfig { name, servers, credentials, probes, destinations, memory, listen: _ } = config;
-    let memory = memory / destinations.len().max(1);
+    let StreamConfig { name, servers, credentials, probes, destinations, rules, memory, listen: _ } = config;
+    let memory = memory / (destinations.len() + rules.len()).max(1);
+    let daemons =
+        servers.into_iter().map(|(name, server)| SourceDaemon::new(name, server, credentials.clone()));
+    let daemons: Vec<Arc<SourceDaemon>> = daemons.collect::<Result<_, _>>()?;
     let setup = ReceiverSetup { stream: name.clone(), memory, once };
     let (mut lanes, mut inlets) = (JoinSet::new(), Vec::new());
     for destination in destinations {
-        let budget = MemoryBudget::new(memory);
-        let lane_meter = meter.lane(&destination.label, &destination.target, &budget, memory);
+        let (label, target) = (destination.label.clone(), destination.target.clone());
         let receiver = destination.receiver(&setup);
-        let (sender, inbox) = mpsc::unbounded_channel();
         let (limits, format) = (receiver.limits(), receiver.format());
-        inlets.push(LaneInlet { sender, budget, memory, meter: Arc::clone(&lane_meter), format });
-        let lane = ReceiverLane {
-            receiver,
-            queue: Gatherer::new(inbox, limits),
-            meter: lane_meter,
-            stopping: stopping.clone(),
-            once,
-        };
-        lanes.spawn(lane.run());
+        let (inlet, inbox) = inlet(&meter, [&label, &target], memory, format);
+        let (queue, meter) = (Gatherer::new(inbox, limits), Arc::clone(&inlet.meter));
+        inlets.push(inlet);
+        lanes.spawn(ReceiverLane { receiver, queue, meter, stopping: stopping.clone(), once }.run());
+    }
+    for rule in rules {
+        let (daemons, stopping) = (daemons.clone(), stopping.clone());
+        let label = format!("rule-{}", rule.name);
+        let (inlet, inbox) = inlet(&meter, [&label, &rule.name], memory, Format::Json);
+        let meter = Arc::clone(&inlet.meter);
+        inlets.push(inlet);
+        lanes.spawn(RuleLane { rule, inbox, daemons, meter, stopping, once }.run());
     }
     let served =
         listener.map(|listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone())));
     let (mut watches, shapes) = (JoinSet::new(), Arc::new(KnownShapes::default()));
-    for (server_name, server) in servers {
+    for daemon in daemons {
         let watch = Watch {
-            daemon: SourceDaemon::new(server_name, server, credentials.clone())?,
+            daemon,
             collector: name.clone(),
             probes: probes.clone().into(),
             lanes: inlets.clone(),
@@ -71,18 +77,34 @@ pub async fn run(
         };
         watches.spawn(watch.run());
     }
-    // Lanes end once nobody can put anything into them.
+    // Lanes end once no feed can put anything into them.
     drop(inlets);
-    let mut is_complete = true;
-    while let Some(ended) = watches.join_next().await {
-        is_complete &= ended.unwrap_or(false);
-    }
-    while let Some(ended) = lanes.join_next().await {
-        is_complete &= ended.unwrap_or(false);
-    }
+    let is_complete = ended(&mut watches).await & ended(&mut lanes).await;
     stopping.stop();
     if let Some(served) = served {
         let _ = served.await;
     }
     Ok(StreamOutcome { totals: meter.totals(), is_complete })
+}
+
+/// Waits until all parts have ended. Returns true if each has ended on its own.
+async fn ended(parts: &mut JoinSet<bool>) -> bool {
+    let mut is_complete = true;
+    while let Some(ended) = parts.join_next().await {
+        is_complete &= ended.unwrap_or(false);
+    }
+    is_complete
+}
+
+/// Returns the sender into a lane with this label and target, and the receiver.
+fn inlet(
+    meter: &StreamMeter,
+    [label, target]: [&str; 2],
+    memory: usize,
+    format: Format,
+) -> (LaneInlet, mpsc::UnboundedReceiver<Parcel>) {
+    let budget = MemoryBudget::new(memory);
+    let meter = meter.lane(label, target, &budget, memory);
+    let (sender, inbox) = mpsc::unbounded_channel();
+    (LaneInlet { sender, budget, memory, meter, format }, inbox)
 }

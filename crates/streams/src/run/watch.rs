@@ -19,14 +19,14 @@ use crate::telemetry::meter::StreamMeter;
 /// The time between two looks for new probes.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How a stream may read a probe's windows.
+/// The way in which a stream may read a probe's windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeClaim {
     /// The configuration names this collector.
     Named(String),
-    /// It names none, so anybody acknowledges.
+    /// The probe names no collectors, so any client acknowledges.
     Anybody,
-    /// It names others only, or can't be read.
+    /// The probe names only other collectors, or can't be read.
     Others,
 }
 
@@ -67,12 +67,13 @@ pub struct Watch {
 }
 
 /// A probe of a daemon: its name and instance.
-type Known = (String, String);
+type ProbeIdentity = (String, String);
 
 impl Watch {
-    /// Runs until the stream stops, or all windows have been sent if that is enough. Returns false if the daemon could not be asked.
+    /// Runs until the stream stops, or, with `once`, until all windows have been sent. Returns false if the daemon could not be
+    /// reached.
     pub async fn run(self) -> bool {
-        let (mut feeds, mut running) = (JoinSet::new(), BTreeSet::<Known>::new());
+        let (mut feeds, mut running) = (JoinSet::new(), BTreeSet::<ProbeIdentity>::new());
         let (mut told, mut backoff, mut failures) = (BTreeSet::new(), Backoff::default(), 0);
         let mut whole = true;
         loop {
@@ -120,13 +121,13 @@ impl Watch {
         self.daemon.renew();
     }
 
-    /// Begins what is new.
+    /// Starts the new series.
     fn begin(
         &self,
         probes: Vec<ProbeStatus>,
-        running: &mut BTreeSet<Known>,
-        told: &mut BTreeSet<Known>,
-        feeds: &mut JoinSet<(Known, bool)>,
+        running: &mut BTreeSet<ProbeIdentity>,
+        told: &mut BTreeSet<ProbeIdentity>,
+        feeds: &mut JoinSet<(ProbeIdentity, bool)>,
     ) {
         let mut others = 0;
         for status in probes {
@@ -160,8 +161,8 @@ impl Watch {
         &self,
         status: &ProbeStatus,
         claim: &ProbeClaim,
-        known: Known,
-    ) -> impl Future<Output = (Known, bool)> + use<> {
+        known: ProbeIdentity,
+    ) -> impl Future<Output = (ProbeIdentity, bool)> + use<> {
         let ProbeStatus { node, instance, name, .. } = status.clone();
         let series = Arc::new(SeriesName { node, instance, probe: name });
         let board = AckBoard::new(self.lanes.len());

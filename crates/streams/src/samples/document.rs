@@ -8,13 +8,15 @@ pub struct SampleDocument<'a> {
     pub families: Vec<SampleFamily<'a>>,
 }
 
-/// A family: what has one name in the metadata.
+/// A family: the samples with one name in the metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleFamily<'a> {
     /// The name in the metadata, without the ending of a counter.
     pub name: &'a str,
     pub kind: SampleKind,
     pub help: Cow<'a, str>,
+    /// The base unit; empty if there is none.
+    pub unit: &'a str,
     pub points: Vec<SamplePoint<'a>>,
 }
 
@@ -40,7 +42,7 @@ pub struct SamplePoint<'a> {
 pub struct NamedSample<'a> {
     pub name: &'a str,
     pub labels: Vec<(&'a str, Cow<'a, str>)>,
-    /// The number as it stands there, with all of its digits.
+    /// The number as the document has it, with all digits.
     pub number: &'a str,
 }
 

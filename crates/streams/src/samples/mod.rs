@@ -1,6 +1,6 @@
-//! Windows as samples: what their documents in OpenMetrics say.
+//! Windows as samples, from their documents in OpenMetrics.
 
-// Which of these a build needs depends on its receivers.
+// The receivers of a build decide which of these it needs.
 #![allow(dead_code, reason = "remote write needs no label by its name")]
 
 pub mod document;

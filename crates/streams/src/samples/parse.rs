@@ -19,7 +19,7 @@ pub fn document(text: &[u8]) -> Result<SampleDocument<'_>, String> {
             Some(comment) => metadata(comment, &mut document),
             None => sample(line).and_then(|sample| add(sample, &mut document)),
         };
-        read.ok_or_else(|| format!("{line:?} is no line of OpenMetrics"))?;
+        read.ok_or_else(|| format!("{line:?} is not a line of OpenMetrics"))?;
     }
     Err(format!("the document has no end: {END} is missing"))
 }
@@ -39,13 +39,22 @@ fn metadata<'a>(comment: &'a str, document: &mut SampleDocument<'a>) -> Option<(
                 "unknown" => SampleKind::Unknown,
                 _ => return None,
             };
-            document.families.push(SampleFamily { name, kind, help: Cow::default(), points: Vec::new() });
+            document.families.push(SampleFamily {
+                name,
+                kind,
+                help: Cow::default(),
+                unit: "",
+                points: Vec::new(),
+            });
         }
         "HELP" => {
             let family = document.families.last_mut().filter(|family| family.name == name)?;
             family.help = unescaped(rest);
         }
-        "UNIT" => {}
+        "UNIT" => {
+            let family = document.families.last_mut().filter(|family| family.name == name)?;
+            family.unit = rest;
+        }
         _ => return None,
     }
     Some(())

@@ -1,4 +1,4 @@
-//! What samples say about their window.
+//! The facts that samples state about their window.
 
 use super::document::SampleFamily;
 use crate::receiver::ItemName;

@@ -1,4 +1,4 @@
-//! The files with what a stream shows to daemons. They are read again after a failure, so that new ones count.
+//! The files with a stream's credentials for daemons. They are read again after a failure, so that new credentials count.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub struct CredentialFiles {
 }
 
 impl CredentialFiles {
-    /// Reads the files. An error is the field and what is wrong with it.
+    /// Reads the files. An error is the field and its mistake.
     pub fn read(&self) -> Result<Credentials, (&'static str, String)> {
         let mut credentials = Credentials::default();
         let token = match &self.token_file {

@@ -11,13 +11,13 @@ use super::credentials::CredentialFiles;
 
 /// Requests for windows to one daemon at the same time, and connections that stay open for them.
 const REQUESTS: usize = 8;
-/// Polls that wait at one daemon at the same time. Each holds a connection, of which a daemon gives 64 to one client.
+/// Polls that wait at one daemon at the same time. Each holds a connection. A daemon gives 64 to one client.
 const POLLS: usize = 24;
 
 /// The time that an answer may take, beside the time that a request asks for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a daemon gave no answer.
+/// The reason why a daemon gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     #[error("{}", with_cause(.0))]
@@ -83,7 +83,7 @@ impl SourceDaemon {
         }
     }
 
-    /// To be called after a failure: the next requests use credentials as they are now, and new connections.
+    /// Call this after a failure: the next requests use credentials as they are now, and new connections.
     pub fn renew(&self) {
         match Self::connect(&self.server, &self.files) {
             Ok(client) => *self.client.lock() = client,

@@ -63,7 +63,7 @@ pub struct LaneMeter {
     feeds: Mutex<Vec<Weak<Outstanding>>>,
 }
 
-/// What was done, for people.
+/// The work that was done, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTotals {
     pub windows: u64,
@@ -71,7 +71,7 @@ pub struct StreamTotals {
     pub bytes: u64,
     pub gaps: u64,
     pub lost: u64,
-    /// Windows of which a receiver refused samples for good.
+    /// Windows with samples that a receiver has refused for good.
     pub refused: u64,
     pub failures: u64,
 }
@@ -114,7 +114,7 @@ impl StreamMeter {
         self.server_failures.get_or_create(&OfServer { server: server.to_owned() }).inc();
     }
 
-    /// So many probes of a daemon fit the patterns and have windows for other collectors only.
+    /// The number of a daemon's probes that fit the patterns and have windows for other collectors only.
     pub fn unnamed(&self, server: &str, probes: usize) {
         self.unnamed.get_or_create(&OfServer { server: server.to_owned() }).set(probes as i64);
     }
@@ -143,10 +143,10 @@ impl StreamMeter {
         family("repeats", "Windows that the receiver had already", &self.repeats);
         family("failures", "Attempts after which the receiver did not have everything", &self.failures);
         family("gaps", "Gaps that were told to the receiver", &self.gaps);
-        family("lost_windows", "Windows in these gaps: the daemon had them no more", &self.lost);
+        family("lost_windows", "Windows in these gaps, which the daemon had removed", &self.lost);
         family(
             "refused_windows",
-            "Windows of which the receiver refused samples for good",
+            "Windows with samples that the receiver refused for good",
             &self.refused_windows,
         );
         family("refused_samples", "Samples that the receiver refused for good", &self.refused_samples);

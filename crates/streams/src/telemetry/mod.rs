@@ -1,4 +1,4 @@
-//! What a stream tells about itself.
+//! The metrics of a stream about itself.
 
 pub mod meter;
 pub mod page;

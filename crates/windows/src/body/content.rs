@@ -1,7 +1,7 @@
 //! The place of a body: the store, or a file.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 /// A body in memory, as the store has given it, or in a file of its own.
@@ -30,14 +30,15 @@ impl Content {
 
     /// Reads all of it.
     pub fn into_memory(self) -> io::Result<Self> {
-        let Self::File(file) = &self else { return Ok(self) };
-        let length = usize::try_from(self.len()?).map_err(io::Error::other)?;
-        let mut bytes = vec![0; length];
-        file.read_exact_at(&mut bytes, 0)?;
+        let Self::File(mut file) = self else { return Ok(self) };
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let mut bytes = Vec::with_capacity(length);
+        file.seek(SeekFrom::Start(0))?;
+        file.take(length as u64).read_to_end(&mut bytes)?;
         Ok(Self::Bytes(bytes))
     }
 
-    /// Returns a part of a body that is in memory; `None` of any other body, and of a part that is not there.
+    /// Returns a part of a body that is in memory; `None` if the body is not in memory, or does not have this part.
     pub fn part(&self, offset: u64, length: u64) -> Option<&[u8]> {
         let Self::Bytes(bytes) = self else { return None };
         let (from, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::body::content::Content;
+use crate::body::verified::VerifiedBodies;
 
-/// The largest body that is in the store itself, in bytes: the store writes what it has twice.
+/// The largest body that is in the store itself, in bytes: the store writes its content twice.
 pub const LARGEST: usize = 64 * 1024;
 
 /// The directory of large bodies, and the numbers of all.
@@ -18,6 +19,8 @@ pub const LARGEST: usize = 64 * 1024;
 pub struct Bodies {
     path: PathBuf,
     next: AtomicI64,
+    /// The files whose digest was compared.
+    pub verified: VerifiedBodies,
 }
 
 /// A body that is being written.
@@ -40,7 +43,7 @@ pub struct UnnamedBody {
     is_named: bool,
 }
 
-/// A body that is on disk, or goes there with the change that names it.
+/// A body that is on disk, or will be with the change that names it.
 #[derive(Debug)]
 pub struct Body {
     pub id: i64,
@@ -52,7 +55,7 @@ pub struct Body {
 
 impl Bodies {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, next: AtomicI64::new(1) }
+        Self { path, next: AtomicI64::new(1), verified: VerifiedBodies::default() }
     }
 
     /// Makes new numbers be beyond `id`.
@@ -82,7 +85,7 @@ impl Bodies {
     /// Gives a file that is there the name of body `id` as well, to last.
     pub fn link(&self, id: i64, file: &Path) -> io::Result<()> {
         let path = self.file(id);
-        // What an attempt before has left is of no use.
+        // The rest of an earlier attempt is not used.
         let _ = fs::remove_file(&path);
         fs::hard_link(file, &path).or_else(|error| match self.path.parent() {
             Some(parent) if error.kind() == io::ErrorKind::NotFound => {
@@ -98,6 +101,7 @@ impl Bodies {
 
     /// Removes the file of a body that was forgotten. A failure is logged; the next start removes the file.
     pub fn remove(&self, id: i64) {
+        self.verified.forget(id);
         let path = self.file(id);
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
@@ -119,7 +123,7 @@ impl Bodies {
 }
 
 impl BodyDraft {
-    /// Returns the body to be read. Its file loses its name, so that it takes room only as long as somebody reads it.
+    /// Returns the body to be read. Its file loses its name, so that it takes room only until its readers are done.
     pub fn into_content(mut self) -> io::Result<Content> {
         let Some(mut written) = self.file.take() else { return Ok(Content::Bytes(self.content)) };
         written.file.write_all(&self.content)?;
@@ -175,7 +179,7 @@ impl Write for BodyDraft {
 }
 
 impl Body {
-    /// To be called once the store names the body: the file stays.
+    /// Call this once the store names the body: the file stays.
     pub fn named(mut self) {
         if let Some(written) = self.file.as_mut() {
             written.is_named = true;
@@ -186,7 +190,7 @@ impl Body {
 impl Drop for UnnamedBody {
     fn drop(&mut self) {
         if !self.is_named {
-            // The next start removes what a failure leaves.
+            // The next start removes the remains of a failure.
             let _ = fs::remove_file(&self.path);
         }
     }

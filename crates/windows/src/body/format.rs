@@ -146,12 +146,27 @@ fn size(table: &RawTable) -> u64 {
     own + table.inner.iter().map(size).sum::<u64>()
 }
 
+/// The state of a body's digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyDigest {
+    /// The digest must be compared.
+    Unknown,
+    /// The digest was compared, and the file is as it was then.
+    Compared,
+}
+
 /// Reads the whole file once, compares its digest, and finds the positions of its parts. Returns the head and, for each
 /// table, its chunks in the order in which they were written; the rows stay in the file.
-pub fn examine<H: FileHead>(file: &Content) -> Result<(H, Vec<Vec<ChunkSpan>>), Unusable> {
+pub fn examine<H: FileHead>(
+    file: &Content,
+    digest: BodyDigest,
+) -> Result<(H, Vec<Vec<ChunkSpan>>), Unusable> {
     let length = file.len()?;
     let end = length.checked_sub(DIGEST).ok_or_else(|| damaged("it ends too early"))?;
-    compare_digest(file, end)?;
+    match digest {
+        BodyDigest::Unknown => compare_digest(file, end)?,
+        BodyDigest::Compared => {}
+    }
     let magic = take(file, 0, 8, end)?;
     let version = magic.strip_prefix(H::MAGIC).and_then(|digits| str::from_utf8(digits).ok());
     match version.and_then(|digits| digits.parse::<u8>().ok()) {
@@ -193,6 +208,19 @@ pub fn read_table(file: &Content, place: ChunkSpan) -> io::Result<RawTable> {
     };
     let table = parse_table(&mut rest, MAX_NESTING).filter(|_| rest.is_empty());
     table.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of rows is damaged"))
+}
+
+/// Returns the keys and values of the table at `place` of a file that is in memory; `None` if the file is not, or if the table
+/// has others in it.
+pub fn flat_table(file: &Content, place: ChunkSpan) -> Option<(&[u8], &[u8])> {
+    let mut rest = file.part(place.offset, place.length)?;
+    let mut lengths = [0_usize; 3];
+    for length in &mut lengths {
+        *length = usize::try_from(number(rest.split_off(..8)?)).ok()?;
+    }
+    let [keys, values, inner] = lengths;
+    let (keys, values) = (rest.split_off(..keys)?, rest.split_off(..values)?);
+    (inner == 0 && rest.is_empty()).then_some((keys, values))
 }
 
 /// Reads the tables at `places` as one table.

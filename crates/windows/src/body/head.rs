@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, MetricHead, Window}
 
 use crate::body::format::FileHead;
 
-/// Everything that rendering a window needs, so that the window gives the same bytes for ever.
+/// Everything that rendering a window needs, so that the window gives the same bytes forever.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowHead {
     pub probe: String,
@@ -31,12 +31,12 @@ pub struct WindowHead {
     /// The sums that are not shown; their places are after those of `metrics`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<MetricHead>,
-    /// Says that the window holds what has changed in its sums; `None` if it holds whole sums.
+    /// Marks a window that holds the changes in its sums; `None` if it holds whole sums.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<SumChanges>,
 }
 
-/// The sums of which a window holds only what has changed since another one.
+/// The sums of a window that holds only changes since another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumChanges {
     /// The number of the other window, which came right before.
@@ -56,7 +56,7 @@ impl WindowHead {
         self.metrics.len() + self.hidden.len() + metric
     }
 
-    /// The place of what has changed in a metric's sum.
+    /// The place of the changes in a metric's sum.
     pub const fn place_of_changes(&self, metric: usize) -> usize {
         2 * (self.metrics.len() + self.hidden.len()) + metric
     }

@@ -8,3 +8,4 @@ pub mod opened;
 pub mod part;
 pub mod rebuilt;
 pub mod stored;
+pub mod verified;

@@ -37,7 +37,7 @@ impl StoredWindow {
         }
     }
 
-    /// Examines the window, and makes its sums again if it holds what has changed in them.
+    /// Examines the window, and computes its sums if it holds only changes.
     fn read(&self, source: &dyn BodySource) -> Result<WindowReader, Unusable> {
         let reader = self.read_alone(source)?;
         if reader.head.changes.is_some() { rebuilt(source, self, &reader) } else { Ok(reader) }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::{Direction, RawTable, TableLayout};
 
-/// The rows of one metric that are not in its map. The head of a baseline says all but the rows and what follows from
-/// the rows and the head.
+/// The rows of one metric that are not in its map. The head of a baseline has everything except the rows, and values
+/// that follow from both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselinePart {
     pub direction: Direction,

@@ -23,10 +23,10 @@ struct SumRows {
     ages: Vec<u64>,
 }
 
-/// What tells a metric from the others of its window.
-type Identity<'a> = (bool, Direction, &'a str, &'a str);
+/// The identity of a metric among the others of its window.
+type MetricIdentity<'a> = (bool, Direction, &'a str, &'a str);
 
-fn identities(head: &WindowHead) -> impl Iterator<Item = (Identity<'_>, &MetricHead)> {
+fn identities(head: &WindowHead) -> impl Iterator<Item = (MetricIdentity<'_>, &MetricHead)> {
     let shown = head.metrics.len();
     head.all()
         .enumerate()
@@ -37,7 +37,7 @@ fn damaged(reason: impl Into<String>) -> Unusable {
     Unusable::Damaged(reason.into())
 }
 
-/// Makes the window of which `own` is what it holds.
+/// Makes the window whose content is `own`.
 pub fn rebuilt(
     source: &dyn BodySource,
     window: &StoredWindow,

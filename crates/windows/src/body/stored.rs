@@ -11,9 +11,10 @@ use twinprobe_ebpf_common::{MetricHead, RawTable, Render, TableChanges, TableLay
 
 use crate::body::content::Content;
 use crate::body::draft::BodyDraft;
-use crate::body::format::{self, ChunkSpan, Unusable};
+use crate::body::format::{self, BodyDigest, ChunkSpan, Unusable};
 use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::part::{BaselinePart, PartContent, ages_of};
+use crate::body::verified::{FileState, VerifiedBodies};
 
 /// A window that was committed. It may have been removed since.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub struct StoredWindow {
     pub closed_by: ClosedBy,
     /// The instance of the probe that closed the window; empty for windows of earlier versions.
     pub instance: String,
-    /// The number of the window with whole sums from which on each window holds what has changed in them, up to this one. It is
-    /// the window's own number if it has whole sums itself.
+    /// The number of the window with whole sums that begins this window's chain of changes. It is the window's own number if it
+    /// has whole sums itself.
     pub from: u64,
     /// The number of lost windows that the window reports.
     pub reports: u64,
@@ -35,13 +36,16 @@ pub struct StoredWindow {
     pub source: Weak<dyn BodySource>,
 }
 
-/// What windows are read from.
+/// The source that windows are read from.
 pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Opens the body of a window.
     fn content(&self, window: &StoredWindow) -> io::Result<Content>;
 
-    /// The windows that this one builds on, oldest first: their sums, and what has changed in them since.
+    /// The windows that this one builds on, oldest first: whole sums, and then the changes of these.
     fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>>;
+
+    /// The bodies whose digest was compared.
+    fn verified(&self) -> &VerifiedBodies;
 
     /// Begins a body that only its reader has.
     fn copy(&self) -> BodyDraft;
@@ -56,7 +60,7 @@ pub trait BodySource: std::fmt::Debug + Send + Sync {
 /// The reason why a window can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
-    #[error("the window has gone")]
+    #[error("the window was removed")]
     Gone,
     /// The window was set aside, and counts as lost.
     #[error("the window is damaged: {0}")]
@@ -98,23 +102,31 @@ impl StoredWindow {
         self.entry.seq
     }
 
-    /// Examines what the window itself holds.
+    /// Examines the window's own content.
     pub fn read_alone(&self, source: &dyn BodySource) -> Result<WindowReader, Unusable> {
         source.content(self).map_err(Unusable::Io).and_then(|content| open(content, self.seq()))
     }
 
-    /// Examines the window as it is stored: with whole sums, or with what has changed in them. Nothing is set aside.
+    /// Examines the window as it is stored: with whole sums, or with their changes. Damaged windows are not set aside.
     pub fn open_as_stored(&self) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         self.read_alone(&*source).map_err(unread)
     }
 
     /// Does the same as [`Self::open_as_stored`] for a reader of all rows: a body of up to `most` bytes is read once, into memory.
+    /// The digest of a file is not compared again while the file stays as it is.
     pub fn open_at_once(&self, most: u64) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let content = source.content(self)?;
+        let state = FileState::of(&content);
+        let is_known = state.is_some_and(|state| source.verified().knows(self.id, state));
         let content = if content.len()? <= most { content.into_memory()? } else { content };
-        open(content, self.seq()).map_err(unread)
+        let digest = if is_known { BodyDigest::Compared } else { BodyDigest::Unknown };
+        let reader = examined(content, self.seq(), digest).map_err(unread)?;
+        if let Some(state) = state.filter(|_| !is_known) {
+            source.verified().note(self.id, state);
+        }
+        Ok(reader)
     }
 }
 
@@ -125,9 +137,13 @@ pub fn unread(error: Unusable) -> io::Error {
     }
 }
 
-/// Examines a body, which has to be that of the window with this number.
+/// Examines a body, which must be that of the window with this number.
 pub fn open(content: Content, seq: u64) -> Result<WindowReader, Unusable> {
-    let (head, chunks) = format::examine::<WindowHead>(&content)?;
+    examined(content, seq, BodyDigest::Unknown)
+}
+
+fn examined(content: Content, seq: u64, digest: BodyDigest) -> Result<WindowReader, Unusable> {
+    let (head, chunks) = format::examine::<WindowHead>(&content, digest)?;
     if head.window.seq != seq {
         return Err(Unusable::Damaged(format!("it is window {}", head.window.seq)));
     }
@@ -141,7 +157,18 @@ impl WindowReader {
         place.map(|&place| format::read_table(&*self.content()?, place)).transpose()
     }
 
-    /// Reads what has changed in the sum of the metric at this place; `None` if the window holds the sum.
+    /// Calls `each` with the keys and values of each chunk of a metric's rows, where they are in memory and no tables are in them.
+    /// Returns false if they are not; then `each` may have been called for some.
+    pub fn each_flat(&self, metric: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<bool> {
+        let content = self.content()?;
+        for &place in self.chunks.get(metric).map_or(&[][..], Vec::as_slice) {
+            let Some((keys, values)) = format::flat_table(&content, place) else { return Ok(false) };
+            each(keys, values);
+        }
+        Ok(true)
+    }
+
+    /// Reads the changes in the sum of the metric at this place; `None` if the window holds the sum.
     pub fn changes(&self, place: usize) -> io::Result<Option<TableChanges>> {
         let Some(changes) = &self.head.changes else { return Ok(None) };
         if !changes.places.contains(&place) {
@@ -168,13 +195,13 @@ impl WindowReader {
         }
     }
 
-    /// Gives the body up. Whoever reads the window gets an error from now on.
+    /// Gives the body up. A reader of the window gets an error from now on.
     pub fn close(&self) {
         *self.content.lock() = None;
     }
 
     fn content(&self) -> io::Result<Arc<Content>> {
-        let gone = || io::Error::other("it had to go, and was read too slowly");
+        let gone = || io::Error::other("it had to be removed, and was read too slowly");
         self.content.lock().clone().ok_or_else(gone)
     }
 

@@ -12,7 +12,7 @@ use crate::index::state::SeriesState;
 use crate::retention::{AckError, Missing, RetentionLimits};
 use crate::rows::{Baseline, Form};
 
-/// The most windows that build on one another: one with whole sums, and those that hold what has changed since.
+/// The most windows that build on one another: one with whole sums, and later ones with changes.
 const WINDOWS_TOGETHER: usize = 64;
 /// The most that they take, as a multiple of the one with whole sums.
 const LONGEST_CHANGES: u64 = 8;
@@ -60,7 +60,7 @@ pub type Ids = Vec<(i64, bool)>;
 pub struct IndexChange {
     /// The state after the change.
     pub state: SeriesState,
-    /// True if the state has to be written: the windows do not say the same.
+    /// True if the state must be written, because it does not follow from the windows.
     pub saves: bool,
     pub new: Option<Arc<StoredWindow>>,
     /// The windows that go.
@@ -217,7 +217,8 @@ impl WindowIndex {
         (below.len() + 1 < WINDOWS_TOGETHER && is_room).then_some(newest)
     }
 
-    /// The windows that the newest one goes together with, and itself: their number, their size and the size of the largest.
+    /// The windows that can only be removed together with the newest one, including it: their number, their size and the
+    /// size of the largest.
     pub fn together(&self) -> (usize, u64, u64) {
         let below = self.newest().map(|newest| self.below(newest)).unwrap_or_default();
         let sizes = || below.iter().chain(self.newest()).map(|window| window.entry.bytes);

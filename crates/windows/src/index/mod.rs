@@ -1,4 +1,4 @@
-//! What there is of the windows of a probe, and how it changes.
+//! The windows of a probe that are there, and their changes.
 
 pub mod index;
 pub mod plan;

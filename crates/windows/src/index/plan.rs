@@ -104,7 +104,7 @@ impl WindowIndex {
         Ok(draft.finish())
     }
 
-    /// Plans to remove the oldest window and those that go with it. `None` if the newest one is among them.
+    /// Plans to remove the oldest window and those that depend on it. `None` if the newest one is among them.
     pub fn drop_oldest(&self) -> Option<IndexChange> {
         let last = self.oldest()?.seq();
         let mut draft = self.draft();
@@ -228,7 +228,7 @@ impl Draft<'_> {
         retained.next().into_iter().chain(others).any(|window| window.from <= seq)
     }
 
-    /// Tells whether the oldest window can be dropped to make room, together with those that go with it.
+    /// Tells whether the oldest window can be dropped to make room, together with those that depend on it.
     fn makes_room(&self) -> bool {
         let last = self.index.retained.values().next_back().map(|kept| &kept.window);
         let newest = self.change.new.as_ref().or(self.acknowledged.as_ref()).or(last);
@@ -293,7 +293,7 @@ impl Draft<'_> {
         self.let_go();
     }
 
-    /// Drops the oldest windows until the limits are met. `pages` windows are those of pages.
+    /// Drops the oldest windows until the limits are met. `pages` is the number of windows that belong to pages.
     fn retire(&mut self, pages: usize) {
         let limits = &self.index.limits;
         while self.count - pages > limits.retain && self.drop_oldest() {}

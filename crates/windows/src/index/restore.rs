@@ -22,7 +22,7 @@ pub fn restore(
         tracing::error!(
             probe = name,
             ?error,
-            "the state of windows is damaged; what windows say restores it"
+            "the state of windows is damaged; it is restored from the windows"
         );
         SeriesState::default()
     });
@@ -34,8 +34,11 @@ pub fn restore(
         match form.filter(|form| has_body || *form == Form::Damaged) {
             Some(form) => found.push((window, form)),
             None => {
-                let reason =
-                    if has_body { "its row is not what was written" } else { "its body is not there" };
+                let reason = if has_body {
+                    "its row differs from the one that was written"
+                } else {
+                    "its body is not there"
+                };
                 tracing::error!(
                     probe = name,
                     seq = window.seq(),
@@ -65,7 +68,7 @@ pub fn restore(
     for window in &damaged {
         let seq = window.seq();
         let is_next = seq > index.state.acknowledged && seq <= index.state.last + 1;
-        // [`mend`] sets a window aside that could be one of the retained ones. Of others nothing is known.
+        // [`mend`] sets a window aside that could be one of the retained ones. Other windows are not known.
         let is_retained = is_next && index.get(seq).is_err();
         index.state.last = if is_retained { index.state.last.max(seq) } else { index.state.last };
         index.keep(Arc::clone(window), if is_retained { Form::Closed } else { Form::Damaged });
@@ -74,9 +77,9 @@ pub fn restore(
     (index, damaged)
 }
 
-/// Sets windows aside that a start has found damaged; in memory only, if the store was opened to be read.
+/// Sets damaged windows aside that a start has found; in memory only, if the store was opened to be read.
 pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
-    // Those of which nothing is known come first: the oldest of too many go.
+    // Unknown windows come first: the oldest of too many are removed.
     for plan in [WindowIndex::count_damaged, WindowIndex::damage] {
         for window in damaged {
             let turn = windows.turn();

@@ -12,7 +12,7 @@ const GAPS: usize = 256;
 /// The version of the files that are written.
 const VERSION: u32 = 1;
 
-/// What the store has of a probe beside its windows.
+/// The records of a probe in the store beside its windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SeriesState {
@@ -48,7 +48,8 @@ impl SeriesState {
     /// Encodes the state as two lines of JSON; the second line is the digest of the first.
     pub fn encode(&self) -> Vec<u8> {
         // Numbers and texts can always be encoded.
-        let mut bytes = serde_json::to_vec(&Content { version: VERSION, state: self }).unwrap_or_default();
+        let mut bytes =
+            serde_json::to_vec(&StateContent { version: VERSION, state: self }).unwrap_or_default();
         let digest = digest_line(&bytes);
         bytes.extend_from_slice(digest.as_bytes());
         bytes
@@ -88,7 +89,7 @@ pub enum Undecodable {
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct StateContent<'a> {
     version: u32,
     #[serde(flatten)]
     state: &'a SeriesState,
@@ -110,7 +111,7 @@ fn digest_line(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
-/// The windows `from..=to`, of which `count` are lost: all, unless the gap was merged from several.
+/// The windows `from..=to` with `count` lost ones: all, unless the gap was merged from several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Gap {
     from: u64,

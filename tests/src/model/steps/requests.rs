@@ -207,7 +207,7 @@ pub fn close(world: &mut World, index: usize, traffic: bool) -> Result<()> {
     }
 }
 
-/// Acknowledges windows of a probe up to the one that is `back` before the newest.
+/// Acknowledges windows of a probe, except the newest `back` ones.
 pub fn acknowledge(
     world: &mut World,
     index: usize,

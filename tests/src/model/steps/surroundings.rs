@@ -112,7 +112,7 @@ pub fn space(world: &mut World) -> Result<()> {
     followed(world)
 }
 
-/// Sends a burst to the interface that comes and goes.
+/// Sends a burst to the temporary interface.
 pub fn send(world: &mut World, packets: u64) -> Result<()> {
     let seen = world.probes.values().any(|probe| probe.spec.place == Place::XdpPattern);
     if world.extra.is_none() {

@@ -7,7 +7,7 @@ use crate::scene::Spec;
 /// The collectors that some probes name.
 pub const COLLECTORS: [&str; 2] = ["archive", "ledger"];
 
-/// What a probe keeps as long as it is replaced only.
+/// The facts about a probe that only a replacement keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The bytes of an entry of the hash.

@@ -1,4 +1,4 @@
-//! The model of one name: what clients were told of the windows under it, and what may become of them.
+//! The model of one name: the daemon's answers about the windows under this name, and their possible fates.
 
 mod compare;
 
@@ -11,7 +11,7 @@ use twinprobe_tests::windows::{List, Windows};
 use super::kind::Kind;
 use crate::scene::{packets, seq, total};
 
-/// What has closed a window.
+/// The cause of a closed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Post,
@@ -20,12 +20,12 @@ pub enum Origin {
     Other,
 }
 
-/// Whether a GET of the metrics has given a window whole.
+/// True if a GET of the metrics has given a window whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     No,
     Yes,
-    /// It was, before a loss of power, which may have forgotten that.
+    /// It was acknowledged before a loss of power, and the disk may have lost that.
     Perhaps,
 }
 
@@ -43,7 +43,7 @@ pub struct Instance {
     pub kind: Kind,
 }
 
-/// What is known of a name.
+/// The known facts about a name.
 #[derive(Debug)]
 pub struct Ledger {
     pub name: &'static str,
@@ -65,7 +65,7 @@ pub struct Ledger {
     cursors: BTreeMap<&'static str, u64>,
     /// The number of lost windows that `acknowledged` hides; `None` if it is not known.
     lost: Option<u64>,
-    /// True if a probe of the name has named no collectors: what went meanwhile is not lost.
+    /// True if a probe of the name has named no collectors: windows that were removed meanwhile do not count as lost.
     is_free: bool,
 }
 
@@ -101,7 +101,7 @@ impl Ledger {
                 ..Self::new(self.name)
             };
         } else {
-            // The windows that a lease has left stay, and the successor goes on with their numbers.
+            // The windows that a lease has left stay, and the successor continues with their numbers.
             (self.total, self.open, self.may_begin_anew) = (Some(0), (0, 0), false);
         }
         self.is_free |= kind.collectors.is_empty();
@@ -139,18 +139,18 @@ impl Ledger {
         }
     }
 
-    /// Notes a change of which it is not known whether it was made.
+    /// Notes a change that may have been made or not.
     pub fn perhaps_reset(&mut self) {
         self.may_begin_anew = true;
         self.open.0 = 0;
     }
 
-    /// Notes that the kernel has nothing any more. Only what was written beside the windows is still to come.
+    /// Notes that the kernel has lost its counts. Only values that are stored beside windows can still appear.
     pub fn forget_open(&mut self) {
         self.open.0 = 0;
     }
 
-    /// Notes that what clients have taken may be forgotten.
+    /// Notes that the store may have lost which windows clients have taken.
     pub fn lose_power(&mut self) {
         for window in self.windows.values_mut().filter(|window| window.taken == Taken::Yes) {
             window.taken = Taken::Perhaps;
@@ -168,7 +168,7 @@ impl Ledger {
         let by_all = if collector.is_none() { seq } else { by_all.unwrap_or_default() };
         if by_all > self.acknowledged {
             self.acknowledged = by_all;
-            // What had been lost up to there is known from the next list.
+            // The next list tells what had been lost up to there.
             self.lost = None;
             self.windows.retain(|seq, _| *seq > by_all);
         }
@@ -193,7 +193,7 @@ impl Ledger {
         let has_interval = self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval);
         if origin == Origin::Get {
             if has_interval {
-                // It is the newest one, which nobody takes.
+                // This window is the newest one, which no client takes.
                 return self.look(client);
             }
             if number <= self.newest {
@@ -224,7 +224,7 @@ impl Ledger {
         self.note(seq(&document), body, Origin::Post)
     }
 
-    /// Notes that a GET was begun and not read to its end: what it was given is not known.
+    /// Notes a GET that was not read to its end: its window is not known.
     pub fn hung_up(&mut self) {
         for window in self.windows.values_mut().filter(|window| window.taken == Taken::No) {
             window.taken = Taken::Perhaps;
@@ -252,7 +252,7 @@ impl Ledger {
         client.try_list("after=0").with_context(|| format!("the windows of {}", self.name))
     }
 
-    /// Reads the window unless it is known, or gone meanwhile.
+    /// Reads the window unless it is known, or was removed meanwhile.
     fn learn(&mut self, client: &Windows, number: u64) -> Result<()> {
         if number <= self.newest {
             return Ok(());
@@ -287,7 +287,7 @@ impl Ledger {
             let goes_on = if number == self.newest + 1 {
                 total == before + packets
             } else {
-                // The windows between are gone.
+                // The windows between were removed.
                 came = total.saturating_sub(before);
                 total >= before + packets && came <= self.open.1
             };

@@ -1,4 +1,4 @@
-//! Operations by chance on a daemon whose disk loses power, fails and fills, compared with what clients were told.
+//! Random operations on a daemon whose disk loses power, fails and fills up, compared with its earlier answers.
 
 mod kind;
 mod ledger;

@@ -14,7 +14,7 @@ pub enum Step {
     Send {
         packets: u64,
     },
-    /// Creates a probe of this kind, or replaces the one that is there.
+    /// Creates a probe of this kind, or replaces the existing one.
     Put {
         name: usize,
         kind: u64,
@@ -48,7 +48,7 @@ pub enum Step {
         which: u64,
         collector: u64,
     },
-    /// Compares every window with what was told.
+    /// Compares every window with earlier answers.
     Check,
     /// SIGTERM and another daemon.
     Restart,
@@ -106,7 +106,7 @@ pub fn plan(seed: u64, steps: usize) -> Vec<Step> {
     while plan.len() < steps {
         let step = step(&mut random);
         if is_end(&step) && random.below(3) > 0 {
-            // The last change is the one that may not have been stored.
+            // Only the last change may be missing in the store.
             let name = random.below(NAMES.len() as u64) as usize;
             plan.push(Step::Take { name, packets: random.below(3) });
         }
@@ -180,7 +180,7 @@ fn step_in_trouble(random: &mut Random) -> Step {
     }
 }
 
-/// Returns a step that needs no daemon but the one that runs.
+/// Returns a step that needs only the running daemon.
 fn request(random: &mut Random) -> Step {
     let name = random.below(NAMES.len() as u64) as usize;
     match random.below(20) {

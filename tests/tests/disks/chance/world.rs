@@ -17,7 +17,7 @@ use crate::scene::{End, Place, Scene};
 /// The lease of a probe that shall end.
 const LEASE: &str = "100ms";
 
-/// What is the matter with the disk.
+/// The present fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Well,
@@ -29,7 +29,7 @@ pub struct World {
     scene: Scene,
     ledgers: [Ledger; NAMES.len()],
     health: Health,
-    /// The names of which it is not known whether they have a probe: a request failed because of the disk.
+    /// The names that may have a probe or not: a request failed because of the disk.
     unsure: BTreeSet<usize>,
     /// Makes each configuration another one.
     variant: u64,
@@ -47,7 +47,7 @@ impl World {
         })
     }
 
-    /// Does a step and compares all names with what was told.
+    /// Does a step and compares all names with earlier answers.
     pub fn step(&mut self, step: &Step) -> Result<()> {
         self.execute(step)?;
         if self.health == Health::Well {
@@ -128,9 +128,9 @@ impl World {
         let is_left = self.ledgers[name].instance.is_none() && self.ledgers[name].choose(0).is_some();
         let is_unsafe = match self.health {
             Health::Well => false,
-            // To settle a creation that failed would remove the windows that a lease has left.
+            // A settlement of a creation that failed would remove the windows that a lease has left.
             Health::Full => is_left,
-            // What can be neither synced nor taken back is answered as done, and the log says that it may be undone.
+            // A change that can be neither synced nor taken back is answered as done, and the log says that it may be undone.
             Health::Failing => true,
         };
         if self.unsure.contains(&name) || is_unsafe {
@@ -180,7 +180,7 @@ impl World {
         Ok(())
     }
 
-    /// Deletes the probes of which it is not known whether they are there.
+    /// Deletes the probes that may be there or not.
     fn settle(&mut self) -> Result<()> {
         for name in std::mem::take(&mut self.unsure) {
             let answer = self.scene.daemon().delete(&Scene::path(NAMES[name]));
@@ -227,7 +227,7 @@ impl World {
     fn hang_up(&mut self, name: usize, bytes: u64) -> Result<()> {
         if self.ledgers[name].instance.is_some() {
             let path = Scene::path(NAMES[name]) + "/metrics";
-            // Whether the daemon counts the window as taken is not known: the connection may have had room for all of it.
+            // The daemon may count the window as taken or not: the connection may have had room for all of it.
             twinprobe_tests::http::take(&self.scene.daemon().address(), "GET", &path, bytes as usize)?;
             self.ledgers[name].hung_up();
         }
@@ -274,7 +274,7 @@ impl World {
     /// Closes windows of a probe until the power of the disk fails, with the write of this number, and notes those that were
     /// answered.
     fn close_until_power_is_off(&mut self, name: usize, writes: u64, writes_back: bool) -> Result<()> {
-        /// Not every window needs a write by itself.
+        /// The most windows that are closed: some windows share a write.
         const MOST: usize = 20;
         self.scene.disk().power_off_after(writes)?;
         let client = self.scene.windows(NAMES[name]);
@@ -289,7 +289,7 @@ impl World {
             answers.push(answer);
         }
         if writes_back {
-            // It fails if the power does meanwhile.
+            // The call fails if the power fails meanwhile.
             let _ = self.scene.disk().write_back();
         }
         answers.iter().try_for_each(|answer| self.ledgers[name].note_answer(&answer.body))

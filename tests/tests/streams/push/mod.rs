@@ -1,8 +1,9 @@
 //! Receivers that take samples over HTTP.
 
-mod certificates;
+pub mod certificates;
 mod otlp;
 mod prometheus;
 mod refusals;
-mod server;
+mod second;
+pub mod server;
 mod victoria;

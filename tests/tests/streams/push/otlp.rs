@@ -18,7 +18,7 @@ const TOKEN: &str = "hunter2";
 /// The number of deltas in `aggregationTemporality`.
 const DELTA: u64 = 1;
 
-/// A collector that wants certificates and a token, and takes messages of at most so many bytes.
+/// A collector that wants certificates and a token, and accepts messages of at most this many bytes.
 struct Collector {
     server: Server,
     directory: TempDir,
@@ -94,7 +94,7 @@ impl Collector {
     }
 }
 
-/// A point with what it is in.
+/// A point with its metric and its resource.
 struct CollectedPoint {
     resource: BTreeMap<String, String>,
     metric: Value,
@@ -129,8 +129,8 @@ fn attributes(of: &Value) -> BTreeMap<String, String> {
     list(&of["attributes"]).map(pair).collect()
 }
 
-/// Stream, collector and daemon are killed at any moment. Points that differ add up to what was sent, and each begins where its
-/// window does.
+/// Stream, collector and daemon are killed at any moment. Distinct points add up to the sent packets, and each begins with its
+/// window.
 #[test]
 fn deltas_have_each_packet_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;

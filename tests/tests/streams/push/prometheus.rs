@@ -102,13 +102,13 @@ impl Prometheus {
         ask(&self.base(), query, &self.credentials())
     }
 
-    /// What all windows counted.
+    /// The sum of all windows.
     pub fn packets(&self, node: &str) -> Result<u64> {
         Ok(self.ask(&format!("sum(sum_over_time(packets{{node=\"{node}\"}}[1h]))"))? as u64)
     }
 }
 
-/// Stream, Prometheus and daemon are killed at any moment. Each window is one sample, and the sums are what was sent.
+/// Stream, Prometheus and daemon are killed at any moment. Each window is one sample, and the sums are the sent packets.
 #[test]
 fn series_have_each_packet_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -138,7 +138,7 @@ fn series_have_each_packet_once_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// Names and labels are those of the daemon's export; a second run finds all there already.
+/// Names and labels are those of the daemon's export; a second run finds all samples there already.
 #[test]
 fn samples_are_named_as_in_the_export() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -159,7 +159,7 @@ fn samples_are_named_as_in_the_export() -> Result<()> {
     ensure!(prometheus.ask(&query)? as u64 == sent, "{sent}");
     let duration = prometheus.ask("sum(sum_over_time(twinprobe_window_seconds[1h]))")?;
     ensure!(duration > 0.0 && prometheus.ask("count(twinprobe_probe_info)")? as u64 == 1, "{duration}");
-    // Another collector sends the same: all but the newest window are older than what is there.
+    // Another collector sends the same: all windows except the newest are older than the existing samples.
     let again = configuration(directory.path(), &[&node], &to, &json!({ "name": "second" }))?;
     let told = send_all(&again)?;
     ensure!(told.contains("5 there already") && !told.contains("refuses"), "{told}");
@@ -167,7 +167,7 @@ fn samples_are_named_as_in_the_export() -> Result<()> {
     Ok(())
 }
 
-/// What an operator has to change is told, and nothing is acknowledged until it is changed. A dry run contacts nothing.
+/// The log names what an operator has to change, and nothing is acknowledged until it is changed. A dry run contacts nothing.
 #[test]
 fn refusals_about_access_lose_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -187,7 +187,7 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
         (json!({ "cert": null, "key": null }), "the receiver does not take windows"),
         (json!({ "passwordFile": wrong }), "401 Unauthorized"),
         (json!({ "url": nowhere }), "404 Not Found"),
-        // Any data would get this answer: it is about the way.
+        // This answer does not depend on the data: it is about the connection.
         (json!({ "url": elsewhere }), "not even an empty message is taken: 400"),
         (json!({ "key": prometheus.path("none") }), "none: No such file"),
     ] {

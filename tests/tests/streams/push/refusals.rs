@@ -1,4 +1,4 @@
-//! Samples that Prometheus refuses for good: they are counted and told, and what comes after them goes on.
+//! Samples that Prometheus refuses for good: they are counted and reported, and later samples arrive.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
 }
 
-/// Writes a sample of another series, of so many hours from now.
+/// Writes a sample of another series, this many hours in the future.
 fn write(prometheus: &Prometheus, hours: u64) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let label = [field(1, b"__name__"), field(2, b"ahead")].concat();
@@ -39,7 +39,8 @@ fn write(prometheus: &Prometheus, hours: u64) -> Result<()> {
     Ok(())
 }
 
-/// Prometheus takes nothing that is much older than its newest sample. Such windows are told and counted, and hold nothing up.
+/// Prometheus refuses samples that are much older than its newest one. Such windows are reported and counted, and block no
+/// others.
 #[test]
 fn refused_samples_are_told_and_hold_nothing_up() -> Result<()> {
     let directory = tempfile::tempdir()?;

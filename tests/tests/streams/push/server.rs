@@ -1,4 +1,4 @@
-//! A receiver as a process of its own, and its answers.
+//! A receiver in a separate process, and its answers.
 
 use std::fs::File;
 use std::path::Path;
@@ -56,7 +56,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends it in order, so that it writes what it has in memory.
+    /// Ends the process in order, so that it writes its data to disk.
     pub fn terminate(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             send_signal(&open_pidfd(child.id())?, libc::SIGTERM);

@@ -39,7 +39,7 @@ fn victoria_has_each_packet_once() -> Result<()> {
     let sent = traffic.stop()?;
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
     send_all(&config)?;
-    // What was written last shows up after a while.
+    // The last writes show up after a while.
     wait_for("all samples", PATIENCE, || {
         let counted = ask(&base, "sum(sum_over_time(packets{node=\"gw-1.example\"}[1h]))", &[])? as u64;
         ensure!(counted == sent, "{sent} were sent, {counted} are there");

@@ -1,4 +1,4 @@
-//! The format of an answer: that of `Accept`, else that of `?format=`, else the probe's own.
+//! The format of an answer: from `Accept`, else from `?format=`, else the probe's default.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use twinprobe_ebpf_common::Format;
@@ -18,8 +18,8 @@ pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, 
     Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
 }
 
-/// Returns those of `formats`, which stand with their media types, that the request's `Accept` prefers, all of the same
-/// quality; all if it has none. Refuses one without any of them with 406.
+/// Returns the members of `formats` (with their media types) that the request's `Accept` prefers with the same quality;
+/// all if the request has no `Accept`. Refuses an `Accept` without any of them with 406.
 pub fn accepted<T: Copy>(headers: &HeaderMap, formats: &[(&str, T)]) -> Result<Vec<T>, ProblemAnswer> {
     let all = || formats.iter().map(|(_, format)| *format).collect();
     let accepted = accept(headers).map_or_else(all, |accept| by_accept(&accept, formats));
@@ -38,7 +38,7 @@ fn by_accept<T: Copy>(accept: &str, formats: &[(&str, T)]) -> Vec<T> {
     qualities.filter(|(quality, _)| best > 0.0 && *quality >= best).map(|(_, format)| format).collect()
 }
 
-/// Returns the request's `Accept`, of which several fields make one list; `None` if it has none or an empty one.
+/// Returns the request's `Accept`; several fields make one list; `None` if it has none or an empty one.
 pub fn accept(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let list = values.map(str::to_owned).reduce(|list, value| list + "," + &value)?;
@@ -50,7 +50,7 @@ pub fn not_acceptable(available: &[&str]) -> ProblemAnswer {
     ProblemAnswer::new(StatusCode::NOT_ACCEPTABLE, detail)
 }
 
-/// The parameters by which types of metrics differ. Others, as `charset` and `escaping`, are not told apart.
+/// The parameters that distinguish types of metrics. Others, such as `charset` and `escaping`, are ignored.
 const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 
 /// A range of media types in `Accept`.
@@ -84,7 +84,7 @@ impl Range {
 pub fn quality(ranges: &[Range], media_type: &str) -> f32 {
     let Some(offered) = parse_range(media_type) else { return 0.0 };
     let matching = ranges.iter().filter_map(|range| Some((range.matches(&offered)?, range.quality)));
-    // Of equal ranges the first one counts.
+    // The first one of equal ranges counts.
     matching
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map_or(0.0, |(_, quality)| quality)

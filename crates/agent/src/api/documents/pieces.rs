@@ -15,9 +15,9 @@ const KEPT: usize = 6;
 pub struct SentPieces(Vec<Bytes>);
 
 impl SentPieces {
-    /// Returns the bytes of `out`, and gives it the memory of a piece that has been sent, or new memory.
+    /// Returns the bytes of `out`, and replaces its memory by that of a sent piece, or by new memory.
     pub fn take(&mut self, out: &mut Vec<u8>) -> Bytes {
-        // The latest such piece is the one that is still in the cache.
+        // Only the latest piece is still in the cache.
         let unused = self.0.iter().rposition(Bytes::is_unique);
         let next = unused.map_or_else(
             || Vec::with_capacity(PIECE),

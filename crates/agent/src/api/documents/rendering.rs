@@ -13,7 +13,7 @@ use crate::engine::window::delivery::{Cursor, DocumentPart};
 use crate::engine::window::kept::Keeper;
 use crate::store::spool::Spools;
 
-/// The number of raw bytes that are rendered at once. The text is several times as long.
+/// The number of raw bytes in each rendering step. The text is several times as long.
 const ROWS: usize = 8 << 10;
 
 /// Readings and the encoder that writes them. It asks for tables by numbers of its own.
@@ -21,7 +21,7 @@ pub trait Renderable: Send {
     /// Ends the previous table, and returns the number of the next one; `None` if only the end is left.
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize>;
 
-    /// Tells whether the table that was asked for last will be asked for again.
+    /// Tells whether the last table will be read again.
     fn asks_again(&self) -> bool;
 
     fn part(&mut self, table: usize) -> &mut DocumentPart;
@@ -37,7 +37,7 @@ pub trait Renderable: Send {
     /// Writes the end.
     fn finish(&mut self, out: &mut Vec<u8>);
 
-    /// Converts what was written from `start` on, if the format is not the encoder's own.
+    /// Converts the output from `start` on, if the format is not the encoder's own.
     fn convert(&mut self, _start: usize, _out: &mut Vec<u8>) {}
 
     /// The client has taken everything: the readings are delivered.
@@ -52,9 +52,9 @@ pub trait Renderable: Send {
 pub struct Rendering<R> {
     of: R,
     /// The number of the table that is being written, and the position in it.
-    current: Option<(usize, Current)>,
+    current: Option<(usize, TablePosition)>,
     keeper: Keeper,
-    /// The bytes that the connection has not taken yet.
+    /// The bytes that the connection has not accepted yet.
     out: Vec<u8>,
     sent: SentPieces,
     /// True if nothing comes after `out`.
@@ -62,7 +62,7 @@ pub struct Rendering<R> {
 }
 
 /// The position of an answer in a table.
-struct Current {
+struct TablePosition {
     layout: Arc<TableLayout>,
     cursor: Cursor,
     chunk: Arc<RawTable>,
@@ -70,7 +70,7 @@ struct Current {
     row: usize,
 }
 
-impl Current {
+impl TablePosition {
     /// Starts before the first row of a metric; [`Self::advance`] fetches it. Rows that are needed again are kept, if
     /// there is room for them, and are those of the metric once they have been read to their end.
     fn new(
@@ -177,14 +177,14 @@ impl<R: Renderable> Rendering<R> {
             }
             let Some(next) = self.of.next_table(&mut self.out) else { return Ok(false) };
             let again = self.of.asks_again();
-            match Current::new(self.of.part(next), again, &mut self.keeper) {
+            match TablePosition::new(self.of.part(next), again, &mut self.keeper) {
                 Ok(current) => self.current = Some((next, current)),
                 Err(error) => self.of.give_up(next, error)?,
             }
         }
     }
 
-    /// Writes some of the rows that are there. Returns false if there are none.
+    /// Writes some of the available rows. Returns false if there are none.
     fn write_rows(&mut self) -> bool {
         let rows = self.current.as_mut().and_then(|(_, current)| current.some_rows());
         rows.map(|rows| self.of.rows(&rows, &mut self.out)).is_some()

@@ -1,4 +1,4 @@
-//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory: a table is gone
+//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory: a table is freed
 //! through again for each metric family that its rows belong to, and a map is read once.
 
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub async fn scrape(State(api): State<Api>, headers: HeaderMap) -> Result<Respon
     Ok(([(header::CONTENT_TYPE, format.media_type())], body).into_response())
 }
 
-/// The readings of all probes. The page goes on with the other probes if one can't be read.
-struct Page {
+/// The readings of all probes. The page continues with the other probes if one can't be read.
+struct ScrapePage {
     encoder: PageEncoder,
     /// The conversion of what the encoder writes.
     conversion: PageConversion,
@@ -42,7 +42,7 @@ struct Page {
 }
 
 /// Begins a page. `own` has the daemon's own metrics.
-fn page(format: PageFormat, probes: Vec<Scraped>, own: &str, spools: Spools) -> Rendering<Page> {
+fn page(format: PageFormat, probes: Vec<Scraped>, own: &str, spools: Spools) -> Rendering<ScrapePage> {
     let (mut encoder, mut tables, mut out) = (PageEncoder::new(), Vec::new(), Vec::new());
     for (probe, Scraped { delivery, .. }) in probes.iter().enumerate() {
         encoder.add_probe(&delivery.head(), delivery.skipped_before);
@@ -54,10 +54,10 @@ fn page(format: PageFormat, probes: Vec<Scraped>, own: &str, spools: Spools) -> 
     encoder.begin(own, &mut out);
     let mut conversion = PageConversion::new(format);
     conversion.convert(0, &mut out);
-    Rendering::new(Page { encoder, conversion, probes, tables }, out, spools)
+    Rendering::new(ScrapePage { encoder, conversion, probes, tables }, out, spools)
 }
 
-impl Renderable for Page {
+impl Renderable for ScrapePage {
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         self.encoder.next_table(out)
     }
@@ -79,7 +79,7 @@ impl Renderable for Page {
         self.encoder.more(out)
     }
 
-    /// The page keeps what it has of the probe; the next client gets the reading again.
+    /// The page keeps the part that it has of the probe. The next client gets the reading again.
     fn give_up(&mut self, table: usize, error: Broken) -> Result<(), Broken> {
         self.encoder.abandon();
         let probe = &mut self.probes[self.tables[table].0];

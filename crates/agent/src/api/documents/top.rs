@@ -14,7 +14,7 @@ use crate::engine::window::delivery::{Delivery, DocumentPart, Rows};
 /// The most entries of a metric that can be asked for: they are in memory while they are chosen.
 const MOST: usize = 10_000;
 
-/// How many entries a client asks for, and by which number they are the largest.
+/// The number of entries that a client asks for, and the number by which they are the largest.
 #[derive(Debug, Default, Deserialize)]
 pub struct TopQuery {
     pub top: Option<usize>,
@@ -22,7 +22,7 @@ pub struct TopQuery {
 }
 
 impl TopQuery {
-    /// Refuses what is not possible, before anything is read.
+    /// Refuses an impossible choice before anything is read.
     pub fn check(&self) -> Result<(), ProblemAnswer> {
         let detail = match (self.top, &self.by) {
             (None, Some(_)) => {
@@ -36,7 +36,7 @@ impl TopQuery {
         Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail))
     }
 
-    /// Leaves the largest entries of each metric; what the others come to stands beside them. Pages of samples choose by themselves.
+    /// Keeps the largest entries of each metric, beside the sum of the others. Pages of samples make their own choice.
     pub async fn choose(&self, mut delivery: Delivery, format: Format) -> Result<Delivery, EngineError> {
         let Some(top) = self.top else { return Ok(delivery) };
         let chosen =

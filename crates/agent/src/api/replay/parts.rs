@@ -11,7 +11,7 @@ use twinprobe_capture::{LocalAddress, NoAddress};
 
 use crate::api::error::ProblemAnswer;
 use crate::api::extract::{BodyShare, MAX_BODY, Syntax, parse_config, too_large, unreadable};
-use crate::api::rules;
+use crate::api::rules::rules;
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
 use crate::engine::replay::replay::UploadedCaptures;
@@ -131,7 +131,7 @@ async fn read_config(
     Ok((config, held))
 }
 
-/// Reads an address of the host that the packets were captured on, which comes after so many others.
+/// Reads an address of the host on which the packets were captured. The request already has this many others.
 async fn address(mut part: Field<'_>, others: usize) -> Result<LocalAddress, ProblemAnswer> {
     let refuse =
         |message: String| ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {LOCAL}: {message}"));

@@ -28,7 +28,7 @@ pub async fn replay(
     request: Body,
 ) -> Result<Response, ProblemAnswer> {
     let allowed = negotiate::allowed(&headers, query.format.as_deref())?;
-    // The place is that of the work, which may go on for a moment when the client has hung up.
+    // The work holds the place, because it may continue for a moment after the client has hung up.
     let place = Arc::new(api.engine.readings.replays.take().await.map_err(EngineError::from)?);
     let ReplayParts { config, captures, .. } = parts::read(&api, &notes, &headers, request, CONFIG).await?;
     let (config, _held) = config.ok_or_else(|| parts::missing(CONFIG))?;

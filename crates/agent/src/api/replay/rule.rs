@@ -1,4 +1,4 @@
-//! `POST /v1/replay/rule`: a rule and captures in, what the rule would have done out.
+//! `POST /v1/replay/rule`: the request has a rule and captures, the answer the actions that the rule would have taken.
 
 use std::sync::Arc;
 

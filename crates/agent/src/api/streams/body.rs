@@ -55,7 +55,7 @@ impl<F: FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Unpin> hyper::body::Bod
 mod tests {
     use super::*;
 
-    /// Returns what a body sends within half a second if `events` come at once and nothing comes after them.
+    /// Returns the output of a body within half a second if `events` are there immediately and no events follow.
     async fn parts(events: &[&'static [u8]], silence: Option<Duration>) -> Vec<Bytes> {
         let mut events = events.iter();
         let next = move |_: &mut Context<'_>| {

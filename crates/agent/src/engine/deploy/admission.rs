@@ -17,7 +17,7 @@ use twinprobe_config::ProbeConfig;
 /// finds.
 const TRIALS: usize = 3;
 
-/// Tries the programs, or remembers an earlier trial unless they are to be tried `anew`, and returns their cost. A program
+/// Tries the programs, or uses an earlier trial unless `anew`, and returns their cost. A program
 /// that costs too much is refused if a request brings it; one that a start deploys anew was admitted before, and gets a
 /// warning. `elfs` are the files of the objects.
 pub fn admit(
@@ -78,12 +78,12 @@ pub fn check_rules_budget(
     let others = probes.iter().filter(of_rules).filter_map(|probe| dearer(probe.cost()?)).sum::<u64>();
     let Some(own) = dearer(cost) else {
         return Err(refused(format!(
-            "what {name} costs can't be tried, since it sends packets while it runs or its loops may take long: rules deploy no \
+            "the cost of {name} can't be tried, since it sends packets while it runs or its loops may take long: rules deploy no \
              such probe"
         )));
     };
     let present = probes.iter().find(|probe| probe.name == name).and_then(|probe| dearer(probe.cost()?));
-    // A probe that costs no more than before, such as one that a rule changes back, needs no room.
+    // A probe whose cost has not grown, for example because a rule changes it back, needs no further room.
     if present.is_none_or(|present| own > present) && own.saturating_add(others) > limit {
         return Err(refused(format!(
             "{name} takes {own} ns for a packet and the other probes of rules {others} ns by their trials; \

@@ -138,13 +138,13 @@ impl Probe {
         Ok(Self::running(stored, lease, warnings, events, running, loaded.share))
     }
 
-    /// Goes on with the windows of a probe that was adopted, once the dispatchers call the right programs.
+    /// Continues with the windows of a probe that was adopted, once the dispatchers call the right programs.
     pub fn resume(&self) {
         if let ProbeState::Running(running) = &mut *self.state.lock() {
             running.resume();
             // The reason for a failure has been logged; the next reading tries again.
             let _ = running.finish_window();
-            self.shown.lock().trouble.clone_from(&running.trouble);
+            self.shown.lock().close_error.clone_from(&running.close_error);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::store::record::StoredProbe;
 pub enum Occasion {
     /// Somebody asks for it: everything about the probe is checked.
     New,
-    /// It is there already, and goes on after a start or a change of interfaces, whatever the rules and limits are today.
+    /// The probe existed before. It continues after a start or a change of interfaces, whatever the rules and limits are now.
     Restored,
 }
 
@@ -58,7 +58,7 @@ pub enum DeployCause {
         /// The maps that have exactly the entries of `fill` afterwards.
         anew: BTreeSet<String>,
     },
-    /// A start. The stored probe does not run, and goes on with the same revision.
+    /// A start. The stored probe does not run, and continues with the same revision.
     Start(Box<StoredProbe>),
 }
 

@@ -1,5 +1,5 @@
 //! The examination of an object that was compiled elsewhere. Its author is unknown, and the parser can abort on
-//! an object that is damaged on purpose: a process of its own goes through the object first, with little memory and time.
+//! an object that is damaged on purpose: a process of its own reads the object first, with little memory and time.
 
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -38,7 +38,8 @@ impl Examine {
         let mut elf = Vec::new();
         io::stdin().read_to_end(&mut elf)?;
         let examine = move || twinprobe_kernel::examine(&elf, self.hook, self.entry.as_deref());
-        let examined = std::thread::Builder::new().stack_size(STACK).spawn(examine)?.join();
+        let thread = std::thread::Builder::new().name("examination".into()).stack_size(STACK);
+        let examined = thread.spawn(examine)?.join();
         examined.map_err(|_| io::Error::other("the examination panicked"))
     }
 }
@@ -59,7 +60,7 @@ pub async fn examine(hook: Hook, entry: Option<&str>, elf: &[u8]) -> Result<(), 
     let input = child.stdin.take();
     let whole = async {
         if let Some(mut input) = input {
-            // A process that has ended reads no more: its status says why.
+            // A process that has ended stops reading: its status says why.
             let _ = input.write_all(elf).await;
         }
         child.wait().await

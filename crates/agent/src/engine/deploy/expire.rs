@@ -1,5 +1,5 @@
-//! The end of a lease. Packets go to the probe no more, its last window is closed, and the probe is removed. Windows that
-//! nobody has acknowledged stay readable for a while.
+//! The end of a lease. Packets stop going to the probe, its last window is closed, and the probe is removed. Windows that
+//! no collector has acknowledged stay readable for a while.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use twinprobe_config::ProbeConfig;
 
 /// The time for which windows of a probe whose lease has ended can be read.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest sleep of a task that waits for the end of a lease: its clock stands still while the machine sleeps.
+/// The longest sleep of a task that waits for the end of a lease: the timer's clock stops while the machine sleeps.
 const LOOK: Duration = Duration::from_secs(10);
 /// The time until a last window that could not be stored is closed again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl Engine {
         });
     }
 
-    /// Removes a probe whose lease has ended. Returns false if that has to be tried again.
+    /// Removes a probe whose lease has ended. Returns false if the caller must try again.
     async fn expire(self: &Arc<Self>, probe: Arc<Probe>) -> Result<bool, EngineError> {
         let turn = self.registry.turns.take(&probe.name).await;
         if !self.registry.get(&probe.name).is_ok_and(|present| Arc::ptr_eq(&present, &probe)) {
@@ -125,7 +125,7 @@ impl Engine {
         .await?
     }
 
-    /// Goes on with the windows of probes whose leases have ended under an earlier daemon.
+    /// Continues with the windows of probes whose leases have ended under an earlier daemon.
     pub fn restore_expired(self: &Arc<Self>) -> Result<(), StoreError> {
         for (name, stored) in self.deployer.store.load_expired()? {
             match stored {
@@ -164,7 +164,7 @@ impl Engine {
                 let left = lease.left();
                 if left.is_zero() {
                     let of = name.clone();
-                    // What can't be removed now stays until it can.
+                    // Files that can't be removed now stay until they can.
                     let _ = engine.change(move |engine| engine.forget_expired(&of, lease)).await;
                 }
                 drop(engine);
@@ -209,13 +209,13 @@ impl Probe {
         *self.lease.lock()
     }
 
-    /// Notes another lease: a probe whose lease had just ended goes on.
+    /// Notes another lease: a probe whose lease had just ended continues.
     fn set_lease(&self, lease: Lease, pods: &NodePods) {
         *self.lease.lock() = Some(lease);
         self.set_ended(false, pods);
     }
 
-    /// Lets packets go to the probe no more. Its maps stay until the last window is stored.
+    /// Stops the packets that go to the probe. Its maps stay until the last window is stored.
     fn end(&self, pods: &NodePods) {
         self.set_ended(true, pods);
     }
@@ -226,7 +226,7 @@ impl Probe {
     }
 }
 
-/// Removes a probe whose lease has ended. Returns false if that has to be tried again.
+/// Removes a probe whose lease has ended. Returns false if the caller must try again.
 async fn expire(engine: &Weak<Engine>, probe: &Weak<Probe>) -> bool {
     let (Some(engine), Some(probe)) = (engine.upgrade(), probe.upgrade()) else { return true };
     let name = probe.name.clone();

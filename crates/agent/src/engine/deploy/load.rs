@@ -163,7 +163,7 @@ impl Deployer {
         Ok(object?)
     }
 
-    /// Lets a process of its own go through an object that was compiled elsewhere: a damaged one may end the process.
+    /// Examines an object that was compiled elsewhere in a separate process, because a damaged object may end the process.
     async fn examine(
         &self,
         field: &str,
@@ -217,7 +217,7 @@ fn load_all(
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
-        // A probe that ran before kernels were asked for such packets goes on.
+        // A probe that ran before kernels were asked for such packets continues.
         Purpose::Deployment { occasion: Occasion::Restored, .. } => {
             KernelFacts { xdp_frags: true, ..kernel.facts() }
         }
@@ -255,7 +255,7 @@ fn load_all(
         warnings.extend(tags::warnings(plan, object, source));
     }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts());
-    // Probes that have run go on, whatever the limits are at this start.
+    // Probes that have run continue, whatever the limits are at this start.
     let taken = match occasion {
         Occasion::New => {
             ledger.take(&footprint, old.and_then(|old| old.running.as_ref().map(|running| &running.share)))
@@ -318,7 +318,7 @@ fn load_all(
     }
     let metrics = readers(config, &directions)?;
     let clashes = clashes(config, &metrics);
-    // What an earlier version has accepted goes on.
+    // A probe that an earlier version has accepted continues.
     if occasion.is_new() && !clashes.is_empty() {
         return Err(Rejection::from(clashes).into());
     }

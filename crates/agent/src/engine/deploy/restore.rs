@@ -30,7 +30,7 @@ use twinprobe_config::ProbeConfig;
 
 /// The reason why a stored probe is not adopted.
 enum NotAdopted {
-    /// The probe is to be deployed anew.
+    /// The daemon must deploy the probe anew.
     Anew(String),
     /// The file or an object of the probe can't be read now: its counts stay for a daemon that can read them.
     Unreadable(String),
@@ -44,7 +44,7 @@ impl From<String> for NotAdopted {
 
 impl Engine {
     /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
-    /// reason, and its running programs go on.
+    /// reason, and its running programs continue.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         for (name, stored) in self.change(Self::take_over).await?? {
             if let Err(error) = self.deploy_stored(&name, stored).await {
@@ -81,7 +81,7 @@ impl Engine {
         let mut serials = Vec::new();
         let (mut adopted, mut others) = (Vec::new(), Vec::new());
         for (name, stored) in stored {
-            let (stored, why) = match stored {
+            let (stored, cause) = match stored {
                 Ok(stored) => match self.adopt(&name, &stored) {
                     Ok(probe) => {
                         tracing::info!(probe = name, "a running probe was adopted");
@@ -89,29 +89,33 @@ impl Engine {
                         adopted.push(Arc::new(probe));
                         continue;
                     }
-                    Err(why) => (Some(stored), why),
+                    Err(cause) => (Some(stored), cause),
                 },
                 Err(Unread(reason)) => (None, NotAdopted::Unreadable(reason)),
             };
-            others.push((name, stored, why));
+            others.push((name, stored, cause));
         }
         let mut anew = Vec::new();
-        for (name, stored, why) in others {
+        for (name, stored, cause) in others {
             let running = stored.as_ref().and_then(|stored| stored.running.as_ref());
             let serial = running.map(|running| running.deployment.serial);
             // A new deployment takes the place of attached programs only. An unreadable probe keeps its deployment,
             // attached or not.
-            let attached = matches!(why, NotAdopted::Anew(_));
+            let attached = matches!(cause, NotAdopted::Anew(_));
             let held = HeldDeployment::find(&self.deployer.kernel.host, &name, serial, attached);
             serials.extend(held.as_ref().map(|held| held.owner.0));
-            let reason = match why {
+            let reason = match cause {
                 NotAdopted::Anew(reason) => {
                     tracing::info!(probe = name, reason, "a probe can't be adopted and is deployed anew");
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("it is about to be deployed anew: {reason}")
                 }
                 NotAdopted::Unreadable(reason) => {
-                    tracing::error!(probe = name, reason, "a stored probe can't be read; its programs go on");
+                    tracing::error!(
+                        probe = name,
+                        reason,
+                        "a stored probe can't be read; its programs continue"
+                    );
                     reason
                 }
             };
@@ -156,7 +160,7 @@ impl Engine {
         let none = BTreeSet::new();
         let elfs: Vec<&[u8]> = elfs.iter().map(|elf| &elf[..]).collect();
         let common = running.deployment.common_maps();
-        // What is loaded was accepted; its record says for which packets it was loaded.
+        // The programs were accepted when they were loaded; the record says for which packets.
         let facts = KernelFacts { xdp_frags: true, ..self.deployer.kernel.facts() };
         let (plan, parsed, findings) = planned(&config, &none, &elfs, &common, facts);
         if !findings.is_empty() {

@@ -1,4 +1,4 @@
-//! The configurations that a probe has had, and the way back to one of them.
+//! The revisions of a probe, and the rollback to one of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Engine {
         Ok(tokio::task::spawn_blocking(move || engine.deployer.store.revisions(&name, current)).await??)
     }
 
-    /// Returns the newest changes of the probe with this name, or of all, oldest first, also of probes that are there no more.
+    /// Returns the newest changes of the probe with this name, or of all, oldest first, also of deleted probes.
     pub async fn history(self: &Arc<Self>, name: Option<String>) -> Result<Vec<HistoryEntry>, EngineError> {
         let engine = Arc::clone(self);
         let of = name.clone();
@@ -92,7 +92,7 @@ impl Engine {
                 known.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
             ))),
             (None, None) => Err(EngineError::Conflict(format!(
-                "probe {name} has had one configuration only; there is none to go back to"
+                "probe {name} has had only one configuration; a rollback needs an earlier one"
             ))),
         }
     }

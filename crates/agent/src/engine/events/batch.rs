@@ -1,4 +1,4 @@
-//! Rendered events that wait to be sent: one piece of memory for each framing that a client wants.
+//! Rendered events that wait to be sent: one buffer for each framing that clients have asked for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

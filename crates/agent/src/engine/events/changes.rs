@@ -17,12 +17,12 @@ struct Hello<'a> {
 }
 
 #[derive(Serialize)]
-struct Removed<'a> {
+struct RemovedProbe<'a> {
     probe: &'a str,
 }
 
 #[derive(Serialize)]
-struct Window<'a> {
+struct ChangedWindow<'a> {
     probe: &'a str,
     window: &'a WindowEntry,
     /// `None` if the probe was removed, as after the last window of a lease.
@@ -71,11 +71,11 @@ pub fn listed() -> Bytes {
 }
 
 pub fn removed(probe: &str) -> Bytes {
-    message("removed", &Removed { probe })
+    message("removed", &RemovedProbe { probe })
 }
 
 pub fn window(closed: &Closed, windows: Option<WindowStatistics>) -> Bytes {
-    message("window", &Window { probe: &closed.probe, window: &closed.window, windows })
+    message("window", &ChangedWindow { probe: &closed.probe, window: &closed.window, windows })
 }
 
 pub fn missed(windows: u64) -> Bytes {

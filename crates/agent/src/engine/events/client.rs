@@ -61,7 +61,7 @@ impl StreamWriter {
         Arc::new(Self { framing, state: Mutex::default(), all })
     }
 
-    /// Tells whether a batch of usual size fits; one that does not fit need not be rendered.
+    /// Tells whether a batch of usual size fits; a batch that does not fit need not be rendered.
     pub fn has_room(&self) -> bool {
         self.fits(self.state.lock().bytes, BATCH)
     }

@@ -1,4 +1,4 @@
-//! The message about what interfaces count.
+//! The message with the counters of interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,43 +12,43 @@ use twinprobe_kernel::traffic::{self, Traffic};
 use crate::engine::engine::Engine;
 use crate::engine::events::changes::message;
 
-/// The number of interfaces without a probe that those are told of who may deploy one.
+/// The most interfaces without a probe that the stream reports to clients who may deploy one.
 const OTHERS: usize = 64;
 
 /// The counts of interfaces so far.
 #[derive(Serialize)]
-struct Counts {
+struct InterfaceCounts {
     time: String,
-    interfaces: Vec<Counted>,
+    interfaces: Vec<CountedInterface>,
 }
 
 #[derive(Serialize)]
-struct Counted {
+struct CountedInterface {
     #[serde(skip_serializing_if = "Option::is_none")]
     netns: Option<PathBuf>,
     interface: String,
     ifindex: u32,
-    received: Amount,
-    sent: Amount,
+    received: PacketsAndBytes,
+    sent: PacketsAndBytes,
 }
 
 #[derive(Serialize)]
-struct Amount {
+struct PacketsAndBytes {
     packets: u64,
     bytes: u64,
     dropped: u64,
 }
 
 impl Engine {
-    /// Returns the message about what interfaces have counted; see [`Self::count`].
+    /// Returns the message with the counters of interfaces; see [`Self::count`].
     pub fn counts(&self, all: bool) -> Bytes {
         let interfaces = self.count(all);
-        message("traffic", &Counts { time: rfc3339(Moment::now().wall), interfaces })
+        message("traffic", &InterfaceCounts { time: rfc3339(Moment::now().wall), interfaces })
     }
 
     /// Counts what the interfaces that probes are attached to have received and sent.
     /// With `all`, also the other interfaces of the daemon's own namespace, up to [`OTHERS`].
-    fn count(&self, all: bool) -> Vec<Counted> {
+    fn count(&self, all: bool) -> Vec<CountedInterface> {
         let mut wanted: BTreeMap<Option<PathBuf>, BTreeSet<u32>> = BTreeMap::new();
         if all {
             wanted.insert(None, BTreeSet::new());
@@ -63,16 +63,20 @@ impl Engine {
             let opened = netns.as_deref().map_or_else(Netns::own, Netns::open);
             // The message leaves out interfaces that can't be counted, like removed ones.
             let present = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
-            let of = |one: Traffic| Counted {
+            let of = |one: Traffic| CountedInterface {
                 netns: netns.clone(),
                 interface: one.name,
                 ifindex: one.index,
-                received: Amount {
+                received: PacketsAndBytes {
                     packets: one.received_packets,
                     bytes: one.received_bytes,
                     dropped: one.received_dropped,
                 },
-                sent: Amount { packets: one.sent_packets, bytes: one.sent_bytes, dropped: one.sent_dropped },
+                sent: PacketsAndBytes {
+                    packets: one.sent_packets,
+                    bytes: one.sent_bytes,
+                    dropped: one.sent_dropped,
+                },
             };
             let mut others = if all && netns.is_none() { OTHERS } else { 0 };
             let mut is_told = |one: &Traffic| {

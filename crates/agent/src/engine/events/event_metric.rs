@@ -117,8 +117,8 @@ impl EventMetric {
         progress
     }
 
-    /// Gives `client` every event from now on, first those that wait in the map. `None` if the source is closed, else
-    /// whether the reading task has to be started.
+    /// Gives `client` every event from now on, beginning with those in the map. Returns `None` if the source is
+    /// closed, else true if the caller must start the reading task.
     pub fn join(&self, client: &Arc<StreamWriter>) -> Option<bool> {
         let mut audience = self.audience.lock();
         if audience.closed {

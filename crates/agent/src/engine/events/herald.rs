@@ -18,7 +18,7 @@ use crate::engine::engine::Engine;
 use crate::engine::events::changes;
 use crate::engine::events::told::{About, ChangeFollower, ChangeTeller};
 
-/// The time between two looks at the states of probes: most of what a status shows changes without anybody telling.
+/// The time between two looks at the states of probes: most fields of a status change without a notification.
 const LOOK: Duration = Duration::from_millis(500);
 /// The time between two counts of interfaces.
 const COUNT: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ impl Engine {
         by: &Principal,
         only: Option<String>,
     ) -> impl Stream<Item = Bytes> + Send + use<> {
-        // A window that is closed from now on is told.
+        // Windows that are closed from now on are announced.
         let closed = self.readings.windows.closed.subscribe();
         let mut state = self.streaming.herald.0.lock();
         let is_first = state.is_none();

@@ -19,8 +19,8 @@ const PIECE: usize = 32 << 10;
 const SLICES: usize = 64;
 /// The part of a ring, 1 / HASTE, that is filled when its records are copied rather than rendered.
 const HASTE: u64 = 8;
-/// The room in a large ring with which records are not copied yet, in bytes: to copy them costs more than to render them
-/// where they lie, and so much room is not filled meanwhile.
+/// The free room in a large ring, in bytes, with which records are rendered in place: copying costs more, and packets do
+/// not fill this much room meanwhile.
 const AMPLE: u64 = 8 << 20;
 /// The time without which a surge is over if less than a part of the ring, 1 / [`HASTE`], was filled.
 const SURGE: Duration = Duration::from_millis(1);
@@ -182,7 +182,7 @@ impl Surge {
         Self { begin: now, since: now, bytes: 0, over: false }
     }
 
-    /// Tells whether the surge of a ring of `room` bytes goes on with so many bytes more.
+    /// Tells whether the surge of a ring of `room` bytes continues after this many further bytes.
     fn goes_on(&mut self, bytes: u64, room: u64, now: Instant) -> bool {
         self.bytes += bytes;
         let time = now - self.since;

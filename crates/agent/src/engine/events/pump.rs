@@ -22,11 +22,11 @@ const FULL: usize = 64 << 10;
 /// The longest time for which fewer bytes than [`FULL`] wait for more while events come fast: all of them share the
 /// cost of one wake-up of the clients.
 const GATHER: Duration = Duration::from_millis(20);
-/// The number of events in [`GATHER`] above which events come fast. Fewer are handed on at once, one by one.
+/// The number of events in [`GATHER`] above which events come fast. Fewer are handed on immediately, one by one.
 const MANY: u32 = 50;
 /// The highest rate at which a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
-/// The time for which the task keeps off CPUs that packets come on, once they have made it late.
+/// The time for which the task avoids the CPUs of packets after these have delayed it.
 const AWAY: Duration = Duration::from_secs(60);
 /// The time after which memory for copied records is given back if no event comes.
 const KEPT: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub async fn run(source: Arc<EventMetric>) {
 
 /// Reads until the source is closed (returns true) or no client listens (returns false).
 async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
-    let mut context = Names::new(source).await;
+    let mut context = RenderingNames::new(source).await;
     let mut intake = Intake::new(source);
     let mut sent = Instant::now();
     let mut pace = Pace::new(source.delivered.load(Ordering::Relaxed), sent);
@@ -86,7 +86,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
             }
             IntakeTurn::Surge => {
                 // A timer of the runtime takes too long. A wait for the next record would cost a wake-up for each few of
-                // them, each of which might take this task to the CPU that the packets come on.
+                // them. Each might take this task to the CPU that the packets come on.
                 std::thread::sleep(nap);
                 tokio::task::yield_now().await;
             }
@@ -175,7 +175,7 @@ fn pause(room: u64) -> Option<Duration> {
 
 /// The names and the clock that renderings need, renewed now and then. Interfaces are listed only for events that
 /// contain interface indices, and on another thread: a namespace that does not answer delays no stream.
-struct Names {
+struct RenderingNames {
     namespace: Option<Namespace>,
     context: Context,
     since: Instant,
@@ -183,7 +183,7 @@ struct Names {
     listed: Option<JoinHandle<Option<HashMap<u32, String>>>>,
 }
 
-impl Names {
+impl RenderingNames {
     async fn new(source: &EventMetric) -> Self {
         let mut names = Self {
             namespace: source.names_interfaces_of.clone(),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::Timestamp;
 use twinprobe_kernel::EventRecord;
 
-/// The limit of bytes that wait for one source, beside those of one look at its rings. Records beyond it stay there.
+/// The limit of bytes that wait for one source, in addition to those of one look at its rings. Further records stay in the rings.
 const LIMIT: usize = 4 << 20;
 /// The limit of bytes that wait for all sources together.
 const LIMIT_OF_ALL: usize = 16 << 20;
@@ -33,7 +33,7 @@ pub struct Records {
     position: usize,
     /// Chunks that were read and can be written again.
     spare: Vec<Vec<u8>>,
-    /// The size of all chunks, which `budget` has been told of.
+    /// The size of all chunks, as it was reported to `budget`.
     taken: usize,
     budget: Budget,
 }

@@ -24,7 +24,7 @@ pub struct Herald(pub Mutex<Option<ChangeTeller>>);
 pub struct ChangeTeller {
     pub out: broadcast::Sender<ToldChange>,
     pub known: BTreeMap<Arc<str>, ToldStatus>,
-    /// The counts that were told last: to all, and to those who may choose interfaces.
+    /// The counts that were sent last: to all clients, and to clients who may choose interfaces.
     pub counts: [Option<Bytes>; 2],
     /// A token for each of these two; each client has a copy of its own.
     pub audiences: [Arc<()>; 2],
@@ -109,7 +109,7 @@ impl ChangeTeller {
         self.tell(About::Probe(closed.probe.as_str().into()), changes::window(closed, windows));
     }
 
-    /// Tells of the probes whose status is another than clients know. With `listing`, returns the messages about all probes,
+    /// Sends the statuses that have changed since the last messages. With `listing`, returns the messages about all probes,
     /// or about the one that it names.
     pub fn look(&mut self, probes: &[Arc<Probe>], listing: Option<Option<&str>>) -> Vec<Bytes> {
         let names: BTreeSet<&str> = probes.iter().map(|probe| &*probe.name).collect();

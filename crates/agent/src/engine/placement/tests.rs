@@ -137,7 +137,7 @@ fn interfaces_of_pods_are_placed_and_pods_without_one_are_waited_for() {
     let config = config(&json!({ "pods": { "labels": { "app": "web" } }, "exclude_interfaces": ["veth2"] }));
     let placed = |selected: &SelectedPods| place(&config, Ok(&interfaces()), selected);
     let at = |name: &str, index: u32| (name.to_owned(), index);
-    // veth2 is taken out, and veth9 has gone since the look.
+    // veth2 is taken out, and veth9 has disappeared since the look.
     let found = vec![at("veth9", 90), at("veth1", 9), at("veth2", 4), at("veth1", 9)];
     let waiting = vec![("blue/a".to_owned(), "its cgroup is not there yet")];
     let placement = placed(&SelectedPods { interfaces: found, waiting, ..SelectedPods::default() });

@@ -1,4 +1,4 @@
-//! The pods that a local agent has told, and what the last look has found of each.
+//! The pods that a local agent has reported, and the findings of the last look about each.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use twinprobe_kernel::{PodFinder, PodPlace};
 
 use crate::engine::pods::names::InterfacePods;
 
-/// The time for which a pod whose processes are all in the host's namespace may be one that just starts: runtimes begin there.
+/// The time for which a pod may still be starting if all of its processes are in the host's namespace: runtimes begin there.
 const STARTING: Duration = Duration::from_secs(30);
 
 /// All pods of the node.
@@ -21,7 +21,7 @@ const STARTING: Duration = Duration::from_secs(30);
 pub struct NodePods {
     finder: PodFinder,
     known: RwLock<KnownPods>,
-    /// Held during a look and a change of the table, so that no look writes what an older table asked for.
+    /// Locked during a look and during a change of the table, so that a look can't store findings for an older table.
     looking: Mutex<()>,
     /// The names for documents.
     pub names: Arc<InterfacePods>,
@@ -33,7 +33,7 @@ pub struct NodePods {
 struct KnownPods {
     pods: Vec<KnownPod>,
     /// The reason why the last look found nothing out.
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ pub struct SelectedPods {
     pub waiting: Vec<(String, &'static str)>,
     /// The number of pods that have none because they use the host's network.
     pub on_host: usize,
-    /// The reason why it is not known what there is now.
-    pub trouble: Option<String>,
+    /// The reason why the present state is not known.
+    pub error: Option<String>,
 }
 
 impl NodePods {
@@ -107,13 +107,13 @@ impl NodePods {
         differs
     }
 
-    /// Returns what a selector stands for, by the last look.
+    /// Returns the interfaces of a selector, as the last look found them.
     pub fn selected(&self, selector: &PodSelector) -> SelectedPods {
         let known = self.known.read();
-        let mut selected = SelectedPods { trouble: known.trouble.clone(), ..SelectedPods::default() };
+        let mut selected = SelectedPods { error: known.error.clone(), ..SelectedPods::default() };
         for pod in known.pods.iter().filter(|pod| pod.is_selected(selector)) {
             match &pod.place {
-                PodPlace::Interfaces(interfaces) => selected.interfaces.extend(interfaces.iter().cloned()),
+                PodPlace::Interfaces(interfaces, _) => selected.interfaces.extend(interfaces.iter().cloned()),
                 PodPlace::HostNetwork => selected.on_host += 1,
                 PodPlace::Nowhere(reason) => selected.waiting.push((pod.name(), reason)),
             }
@@ -121,21 +121,21 @@ impl NodePods {
         selected
     }
 
-    /// Tells whether a look may soon find more for a selector, although nothing tells of it.
+    /// Tells whether a look may soon find more for a selector, although the kernel does not report it.
     pub fn is_short_of(&self, selector: &PodSelector) -> bool {
         let known = self.known.read();
         let is_short = |pod: &KnownPod| match pod.place {
-            PodPlace::Interfaces(_) => false,
+            PodPlace::Interfaces(..) => false,
             PodPlace::HostNetwork => pod.since.elapsed() < STARTING,
             PodPlace::Nowhere(_) => true,
         };
-        known.trouble.is_some() || known.pods.iter().any(|pod| is_short(pod) && pod.is_selected(selector))
+        known.error.is_some() || known.pods.iter().any(|pod| is_short(pod) && pod.is_selected(selector))
     }
 
     /// Returns all pods as they were found, in the order of the table.
     pub fn list(&self) -> PodList {
         let known = self.known.read();
-        PodList { pods: known.pods.iter().map(status).collect(), error: known.trouble.clone() }
+        PodList { pods: known.pods.iter().map(status).collect(), error: known.error.clone() }
     }
 }
 
@@ -144,18 +144,18 @@ impl KnownPods {
     fn named(&self) -> impl Iterator<Item = (&(String, u32), &PodEntry)> {
         self.pods.iter().flat_map(|pod| {
             let interfaces = match &pod.place {
-                PodPlace::Interfaces(interfaces) => &interfaces[..],
+                PodPlace::Interfaces(interfaces, _) => &interfaces[..],
                 PodPlace::HostNetwork | PodPlace::Nowhere(_) => &[],
             };
             interfaces.iter().map(|interface| (interface, &pod.entry))
         })
     }
 
-    /// Takes over what a look has found. Returns whether anything is other than before.
+    /// Stores the findings of a look. Returns true if anything has changed.
     fn take(&mut self, found: io::Result<BTreeMap<&str, PodPlace>>) -> bool {
         match found {
             Ok(mut found) => {
-                let mut differs = self.trouble.take().is_some();
+                let mut differs = self.error.take().is_some();
                 for pod in &mut self.pods {
                     if let Some(place) = found.remove(&*pod.entry.uid)
                         && place != pod.place
@@ -166,12 +166,12 @@ impl KnownPods {
                 differs
             }
             Err(error) => {
-                let trouble = Some(format!("pods can't be looked for: {error}"));
-                let differs = self.trouble != trouble;
+                let failure = Some(format!("pods can't be looked for: {error}"));
+                let differs = self.error != failure;
                 if differs {
                     tracing::warn!(%error, "pods can't be looked for; probes stay where they are");
                 }
-                self.trouble = trouble;
+                self.error = failure;
                 differs
             }
         }
@@ -181,10 +181,16 @@ impl KnownPods {
 fn status(pod: &KnownPod) -> PodStatus {
     let PodEntry { uid, namespace, name, labels, namespace_labels, workload } = pod.entry.clone();
     let (interfaces, reason) = match &pod.place {
-        PodPlace::Interfaces(interfaces) => (interfaces.iter().map(|(name, _)| name.clone()).collect(), None),
+        PodPlace::Interfaces(interfaces, _) => {
+            (interfaces.iter().map(|(name, _)| name.clone()).collect(), None)
+        }
         PodPlace::HostNetwork => (Vec::new(), Some("it uses the host's network")),
         PodPlace::Nowhere(reason) => (Vec::new(), Some(*reason)),
     };
+    let addresses = match &pod.place {
+        PodPlace::Interfaces(_, addresses) => addresses.clone(),
+        PodPlace::HostNetwork | PodPlace::Nowhere(_) => Vec::new(),
+    };
     let reason = reason.map(str::to_owned);
-    PodStatus { uid, namespace, name, labels, namespace_labels, workload, interfaces, reason }
+    PodStatus { uid, namespace, name, labels, namespace_labels, workload, interfaces, addresses, reason }
 }

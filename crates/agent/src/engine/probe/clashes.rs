@@ -10,7 +10,7 @@ use crate::engine::probe::metric::MetricState;
 /// The prefixes of the daemon's own families, including those of later versions.
 const OWN: [&str; 2] = ["twinprobe_", "process_"];
 
-/// Returns what is wrong with the names of a probe's metrics.
+/// Returns the mistakes in the names of a probe's metrics.
 pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
     let shown: Vec<&MetricState> = metrics.iter().filter(|metric| metric.is_shown()).collect();
     let described: Vec<_> = shown.iter().map(|state| &state.metric).collect();
@@ -27,7 +27,7 @@ pub fn clashes(config: &ProbeConfig, metrics: &[MetricState]) -> Vec<Finding> {
     own.chain(collisions(&config.labels, &described).into_iter().map(finding)).collect()
 }
 
-/// Returns what is wrong with a metric that is called as the daemon's own ones are.
+/// Returns the mistake of a metric whose name collides with the daemon's own metrics.
 fn own(state: &MetricState) -> Option<Finding> {
     let subsystem = state.metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
     let family = format!("{subsystem}{}", state.request.name);

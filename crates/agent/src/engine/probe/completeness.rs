@@ -1,4 +1,4 @@
-//! The completeness of a metric's map: its bound, its entries, and what found no room in it.
+//! The completeness of a metric's map: its bound, its entries, and the number of failed insertions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl MetricState {
         Arc::new(Metric::clone(metric).with(|head| head.completeness.losses = losses))
     }
 
-    /// Only what is reset with each window is about that window alone.
+    /// Only counters that each window resets tell about that window alone.
     fn shown(&self, losses: Losses) -> Losses {
         match self.metric.temporality {
             Temporality::Window => losses,
@@ -96,7 +96,7 @@ impl MetricState {
 }
 
 impl Running {
-    /// Returns the metric with what has found no room in its map so far. A counter that can't be read is left out.
+    /// Returns the metric with the number of failed insertions so far. A counter that can't be read is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
         reader.with_losses(&self.readers, |position| self.map_now(position))
     }
@@ -119,7 +119,7 @@ impl Running {
         self.exactness.note_packets(live.filter(is_counted).map(unsure_in).collect());
     }
 
-    /// Learns from the newest window what had been lost when it ended, unless this is known.
+    /// Reads the losses at the end of the newest window from it, unless they are known.
     pub fn know_losses(&mut self) {
         if self.readers.iter().any(|reader| reader.lost_before.is_none()) {
             let newest = self.windows.newest().and_then(|newest| newest.open().ok());
@@ -128,7 +128,7 @@ impl Running {
     }
 }
 
-/// Keeps what had been lost when the window with this head ended.
+/// Keeps the losses at the end of the window with this head.
 pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
     for reader in readers {
         let is_its = |stored: &&MetricHead| {

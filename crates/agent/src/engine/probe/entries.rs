@@ -35,7 +35,7 @@ impl Engine {
         })
     }
 
-    /// Gives a map exactly these entries, by a new revision of the probe. The map has to be one that the configuration fills.
+    /// Gives a map exactly these entries, by a new revision of the probe. The configuration must fill this map.
     pub async fn put_entries(
         self: &Arc<Self>,
         name: &str,

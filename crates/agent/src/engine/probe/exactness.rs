@@ -1,4 +1,5 @@
-//! Where the numbers of a probe can't be those of the wire: what its programs look at, and what its interfaces do to packets.
+//! The places where a probe's numbers can't be those of the wire: the headers that its programs read, and the offloads of its
+//! interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,25 +21,25 @@ const MOST: usize = 8;
 /// The knowledge about the interfaces of one deployment.
 #[derive(Debug, Default)]
 pub struct Exactness {
-    /// Features change while a probe runs: the keeper tells what is so now.
+    /// Features change while a probe runs, so the keeper is asked for the present ones.
     keeper: Arc<OffloadKeeper>,
-    known: Mutex<Known>,
+    known: Mutex<KnownPlaces>,
 }
 
 /// A place: namespace, index and mode of XDP.
-type Asked = (u64, u32, Option<&'static str>);
+type AskedPlace = (u64, u32, Option<&'static str>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownPlaces {
     /// The places that were asked about.
-    places: Vec<Asked>,
+    places: Vec<AskedPlace>,
     /// The interface of each place when it was asked about; `None` if it was not there.
     interfaces: Vec<Option<Arc<Offloads>>>,
     /// The findings about each place.
     found: Vec<Found>,
     /// The reasons since the open window began, each with its direction.
     since: BTreeSet<String>,
-    /// The reasons that the packets of the last window give, and those that were counted outside of windows.
+    /// The reasons from packets of the last window, and from packets outside of windows.
     packets: BTreeSet<String>,
 }
 
@@ -63,8 +64,8 @@ impl Exactness {
         Self { keeper: Arc::clone(keeper), known: Mutex::default() }
     }
 
-    /// Finds out what is so now. This waits for the kernel only if the kernel has told that an interface changed, or has not
-    /// been asked about it. `sees` are what the programs of the directions look at.
+    /// Finds the present reasons. This asks the kernel only if an interface is new or the kernel has reported a change of
+    /// it. `sees` tells what the programs of the directions read.
     pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
         let asked = asked(places);
         let interfaces = self.keeper.get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
@@ -87,20 +88,20 @@ impl Exactness {
         known.since.extend(lines);
     }
 
-    /// Returns what is known of each place, without waiting; nothing if the places are others by now.
+    /// Returns the known facts about each place, without waiting; nothing if the places have changed.
     pub fn known(&self, places: &[AttachedAt]) -> Vec<Found> {
         let known = self.known.lock();
         if known.is_of(places) { known.found.clone() } else { Vec::new() }
     }
 
-    /// Returns the text for a document about what is counted at these places, by what is known; `None` if all is exact.
+    /// Returns the text for a document with counts from these places, by the known facts; `None` if all is exact.
     pub fn text(&self, places: &[AttachedAt]) -> Option<String> {
         let known = self.known.lock();
         let of_places = if known.is_of(places) { known.lines(places) } else { BTreeSet::new() };
         text(&of_places | &known.packets)
     }
 
-    /// Returns the reasons for the window that ends now: what was so while it was open counts, too.
+    /// Returns the reasons for the window that ends now, including those from earlier moments of this window.
     pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> BTreeSet<String> {
         self.refresh(places, sees);
         let mut known = self.known.lock();
@@ -122,13 +123,13 @@ impl Exactness {
 }
 
 /// The places that are asked about: namespace, index and mode of XDP.
-fn asked(places: &[AttachedAt]) -> Vec<Asked> {
+fn asked(places: &[AttachedAt]) -> Vec<AskedPlace> {
     places.iter().map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode)).collect()
 }
 
-impl Known {
+impl KnownPlaces {
     /// Tells whether nothing has changed. The keeper gives another object for an interface that has.
-    fn is_still(&self, asked: &[Asked], interfaces: &[Option<Arc<Offloads>>]) -> bool {
+    fn is_still(&self, asked: &[AskedPlace], interfaces: &[Option<Arc<Offloads>>]) -> bool {
         let is_same = |(a, b): (&Option<Arc<Offloads>>, &Option<Arc<Offloads>>)| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (a, b) => a.is_none() && b.is_none(),

@@ -40,7 +40,7 @@ impl MetricMaps {
         self.maps.iter().any(|map| map.interface.is_some())
     }
 
-    /// Reads all maps. `map` returns a map by its position; those that it does not have are left out.
+    /// Reads all maps. `map` returns a map by its position; maps that it does not have are left out.
     pub fn read<'a>(
         &self,
         map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
@@ -85,7 +85,7 @@ pub struct MetricState {
     /// The rows of the open window that earlier deployments have counted.
     pub carried: Option<Accumulator>,
     pub extraction: Extraction,
-    /// The positions of the counters of what found no room in the map: one for each direction that uses it.
+    /// The positions of the counters of failed insertions into the map: one for each direction that uses it.
     pub losses: Vec<(usize, usize)>,
     /// Their sum when the last window ended, if this is known.
     pub lost_before: Option<u64>,
@@ -107,7 +107,7 @@ impl MetricState {
 /// The description of a map that no metric shows.
 const LOSSES: &str = "What found no room. No metric shows the entries of this map";
 
-/// The layout of what has no rows: events, and losses alone.
+/// The layout of metrics without rows: events, and metrics that only have losses.
 const fn no_rows(kind: MapKind) -> TableLayout {
     TableLayout { kind, key: Layout::opaque(0), value: Layout::opaque(0), slots: 1, inner: None }
 }
@@ -123,7 +123,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
-            // Behind the metrics of the configuration are the counters of losses, and maps that no metric shows.
+            // The counters of losses, and maps that no metric shows, come behind the metrics of the configuration.
             let other = || MetricConfig {
                 help: Some(LOSSES.to_owned()),
                 ..MetricConfig::new(planned.request.clone())

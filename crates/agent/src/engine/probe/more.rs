@@ -92,7 +92,7 @@ impl MetricState {
         fits
     }
 
-    /// Returns the part that the metric goes on with: that of its name, else the first one of its map.
+    /// Returns the part that the metric continues: the part with its name, else the first part of its map.
     fn own_of<'a>(&self, parts: &'a [BaselinePart], content: PartContent) -> Option<&'a BaselinePart> {
         let is_own = |part: &&BaselinePart| {
             let is_of_map = part.map == self.metric.map && part.content == content;
@@ -118,7 +118,7 @@ impl MetricState {
             return self.add_open(rows, layout);
         }
         let Some(sum) = &mut self.sum else { return true };
-        // Times since the boot are in baselines of earlier versions only, which do not say of which boot.
+        // Times since the boot are only in baselines of earlier versions, which do not name the boot.
         let fits = sum.rows.add_of(rows, layout, *through, monotonic_zero_ns());
         sum.through = *through;
         // Rows that named interfaces have become fewer, so that the ages are not theirs.
@@ -130,14 +130,14 @@ impl MetricState {
         fits
     }
 
-    /// Goes on with the rows that `old` keeps beside its map.
+    /// Continues with the rows that `old` keeps beside its map.
     pub fn succeed(&mut self, old: &Self) {
         for part in old.parts(&[]) {
             self.go_on_with(&part);
         }
     }
 
-    /// Goes on with the rows of replaced maps that no reading has handed out.
+    /// Continues with the rows of replaced maps that no reading has handed out.
     pub fn add_remains(&mut self, remains: &Remains) {
         if let Some(rows) = self.of_remains(remains) {
             let layout = Arc::clone(&self.metric.layout);
@@ -190,7 +190,7 @@ impl MetricState {
     }
 
     fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable, of: &TableLayout) -> bool {
-        // Other maps that are moved into a journal are changed by packets: the rows are added to such a map itself.
+        // Packets change other maps while these are moved into a journal, so the rows are added to such a map itself.
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
         if self.extraction != Extraction::Clear && !(self.extraction == Extraction::Drain && popped) {
             return true;

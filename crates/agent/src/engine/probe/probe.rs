@@ -74,7 +74,7 @@ pub struct RunningParts {
 #[derive(Debug)]
 pub enum ProbeState {
     Running(Box<Running>),
-    /// A stored probe that this daemon has not deployed. Programs that an earlier daemon left attached go on until the
+    /// A stored probe that this daemon has not deployed. Programs that an earlier daemon left attached continue until the
     /// probe is deployed.
     Failed {
         reason: String,
@@ -84,8 +84,8 @@ pub enum ProbeState {
 }
 
 impl Probe {
-    /// Creates a stored probe that this daemon has not deployed, or not yet. `held` is the part of the probe that is
-    /// left in the kernel.
+    /// Creates a stored probe that this daemon has not deployed, or not yet. `held` is the part of the probe that
+    /// remains in the kernel.
     pub fn failed(
         name: &str,
         node: &str,
@@ -117,11 +117,11 @@ impl Probe {
     }
 
     /// Sets the reason why a probe that does not run could not be deployed.
-    pub fn set_reason(&self, why: String) {
+    pub fn set_reason(&self, new: String) {
         let mut state = self.state.lock();
         if let ProbeState::Failed { reason, held } = &mut *state {
-            *self.shown.lock() = Shown::failed(&why, held.as_deref());
-            *reason = why;
+            *self.shown.lock() = Shown::failed(&new, held.as_deref());
+            *reason = new;
         }
     }
 
@@ -187,7 +187,7 @@ impl Probe {
             cost: self.cost_status(),
             windows: WindowStatus {
                 statistics: self.windows.statistics(),
-                error: shown.trouble,
+                error: shown.close_error,
                 last_reads: Vec::new(),
             },
             warnings,
@@ -235,7 +235,7 @@ impl Probe {
         self.running.as_ref().map(|running| &running.namespace)
     }
 
-    /// The pods to whose interfaces a running probe goes; `None` if names of interfaces decide.
+    /// The pods whose interfaces have the probe; `None` if names of interfaces decide.
     pub fn pods(&self) -> Option<&PodSelector> {
         self.running.as_ref().and_then(|running| running.pods.as_ref())
     }
@@ -281,7 +281,7 @@ impl Probe {
         self.with_running(|running| Ok(running.read()?))
     }
 
-    /// Reads what the open window has counted so far.
+    /// Reads the counts of the open window so far.
     pub fn peek(&self) -> Result<Delivery, EngineError> {
         self.with_running(|running| Ok(running.peek()?))
     }
@@ -328,7 +328,7 @@ impl Probe {
         match &mut *self.state.lock() {
             ProbeState::Running(running) => {
                 let done = action(running);
-                self.shown.lock().trouble.clone_from(&running.trouble);
+                self.shown.lock().close_error.clone_from(&running.close_error);
                 match done {
                     // The probe is deleted, and about to be taken out of the list.
                     Err(_) if self.windows.is_removed() => Err(EngineError::NotFound(self.name.clone())),

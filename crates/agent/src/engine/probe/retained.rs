@@ -44,7 +44,7 @@ impl Expired {
         self.0.lock().insert(name.to_owned(), (retained, lease));
     }
 
-    /// Returns false if there were none.
+    /// Returns false if the name had none.
     pub fn remove(&self, name: &str) -> bool {
         self.0.lock().remove(name).is_some()
     }

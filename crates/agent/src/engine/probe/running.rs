@@ -40,7 +40,7 @@ pub struct Running {
     pub counters: Arc<Counters>,
     in_flight: InFlight,
     /// The reason why the last window could not be closed.
-    pub trouble: Option<String>,
+    pub close_error: Option<String>,
     /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
     /// A channel that closes when the probe is replaced or deleted.
@@ -57,7 +57,7 @@ pub struct Running {
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
     /// The names of the pods to which interfaces lead.
     pub pods: Arc<InterfacePods>,
-    /// What is known of the interfaces, which the status shows, too.
+    /// The known facts about the interfaces, which the status shows, too.
     pub exactness: Arc<Exactness>,
 }
 
@@ -83,7 +83,7 @@ impl Running {
             windows,
             counters,
             in_flight: InFlight::default(),
-            trouble: None,
+            close_error: None,
             skipped: Arc::default(),
             gone: watch::Sender::default(),
             pending: Vec::new(),
@@ -154,7 +154,7 @@ impl Running {
         }
     }
 
-    /// Takes over everything that `old` has not handed out yet; `old` sees no more packets. Returns the losses: content
+    /// Takes over everything that `old` has not handed out yet; packets no longer reach `old`. Returns the losses: content
     /// that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
         if !old.goes_on(&self.readers, &self.attached.directions) {
@@ -242,7 +242,7 @@ impl Running {
         names
     }
 
-    /// Finds out what the interfaces do to packets now, for statuses and documents.
+    /// Finds the present offloads of the interfaces, for statuses and documents.
     pub fn refresh_exactness(&self) {
         self.exactness.refresh(&self.attached.places, &self.sees());
     }
@@ -254,7 +254,7 @@ impl Running {
         self.refresh_exactness();
     }
 
-    /// What the programs of the directions look at.
+    /// The parts of packets that the programs of the directions look at.
     pub fn sees(&self) -> Vec<Sees> {
         self.attached.directions.iter().map(|loaded| loaded.plan.sees).collect()
     }

@@ -38,8 +38,8 @@ pub struct Shown {
     /// The fields of metrics that are not added.
     pub joins: Option<Vec<JoinStatus>>,
     /// The reason why the last window could not be closed.
-    pub trouble: Option<String>,
-    /// What the programs of the directions look at.
+    pub close_error: Option<String>,
+    /// The parts of packets that the programs of the directions look at.
     sees: Vec<Sees>,
     exactness: Arc<Exactness>,
 }
@@ -57,7 +57,7 @@ impl Shown {
             programs: programs(&attached.directions),
             shared_maps: shared_maps(&attached.directions),
             joins: Some(running.readers.iter().filter_map(MetricState::join_status).collect()),
-            trouble: running.trouble.clone(),
+            close_error: running.close_error.clone(),
             sees: running.sees(),
             exactness: Arc::clone(&running.exactness),
         }
@@ -68,8 +68,8 @@ impl Shown {
         let reason = match places.is_empty() {
             true => reason.to_owned(),
             false => format!(
-                "{reason}; what an earlier daemon has attached goes on as it is, and is not read: PUT a configuration \
-                 to replace it, or DELETE the probe"
+                "{reason}; programs that an earlier daemon has attached continue, and are not read: PUT a configuration \
+                 to replace them, or DELETE the probe"
             ),
         };
         Self { state: "failed", reason: Some(reason), places, ..Self::default() }
@@ -116,7 +116,7 @@ impl Shown {
         self.places.iter().map(|at| (&at.place.netns, at.place.ifindex))
     }
 
-    /// Finds out what is to be said of each attachment now.
+    /// Finds out the present status of each attachment.
     pub fn refresh(&self) {
         self.exactness.refresh(&self.places, &self.sees);
     }
@@ -175,7 +175,7 @@ impl Shown {
 
 /// Describes when somebody removed an attachment, and whether it could be made again.
 fn reason_of(health: &Health) -> Option<String> {
-    if let Some((reason, since)) = &health.trouble {
+    if let Some((reason, since)) = &health.failure {
         let since = rfc3339(*since);
         return Some(format!(
             "removed by somebody, noticed {since}, and it can't be made again: {reason}; it is tried again every 2 s"

@@ -33,8 +33,8 @@ pub type ChangedSums = Vec<(usize, TableChanges)>;
 /// The room in bytes that changes have to save: the store has pages of this size.
 const SAVED: usize = 4096;
 
-/// Returns what has changed in all sums since window number `since`; `None` if that is not known, or if the whole sums take
-/// not much more room.
+/// Returns the changes in all sums since window number `since`; `None` if they are not known, or if whole sums need little
+/// more room.
 pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> Option<ChangedSums> {
     let (mut whole, mut changed, mut all) = (0, 0, Vec::new());
     for (place, sum) in sums {
@@ -43,7 +43,7 @@ pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> 
         changed += changes.size();
         all.push((place, changes));
     }
-    // Where nearly all has changed, whole sums are as good, and read faster.
+    // Whole sums are as small if nearly all has changed, and faster to read.
     let saves = changed + SAVED <= whole && changed + changed / 5 <= whole;
     saves.then_some(all)
 }

@@ -49,7 +49,7 @@ pub struct ReplayedProbe {
     pub loaded: LoadedProbe,
 }
 
-/// A capture, the direction of its packets, if all have one, and that of packets of which nothing tells it.
+/// A capture, the direction of all its packets if there is one, and the direction of packets that do not tell theirs.
 pub struct Source {
     field: &'static str,
     capture: Capture,
@@ -57,7 +57,7 @@ pub struct Source {
     otherwise: Direction,
 }
 
-/// The lanes of a probe, and what they have come to.
+/// The lanes of a probe, and their results.
 pub struct Run {
     lanes: Vec<(Direction, ReplayLane)>,
     replayed: Replayed,
@@ -66,9 +66,9 @@ pub struct Run {
 }
 
 /// Stops a replay when its request ends.
-struct Stop(Arc<AtomicBool>);
+struct StopOnDrop(Arc<AtomicBool>);
 
-impl Drop for Stop {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -86,7 +86,7 @@ impl Engine {
         place: Arc<OwnedSemaphorePermit>,
     ) -> Result<Delivery, EngineError> {
         let probe = self.load_to_replay(name, document, by, &place).await?;
-        let stop = Stop(Arc::default());
+        let stop = StopOnDrop(Arc::default());
         let (told, result) = oneshot::channel();
         let stopped = Arc::clone(&stop.0);
         let limit = self.deployer.ledger.limits.max_capture_bytes;
@@ -119,7 +119,7 @@ impl Engine {
         }
         let config = permitted(name, &document, by)?;
         let loaded = self.deployer.load_for_replay(&config, Arc::clone(place)).await?;
-        // Nothing was created, so that no instance has an id.
+        // The replay has created nothing, so no instance has an id.
         let (node, instance) = (self.node.clone(), "replay".to_owned());
         let origin = Arc::new(DocumentOrigin { node, instance, labels: config.labels.clone() });
         Ok(ReplayedProbe { config, origin, loaded })

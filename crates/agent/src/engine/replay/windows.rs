@@ -143,7 +143,7 @@ impl WindowCuts {
         self.delivery.blocking_send(Ok(Some(delivery))).map_err(|_| EngineError::Gone)
     }
 
-    /// Reads each map once, resets what a reading resets, and adds up what adds up.
+    /// Reads each map once, resets maps as a reading does, and adds to cumulative sums.
     fn gather(&mut self, run: &Run) -> Result<BTreeMap<usize, Arc<RawTable>>, KernelError> {
         let mut tables = BTreeMap::new();
         for group in groups(&self.metrics) {

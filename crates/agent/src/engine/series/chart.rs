@@ -13,24 +13,23 @@ use twinprobe_windows::Windows;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::probe::retained::RetainedWindows;
-use crate::engine::series::ahead::{WantedNumbers, through};
-use crate::engine::series::kept::KeptNumbers;
-use crate::engine::series::keys::TooManyKeys;
-use crate::engine::series::points::{Points, nanoseconds};
+use crate::engine::series::block::{Block, at_once, blocks};
+use crate::engine::series::held::WantedNumbers;
+use crate::engine::series::keys::{Keys, TooManyKeys};
+use crate::engine::series::points::Points;
 use crate::engine::series::query::ChartQuery;
+use crate::engine::series::sums::{OTHER, Sums};
 use crate::engine::series::values::{Totals, Values, json};
-use crate::engine::series::walk::{Mode, Walk, mode};
+use crate::engine::series::walk::{Mode, mode};
 
 /// The number of charts that are made at once. Each holds the keys of its windows.
 static MAKERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(2)));
-/// Says that a key is one of the others.
-const OTHER: u32 = u32::MAX;
 
 impl Engine {
     /// Makes a chart of a metric over the retained windows. The end of a window waits for none.
     pub async fn chart(&self, name: &str, query: ChartQuery) -> Result<Chart, EngineError> {
         let RetainedWindows { windows, .. } = self.retained(name)?;
-        // The semaphore is never closed. The place is that of the work: a client that hangs up does not end it.
+        // The semaphore is never closed. The work holds the place: it continues after a client hangs up.
         let place = Arc::clone(&MAKERS).acquire_owned().await;
         let name = name.to_owned();
         let made = tokio::task::spawn_blocking(move || {
@@ -56,13 +55,13 @@ pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Ch
     let entries = windows.list(0).windows;
     let points = Points::new(entries, (query.from, query.to), query.step).map_err(EngineError::Query)?;
     let subject = subject(windows, name, &points, query)?;
-    let mut walk = Walk::new(windows, &subject.wanted, subject.mode);
     let mut maker = Maker::new(windows, &subject, &points);
-    maker.first_pass(&mut walk).map_err(|TooManyKeys| {
+    let too_many = |TooManyKeys| {
         EngineError::Query("there are more than 262144 keys in that time; take a shorter one".to_owned())
-    })?;
-    let (ids, others) = maker.choose(&walk, query);
-    let (values, rest) = maker.values(&mut walk, &ids).unwrap_or_default();
+    };
+    maker.first_pass().map_err(too_many)?;
+    let (ids, others) = maker.choose(query);
+    let (values, rest) = maker.values(&ids).map_err(too_many)?;
     let has_windows: Vec<bool> = maker.seconds.iter().map(|seconds| *seconds > 0.0).collect();
     let series = ids.iter().zip(values).map(|((id, key), values)| ChartSeries {
         key: key.clone(),
@@ -93,11 +92,6 @@ pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Ch
         series,
         others,
     })
-}
-
-/// The point that a window adds to. What is at the end of the last window before the first point is still so at its beginning.
-fn begins(mode: Mode, point: Option<usize>) -> Option<usize> {
-    point.or_else(|| (mode == Mode::State).then_some(0))
 }
 
 const fn kind(mode: Mode) -> ChartKind {
@@ -157,16 +151,17 @@ fn subject(
     Ok(Subject { metric, context, numbers, wanted, rule, mode })
 }
 
-/// The numbers of some keys, and those of all others with what they come to.
+/// The numbers of some keys, and the sums of all others.
 type Made = (Vec<Values>, Option<(Values, Option<Number>)>);
 
 struct Maker<'a> {
-    windows: &'a Windows,
     subject: &'a Subject,
     points: &'a Points,
+    blocks: Vec<Block<'a>>,
+    /// The keys of all blocks, and for each block their numbers here.
+    keys: Keys,
+    ids: Vec<Vec<u32>>,
     totals: Totals,
-    /// The numbers that the windows add; `None` if they were too many.
-    kept: Option<KeptNumbers>,
     seconds: Vec<f64>,
     used: u64,
     left_out: u64,
@@ -174,141 +169,57 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(windows: &'a Windows, subject: &'a Subject, points: &'a Points) -> Self {
-        let (totals, kept, seconds) =
-            (Totals::default(), Some(KeptNumbers::default()), vec![0.0; points.ends.len()]);
-        Self { windows, subject, points, totals, kept, seconds, used: 0, left_out: 0 }
+        let count = points.ends.len();
+        let blocks = blocks(windows, &subject.wanted, subject.mode, &points.windows, count);
+        let (keys, ids, totals, seconds) = (Keys::default(), Vec::new(), Totals::default(), vec![0.0; count]);
+        Self { subject, points, blocks, keys, ids, totals, seconds, used: 0, left_out: 0 }
     }
 
-    /// Goes through all windows: finds out what each key comes to, and which time each point covers.
-    fn first_pass(&mut self, walk: &mut Walk<'_>) -> Result<(), TooManyKeys> {
-        let mut last_end = None;
-        let Self { windows, subject, points, totals, kept, seconds, used, left_out } = self;
-        let mode = subject.mode;
-        through(windows, &subject.wanted, &points.windows, |entry, point, read| {
-            let adds_to = begins(mode, point);
-            let known = walk.window(read, &mut |(id, number)| {
-                if adds_to.is_none() {
-                    return;
-                }
-                totals.add(mode, id, number);
-                if let Some(kept) = kept {
-                    kept.add(id, number);
-                }
-            })?;
-            if let Some(point) = adds_to {
-                *kept = kept.take().and_then(|mut kept| kept.end(point).then_some(kept));
-            }
-            let Some(point) = point else {
-                last_end = nanoseconds(&entry.end);
-                return Ok(());
-            };
-            let start = if matches!(mode, Mode::Growth { .. }) { last_end } else { None };
-            let start = start.or_else(|| nanoseconds(&entry.start));
-            if let (Some(true), Some(start), Some(end)) = (known, start, nanoseconds(&entry.end)) {
-                seconds[point] += (end - start).max(1) as f64 / 1e9;
-            }
-            last_end = if known == Some(false) { None } else { nanoseconds(&entry.end) };
-            match known {
-                Some(false) => *left_out += 1,
-                _ => *used += 1,
-            }
-            Ok(())
-        })
+    /// Reads all windows: computes the sum of each key, and the time that each point covers.
+    fn first_pass(&mut self) -> Result<(), TooManyKeys> {
+        at_once(&mut self.blocks, |_, block| block.first_pass())?;
+        for block in &self.blocks {
+            let of_block = (0..block.keys().len() as u32).map(|id| self.keys.id(block.keys().get(id)));
+            let ids = of_block.collect::<Result<Vec<u32>, _>>()?;
+            self.totals.join(self.subject.mode, &block.totals, &ids);
+            self.ids.push(ids);
+            self.seconds.iter_mut().zip(&block.seconds).for_each(|(all, own)| *all += own);
+            self.used += block.used;
+            self.left_out += block.left_out;
+        }
+        Ok(())
     }
 
     /// Returns the keys that the chart shows one by one, and how many others there are.
-    fn choose(&self, walk: &Walk<'_>, query: &ChartQuery) -> (Vec<(u32, Value)>, u64) {
+    fn choose(&self, query: &ChartQuery) -> (Vec<(u32, Value)>, u64) {
         let Subject { numbers, context, .. } = self.subject;
         let key =
-            |id: u32| serde_json::from_str(&numbers.key(walk.keys.get(id), context)).unwrap_or_default();
+            |id: u32| serde_json::from_str(&numbers.key(self.keys.get(id), context)).unwrap_or_default();
         if query.keys.is_empty() {
             let (ids, others) = self.totals.largest(query.top);
             return (ids.into_iter().map(|id| (id, key(id))).collect(), others);
         }
-        let all = (0..walk.keys.len() as u32).map(|id| (id, key(id)));
+        let all = (0..self.keys.len() as u32).map(|id| (id, key(id)));
         (all.filter(|(_, key)| query.names(key)).collect(), 0)
     }
 
     /// Returns the numbers of these keys and of all others.
-    fn values(&self, walk: &mut Walk<'_>, ids: &[(u32, Value)]) -> Result<Made, TooManyKeys> {
-        let Subject { mode, rule, wanted, .. } = self.subject;
-        let mut sums = Sums::new(*mode, *rule, self.points.ends.len(), ids, walk.keys.len());
-        if let Some(kept) = &self.kept {
-            for window in kept.windows() {
-                let small = window.small().filter(|_| adds(*mode));
-                match small {
-                    Some(small) => sums.add_small(window.point, small),
-                    None => window.all().for_each(|(id, number)| sums.add(window.point, id, number)),
-                }
-            }
-        } else {
-            walk.rewind();
-            through(self.windows, wanted, &self.points.windows, |_, point, read| {
-                let point = begins(*mode, point);
-                walk.window(read, &mut |(id, number)| {
-                    point.into_iter().for_each(|point| sums.add(point, id, number));
-                })?;
-                Ok(())
-            })?;
-        }
-        let total = sums.total.get(0);
-        Ok((sums.values, Some((sums.others, total))))
-    }
-}
-
-/// Tells whether what comes at one point adds up.
-const fn adds(mode: Mode) -> bool {
-    matches!(mode, Mode::Growth { .. } | Mode::Windows(MergeRule::Sum))
-}
-
-/// The numbers of the keys of a chart, and of all others together.
-struct Sums {
-    mode: Mode,
-    /// The place of each key among those of the chart, or [`OTHER`].
-    places: Vec<u32>,
-    values: Vec<Values>,
-    others: Values,
-    total: Totals,
-}
-
-impl Sums {
-    fn new(mode: Mode, rule: MergeRule, points: usize, ids: &[(u32, Value)], keys: usize) -> Self {
-        let mut places = vec![OTHER; keys];
+    fn values(&mut self, ids: &[(u32, Value)]) -> Result<Made, TooManyKeys> {
+        let Subject { mode, rule, .. } = *self.subject;
+        let mut places = vec![OTHER; self.keys.len()];
         for (place, (id, _)) in (0..).zip(ids) {
             places[*id as usize] = place;
         }
-        let values = vec![Values::of_key(mode, points); ids.len()];
-        let others = Values::of_many(mode, rule, points);
-        Self { mode, places, values, others, total: Totals::default() }
-    }
-
-    fn add(&mut self, point: usize, id: u32, number: Option<Number>) {
-        // A window that was closed meanwhile may have further keys.
-        match self.places.get(id as usize) {
-            Some(&place) if place != OTHER => self.values[place as usize].add(point, number),
-            _ => {
-                self.others.add(point, number);
-                self.total.add(self.mode, 0, number);
-            }
-        }
-    }
-
-    /// Does the same for the small numbers of a window where numbers add up.
-    fn add_small(&mut self, point: usize, numbers: impl Iterator<Item = (u32, u32)>) {
-        let (mut sum, mut has_others) = (0_u64, false);
-        for (id, number) in numbers {
-            match self.places[id as usize] {
-                OTHER => {
-                    sum += u64::from(number);
-                    has_others = true;
-                }
-                place => self.values[place as usize].add(point, Some(Number::Integer(number.into()))),
-            }
-        }
-        if has_others {
-            let sum = Some(Number::Integer(sum.into()));
-            self.others.add(point, sum);
-            self.total.add(self.mode, 0, sum);
-        }
+        let points = self.points.ends.len();
+        let of_blocks = &self.ids;
+        let sums = at_once(&mut self.blocks, |block, own| {
+            let places = of_blocks[block].iter().map(|id| places[*id as usize]).collect();
+            own.second_pass(Sums::new(mode, rule, points, places, ids.len()))
+        })?;
+        let mut sums = sums.into_iter();
+        let Some(mut all) = sums.next() else { return Ok(Made::default()) };
+        sums.for_each(|later| all.join(&later));
+        let total = all.total.get(0);
+        Ok((all.values, Some((all.others, total))))
     }
 }

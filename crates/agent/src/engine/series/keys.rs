@@ -1,13 +1,17 @@
 //! The keys of a chart: each has a number. Windows have most of their keys in the order of an earlier one, so that a key is
 //! compared rather than searched for.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The most keys that a chart may meet.
 const MOST_KEYS: usize = 1 << 18;
 /// The places in the earlier order, from the expected one on, at which a key is looked for. Keys that share a bucket of the
 /// kernel's hash table change places.
 const NEAR: [isize; 5] = [0, 1, -1, 2, -2];
+/// The most keys that are compared at once.
+const LONGEST_RUN: usize = 4_096;
 const NOWHERE: u32 = u32::MAX;
 
 /// The reason why a chart is not possible.
@@ -18,49 +22,83 @@ pub struct TooManyKeys;
 #[derive(Debug, Default)]
 pub struct Keys {
     size: usize,
+    len: u32,
     bytes: Vec<u8>,
-    ids: HashMap<Box<[u8]>, u32>,
+    ids: HashTable<u32>,
+    hasher: DefaultHashBuilder,
 }
 
 /// The keys of a window in their order.
 #[derive(Debug, Default)]
 pub struct KeyOrder {
     ids: Vec<u32>,
+    /// The keys one after the other.
+    bytes: Vec<u8>,
     /// The place of each key.
     places: Vec<u32>,
 }
 
+/// The keys of rows, one after the other, all of `size` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBytes<'a> {
+    pub bytes: &'a [u8],
+    pub size: usize,
+    pub count: usize,
+}
+
 impl Keys {
-    pub fn len(&self) -> usize {
-        self.ids.len()
+    pub const fn len(&self) -> usize {
+        self.len as usize
     }
 
     pub fn get(&self, id: u32) -> &[u8] {
-        self.bytes.get(self.size * id as usize..).and_then(|rest| rest.get(..self.size)).unwrap_or_default()
+        key_at(&self.bytes, self.size, id)
     }
 
     /// Returns the number of a key, a new one if it was not met before.
     pub fn id(&mut self, key: &[u8]) -> Result<u32, TooManyKeys> {
-        if let Some(id) = self.ids.get(key) {
+        let Self { size, len, bytes, ids, hasher } = self;
+        let hash = hasher.hash_one(key);
+        if let Some(id) = ids.find(hash, |&id| key_at(bytes, *size, id) == key) {
             return Ok(*id);
         }
-        let id = u32::try_from(self.len()).ok().filter(|_| self.len() < MOST_KEYS).ok_or(TooManyKeys)?;
-        self.size = key.len();
-        self.bytes.extend_from_slice(key);
-        self.ids.insert(key.into(), id);
+        let id = *len;
+        if id as usize >= MOST_KEYS {
+            return Err(TooManyKeys);
+        }
+        *size = key.len();
+        bytes.extend_from_slice(key);
+        ids.insert_unique(hash, id, |&id| hasher.hash_one(key_at(bytes, *size, id)));
+        *len += 1;
         Ok(id)
     }
 
-    /// Replaces `out` by the numbers of keys, of which most are in this order.
-    pub fn ids<'k>(
+    /// Replaces the content of `out` by the numbers of keys. Most keys already have this order.
+    pub fn ids(
         &mut self,
-        keys: impl Iterator<Item = &'k [u8]>,
+        keys: KeyBytes<'_>,
         order: &KeyOrder,
         out: &mut Vec<u32>,
     ) -> Result<(), TooManyKeys> {
+        let KeyBytes { bytes, size, count } = keys;
         out.clear();
-        let mut next = 0_usize;
-        for key in keys {
+        out.reserve(count);
+        let (mut next, mut run) = (0_usize, 1_usize);
+        while out.len() < count {
+            let row = out.len();
+            let wanted = run.min(count - row).min(order.ids.len().saturating_sub(next));
+            let (own, known) = (row * size..(row + wanted) * size, next * size..(next + wanted) * size);
+            if wanted > 0 && size > 0 && bytes[own] == order.bytes[known] {
+                out.extend_from_slice(&order.ids[next..next + wanted]);
+                next += wanted;
+                run = (2 * run).min(LONGEST_RUN);
+                continue;
+            }
+            if run > 1 {
+                run = 1;
+                continue;
+            }
+            let key = &bytes[row * size..(row + 1) * size];
             let at = |offset: &isize| order.ids.get(next.checked_add_signed(*offset)?).copied();
             let near = NEAR.iter().filter_map(at).find(|&id| self.get(id) == key);
             let id = match near {
@@ -82,9 +120,13 @@ impl Keys {
     }
 }
 
+fn key_at(bytes: &[u8], size: usize, id: u32) -> &[u8] {
+    bytes.get(size * id as usize..).and_then(|rest| rest.get(..size)).unwrap_or_default()
+}
+
 impl KeyOrder {
     /// Takes the order of another window.
-    pub fn set(&mut self, ids: &[u32], keys: &Keys) {
+    pub fn set(&mut self, ids: &[u32], own: KeyBytes<'_>, keys: &Keys) {
         if self.ids == ids {
             return;
         }
@@ -93,6 +135,8 @@ impl KeyOrder {
             self.places[id as usize] = NOWHERE;
         }
         ids.clone_into(&mut self.ids);
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&own.bytes[..own.count * own.size]);
         for (place, &id) in (0..).zip(ids) {
             self.places[id as usize] = place;
         }
@@ -117,12 +161,13 @@ mod tests {
                         known.push(*key);
                     }
                 }
-                keys.ids(window.chunks(1), &order, &mut ids).unwrap();
+                let own = KeyBytes { bytes: &window, size: 1, count: window.len() };
+                keys.ids(own, &order, &mut ids).unwrap();
                 let number = |key: &u8| known.iter().position(|one| one == key).unwrap() as u32;
                 let expected: Vec<u32> = window.iter().map(number).collect();
                 prop_assert_eq!(&ids, &expected);
                 prop_assert!((0..known.len()).all(|id| keys.get(id as u32) == &known[id..=id]));
-                order.set(&ids, &keys);
+                order.set(&ids, own, &keys);
             }
         }
     }
@@ -139,7 +184,11 @@ mod tests {
     #[test]
     fn queues_have_one_key_that_is_empty() {
         let (mut keys, mut ids) = (Keys::default(), Vec::new());
-        keys.ids([&[][..], &[]].into_iter(), &KeyOrder::default(), &mut ids).unwrap();
+        let own = KeyBytes { bytes: &[], size: 0, count: 2 };
+        let mut order = KeyOrder::default();
+        keys.ids(own, &order, &mut ids).unwrap();
+        order.set(&ids, own, &keys);
+        keys.ids(own, &order, &mut ids).unwrap();
         assert_eq!((ids, keys.len(), keys.get(0)), (vec![0, 0], 1, &[][..]));
     }
 }

@@ -1,4 +1,4 @@
-//! The points of a chart: each window belongs to the one that its end falls into.
+//! The points of a chart: each window belongs to the point into which its end falls.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use twinprobe_ebpf_common::Direction;
 
-/// The most keys that a chart has, beside the sum of the others.
+/// The most keys in a chart, without the sum of the others.
 pub const MOST_KEYS: usize = 100;
 const USUAL_KEYS: usize = 10;
 

@@ -1,4 +1,4 @@
-//! Charts of windows in a real store, against sums over what the windows were made of.
+//! Charts of windows in a real store, compared with sums over the data of the windows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::engine::series::query::ChartQuery;
 /// The content of a window, or the reason why it has none.
 #[derive(Clone, Debug)]
 enum Event {
-    /// It has these keys in this order, each with its number.
+    /// The window has these keys in this order, each with its number.
     Rows(Vec<(u32, u32)>),
-    /// It has keys of another type, as after a replacement.
+    /// The window has keys of another type, as after a replacement.
     OtherKeys,
     /// Its value has another layout, and the number is there.
     OtherValue(Vec<(u32, u32)>),
-    /// There is none with its number.
+    /// No window has this number.
     Missing,
 }
 
@@ -133,7 +133,7 @@ impl Scene {
         self.windows.begin_anew();
     }
 
-    /// Writes a window of the sum: what has changed, if that is known.
+    /// Writes a window of the sum: only the changes, if they are known.
     fn add(&mut self, seq: u64, all: &[(u32, u32)]) {
         self.sum.add(&rows(all, 0), seq, 0);
         self.sum.drop_older(seq.saturating_sub(6));
@@ -176,7 +176,7 @@ impl Expected {
     fn of(events: &[Event], temporality: Temporality) -> Self {
         let mut expected = Self::default();
         let cumulative = temporality == Temporality::Cumulative;
-        // Of the first window of all it is known that nothing came before it.
+        // Nothing came before the very first window.
         let mut knows = !cumulative || !matches!(events.first(), Some(Missing));
         let points = events.iter().filter(|event| !matches!(event, Missing)).count();
         for event in events {
@@ -252,7 +252,7 @@ fn numbers(values: &[Option<serde_json::Number>]) -> Vec<Option<u64>> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Few numbers, so that many keys come to the same; some that take more than 32 bits when they add up.
+    // Few different numbers, so that many keys have equal sums; some that take more than 32 bits when they add up.
     let number = prop_oneof![6 => 1_u32..4, 1 => Just(u32::MAX)];
     let keys = prop::collection::btree_map(0_u32..30, number, 0..25);
     let rows = keys.prop_map(|keys| keys.into_iter().collect::<Vec<_>>()).prop_shuffle();

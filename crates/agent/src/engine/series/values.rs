@@ -1,9 +1,10 @@
-//! The numbers of a chart: which keys are the largest, and what they and all others come to at each point.
+//! The numbers of a chart: the largest keys, with their sums and the sum of all others at each point.
 
 use serde_json::Number as JsonNumber;
 use twinprobe_ebpf_common::MergeRule;
 use twinprobe_exporter::Number;
 
+use crate::engine::series::compact::CompactNumbers;
 use crate::engine::series::walk::Mode;
 
 /// The numbers of keys, or of many keys together, at each point.
@@ -11,16 +12,16 @@ use crate::engine::series::walk::Mode;
 pub struct Values {
     mode: Mode,
     rule: MergeRule,
-    /// The outer `None` says that nothing has come at the point, the inner one that the key is gone.
+    /// The outer `None` means that the point has no data, the inner one that the key was removed.
     points: Vec<Option<Option<Number>>>,
 }
 
-/// What each key comes to.
+/// The total of each key.
 #[derive(Debug, Default)]
-pub struct Totals(Vec<Option<Number>>);
+pub struct Totals(CompactNumbers);
 
 impl Mode {
-    /// The rule by which what comes at one point joins.
+    /// The rule by which numbers at the same point join.
     const fn within(self) -> MergeRule {
         match self {
             Self::Growth { .. } => MergeRule::Sum,
@@ -32,15 +33,32 @@ impl Mode {
 
 impl Totals {
     pub fn add(&mut self, mode: Mode, id: u32, number: Option<Number>) {
-        let id = id as usize;
-        if self.0.len() <= id {
-            self.0.resize(id + 1, None);
+        let joined = join(self.0.get(id), mode.within(), number);
+        self.0.set(id, joined);
+    }
+
+    /// Adds a number to each of many keys.
+    pub fn add_many(&mut self, mode: Mode, ids: &[u32], numbers: &[u64]) {
+        if let Some(most) = ids.iter().max() {
+            self.0.grow(*most as usize + 1);
         }
-        self.0[id] = join(self.0[id], mode.within(), number);
+        let adds = mode.within() == MergeRule::Sum;
+        for (&id, &number) in ids.iter().zip(numbers) {
+            if !(adds && self.0.add_word(id, number)) {
+                self.add(mode, id, Some(Number::Integer(number.into())));
+            }
+        }
+    }
+
+    /// Joins the sums of later windows, whose keys have other numbers here.
+    pub fn join(&mut self, mode: Mode, later: &Self, ids: &[u32]) {
+        for (own, &id) in (0..).zip(ids).filter(|(own, _)| later.0.has_met(*own)) {
+            self.add(mode, id, later.get(own));
+        }
     }
 
     pub fn get(&self, id: u32) -> Option<Number> {
-        self.0.get(id as usize).copied().flatten()
+        self.0.get(id)
     }
 
     /// Returns the keys with the largest numbers, the largest first, and how many others there are.
@@ -83,13 +101,22 @@ impl Values {
         *slot = Some(join(slot.flatten(), self.rule, number));
     }
 
-    /// Tells whether the newest of many keys, or the sum of what they are now, would say nothing about them.
+    /// Joins later numbers.
+    pub fn join(&mut self, later: &Self) {
+        for (slot, later) in self.points.iter_mut().zip(&later.points) {
+            if let Some(number) = later {
+                *slot = Some(join(slot.flatten(), self.rule, *number));
+            }
+        }
+    }
+
+    /// Tells whether the newest value of many keys, or the sum of their present values, would be meaningless.
     pub fn means_nothing(&self) -> bool {
         let adds_states = self.mode == Mode::State && self.rule == MergeRule::Sum;
         self.rule == MergeRule::Last || adds_states
     }
 
-    /// Returns a number for each point. `has_windows` says whether something is known of the point.
+    /// Returns a number for each point. `has_windows` tells whether a point has data.
     pub fn finish(self, has_windows: &[bool]) -> Vec<Option<JsonNumber>> {
         let adds = self.mode != Mode::State && self.rule == MergeRule::Sum;
         let mut state = None;

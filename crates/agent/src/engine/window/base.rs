@@ -17,7 +17,7 @@ use crate::engine::probe::group::groups;
 use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
 
-/// Makes the metrics go on with the base on disk.
+/// Makes the metrics continue with the base on disk.
 fn go_on<'a>(
     readers: impl Iterator<Item = &'a mut MetricState>,
     windows: &Windows,
@@ -33,7 +33,7 @@ fn go_on<'a>(
     Ok(())
 }
 
-/// Makes the metrics of a new deployment go on with the rows that `old` keeps, or else with the base of the deployment
+/// Makes the metrics of a new deployment continue with the rows that `old` keeps, or else with the base of the deployment
 /// before on disk, and writes the result to disk: once the deployment is committed, it has its base. Returns the
 /// deployment whose base could not be read.
 pub fn begin(
@@ -91,7 +91,7 @@ impl Running {
             Err(error) => {
                 let (probe, reason) = (&self.config.name, error.to_string());
                 tracing::error!(probe, reason, "saved counts can't be read; the next window tries again");
-                self.trouble = Some(reason);
+                self.close_error = Some(reason);
             }
         }
     }
@@ -113,7 +113,7 @@ impl Running {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// Returns the metrics that had the content of the map of `next`: one for each map that goes on in it, which is the
+    /// Returns the metrics that had the content of the map of `next`: one for each map that continues in it, which is the
     /// one with the name of `next` if several have read the map.
     fn readers_of(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Vec<&MetricState> {
         let positions = next.maps.maps.iter().map(|map| map.position);
@@ -151,8 +151,8 @@ impl Running {
     }
 
     /// Closes the open window if `next` has metrics that can take over none of their rows in it, or metrics of another
-    /// sample. Returns a finding for each metric that begins anew, for each that goes on with another sample's counts, and for each
-    /// that goes on without its sum.
+    /// sample. Returns a finding for each metric that begins anew, for each that continues with another sample's counts, and for each
+    /// that continues without its sum.
     pub fn close_before(
         &mut self,
         next: &[MetricState],
@@ -170,7 +170,7 @@ impl Running {
         let mixed = resampled().filter(|(reader, _)| reader.sum.is_some() || !reader.extraction.resets());
         let mixed = mixed.map(|(reader, before)| {
             let message = format!(
-                "metric {} goes on with what a sample of one packet in {before} has counted, and the sample is one in {} \
+                "metric {} continues with the counts of a sample of one packet in {before}, and the sample is one in {} \
                  now; with on_replace: reset it begins anew",
                 reader.metric.name,
                 one_in(reader)
@@ -187,7 +187,7 @@ impl Running {
         let finding = |reader: &MetricState| {
             let (map, name) = (&reader.metric.map, &reader.metric.name);
             let what = closed.map_or_else(
-                || "it is gone".to_owned(),
+                || "the counts are lost".to_owned(),
                 |seq| format!("it is in window {seq}, which was closed for that"),
             );
             let message = format!(
@@ -208,7 +208,7 @@ impl Running {
         is_live && next.carries() && self.readers_of(next, loaded).iter().any(is_left)
     }
 
-    /// The number of packets of which the metric has seen one so far; `None` if it does not go on, or with the same
+    /// The sampling rate of the metric so far, one packet in this many; `None` if it does not continue, or with the same
     /// sample.
     fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
         let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
@@ -227,7 +227,7 @@ impl Running {
         !constant && !before.is_empty() && !before.iter().any(fits)
     }
 
-    /// True if the open window of a deployment with the metrics `next` goes on with the open window of this deployment.
+    /// True if the open window of a deployment with the metrics `next` continues with the open window of this deployment.
     pub fn goes_on(&self, next: &[MetricState], loaded: &[LoadedDirection]) -> bool {
         let goes_on = |reader: &MetricState| {
             reader.extraction.resets()
@@ -241,15 +241,15 @@ impl Running {
 
 fn without_sum(reader: &MetricState) -> Finding {
     let message = format!(
-        "metric {} goes on with what the open window has counted alone: the sum of the windows before names interfaces, and does not \
-         go into a map; with snapshot: true the sum goes on",
+        "metric {} continues with the counts of the open window alone: the sum of the windows before names interfaces, and does not \
+         fit into a map; with snapshot: true the sum continues",
         reader.metric.name
     );
     let field = format!("{}.metrics[{}].snapshot", reader.metric.direction, reader.position.1);
     Finding::new(Stage::Load, field, message)
 }
 
-/// The number of packets of which the metric sees one.
+/// The sampling rate of the metric: one packet in this many.
 fn one_in(reader: &MetricState) -> u32 {
     reader.metric.sample.map_or(1, NonZeroU32::get)
 }

@@ -46,19 +46,19 @@ impl Running {
     /// Notes why the last window could not be closed; `None` if it was closed.
     pub fn note_trouble(&mut self, error: Option<&CloseError>) {
         // The end of a probe may overtake its clock.
-        let trouble = error.filter(|_| !self.windows.is_removed()).map(|error| with_causes(error));
-        if trouble.is_some() {
+        let close_error = error.filter(|_| !self.windows.is_removed()).map(|error| with_causes(error));
+        if close_error.is_some() {
             self.counters.close_failures.inc();
         }
         // A lasting error is logged once: an interval of a millisecond would fill the log.
-        if trouble != self.trouble {
+        if close_error != self.close_error {
             let probe = &self.config.name;
-            match &trouble {
+            match &close_error {
                 Some(reason) => tracing::error!(probe, reason, "windows can't be closed; the daemon retries"),
                 None => tracing::info!(probe, "windows can be closed again"),
             }
         }
-        self.trouble = trouble;
+        self.close_error = close_error;
     }
 
     /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the window was
@@ -97,9 +97,9 @@ impl Running {
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
-        match Next::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing()) {
-            Next::Empty => return Ok(EndedWindow::Known(newest)),
-            Next::EmptyWithoutFile => {
+        match CloseStep::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing()) {
+            CloseStep::Empty => return Ok(EndedWindow::Known(newest)),
+            CloseStep::EmptyWithoutFile => {
                 let probe = &self.config.name;
                 tracing::error!(
                     probe,
@@ -108,7 +108,7 @@ impl Running {
                 );
                 return Ok(EndedWindow::Known(None));
             }
-            Next::Store => {}
+            CloseStep::Store => {}
         }
         self.windows.expect_room(by)?;
         for group in groups(&self.readers) {
@@ -150,7 +150,7 @@ impl Running {
         };
         let mut file = self.windows.write(&head)?;
         for group in groups(&self.readers) {
-            // What has changed in the sums stands in place of them.
+            // The changes of the sums stand in place of the sums.
             let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
             let members = placed.iter().copied();
             let members: Vec<(usize, &MetricState)> =
@@ -181,7 +181,7 @@ impl Running {
         Ok(listed)
     }
 
-    /// Empties the idle twin and forgets the journals, once the window is on disk to stay.
+    /// Empties the idle twin and removes the journals, after the window is synced to disk.
     pub fn empty(&mut self, by: ClosedBy) -> Result<(), CloseError> {
         let end = self.attached.epoch.closed();
         let Some(quiesced) = self.attached.flipped() else { return Ok(()) };
@@ -212,8 +212,8 @@ pub struct New {
     head: WindowHead,
 }
 
-/// Returns what has changed in the sums of these metrics since the newest window, and the number of that window; `None` if the
-/// next window is to have whole sums.
+/// Returns the changes in the sums of these metrics since the newest window, and the number of that window; `None` if the next
+/// window must have whole sums.
 fn changes(windows: &Windows, placed: &[(usize, &MetricState)]) -> Option<(u64, ChangedSums)> {
     let since = windows.base_of_changes()?;
     let sums = placed.iter().filter_map(|(place, reader)| Some((*place, reader.sum.as_ref()?)));
@@ -257,19 +257,19 @@ fn stored_metric(
     })
 }
 
-/// The next step of a closing, by what an error or a crash has left.
+/// The next step of a closing, depending on the state after an error or a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum CloseStep {
     /// The window is in the maps and journals only.
     Store,
-    /// The window is on disk, and its maps may hold it still.
+    /// The window is on disk, and the maps may still have it, too.
     Empty,
     /// The window was on disk when its maps began to be emptied, and somebody has removed or damaged the file since.
     EmptyWithoutFile,
 }
 
-impl Next {
-    /// `newest` is the number of the newest window on disk, `epoch` the one that has ended.
+impl CloseStep {
+    /// `newest` is the number of the newest window on disk, `epoch` that of the window that has ended.
     fn of(newest: Option<u64>, epoch: u64, is_clearing: bool) -> Self {
         match (newest == Some(epoch), is_clearing) {
             (true, _) => Self::Empty,
@@ -308,13 +308,13 @@ mod tests {
     #[test]
     fn what_is_on_disk_is_never_read_again() {
         for is_clearing in [false, true] {
-            assert_eq!(Next::of(Some(7), 7, is_clearing), Next::Empty);
+            assert_eq!(CloseStep::of(Some(7), 7, is_clearing), CloseStep::Empty);
         }
         // Maps that have begun to be emptied do not hold the window any more.
-        assert_eq!(Next::of(Some(6), 7, true), Next::EmptyWithoutFile);
-        assert_eq!(Next::of(None, 7, true), Next::EmptyWithoutFile);
+        assert_eq!(CloseStep::of(Some(6), 7, true), CloseStep::EmptyWithoutFile);
+        assert_eq!(CloseStep::of(None, 7, true), CloseStep::EmptyWithoutFile);
         for newest in [None, Some(6)] {
-            assert_eq!(Next::of(newest, 7, false), Next::Store);
+            assert_eq!(CloseStep::of(newest, 7, false), CloseStep::Store);
         }
     }
 

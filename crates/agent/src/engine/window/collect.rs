@@ -74,8 +74,8 @@ impl Engine {
         Ok(self.readings.tracked(found.await??))
     }
 
-    /// Acknowledges all windows up to `seq`, for `collector` or for everybody. With `instance`, only if the name still stands
-    /// for that probe: the windows of a later one have the same numbers.
+    /// Acknowledges all windows up to `seq`, for `collector`, or for all clients. With `instance`, only if the name still
+    /// belongs to that probe: a later probe's windows have the same numbers.
     pub async fn acknowledge(
         self: &Arc<Self>,
         name: &str,
@@ -99,7 +99,7 @@ impl Engine {
 }
 
 fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
-    let why = match missing {
+    let reason = match missing {
         Missing::Never => "has not been closed",
         Missing::Acknowledged => "has been acknowledged",
         Missing::Outlived => {
@@ -110,7 +110,7 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
         }
     };
     EngineError::Missing(format!(
-        "window {seq} of probe {name} {why}; GET /v1/probes/{name}/windows lists them"
+        "window {seq} of probe {name} {reason}; GET /v1/probes/{name}/windows lists them"
     ))
 }
 

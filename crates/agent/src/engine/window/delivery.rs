@@ -75,7 +75,7 @@ pub struct Delivery {
 pub enum ReadingSubject {
     /// A window on disk, which is taken once the client has everything.
     Window { window: Window, of: Arc<Windows>, _claim: Option<WindowClaim> },
-    /// Maps as they are, beside the last window if there is one. Nothing is taken.
+    /// The present content of maps, beside the last window if there is one. No window is taken.
     Live { last: Option<Window> },
     /// The packets of a capture; `span` is the time that they are from.
     Replay { span: Option<Window>, replay: RunningReplay },
@@ -229,7 +229,8 @@ impl Delivery {
 }
 
 impl Cursor {
-    /// Returns the rows of a live map and their place, once they have been read to their end, if there was a place.
+    /// Returns the rows of a live map and the place where they are kept, after they were read to their end; `None`
+    /// without a place.
     pub fn kept(&mut self) -> Option<(Rows, Keeping)> {
         match self {
             Self::Live(rows) => rows.kept().map(|(kept, place)| (Rows::Kept(kept), place)),

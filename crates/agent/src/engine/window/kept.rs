@@ -24,7 +24,7 @@ pub struct Keeping {
     file: Arc<File>,
     /// The beginning of the table.
     from: u64,
-    /// The end of what has been written.
+    /// The end of the written part.
     to: u64,
     chunk: Vec<u8>,
 }

@@ -37,8 +37,8 @@ pub struct LiveMap {
 /// The rows of one reading.
 #[derive(Debug)]
 pub struct LiveRows {
-    messages: mpsc::Receiver<Message>,
-    /// The rows that were handed on last. Their memory goes back to the reading once they have no reader.
+    messages: mpsc::Receiver<LiveMessage>,
+    /// The rows that were handed on last. The reading uses their memory again once they have no reader.
     last: Option<Arc<RawTable>>,
     spare: Spare,
     /// All rows, and the place where they are, once they have been read, if they were to be kept.
@@ -49,7 +49,7 @@ pub struct LiveRows {
 type Spare = Arc<Mutex<Vec<RawTable>>>;
 
 #[derive(Debug)]
-enum Message {
+enum LiveMessage {
     Rows(RawTable),
     End(Result<Option<(Kept, Keeping)>, Broken>),
 }
@@ -72,7 +72,7 @@ impl LiveMap {
     fn run(
         mut self,
         runtime: &Handle,
-        sender: &mpsc::Sender<Message>,
+        sender: &mpsc::Sender<LiveMessage>,
         spare: &Mutex<Vec<RawTable>>,
         mut keeping: Option<Keeping>,
     ) {
@@ -95,10 +95,10 @@ impl LiveMap {
             }
             // Rows that can't be kept are read again.
             keeping = keeping.take().and_then(|mut keeping| keeping.add(chunk).ok().map(|()| keeping));
-            // The next rows overwrite those that come back.
+            // Returned memory is overwritten by the next rows.
             let mut rows = spare.lock().pop().unwrap_or_default();
             std::mem::swap(&mut rows, chunk);
-            if send(Message::Rows(rows)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if send(LiveMessage::Rows(rows)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let mut failed = None;
         for (of, map) in &self.maps {
@@ -109,7 +109,7 @@ impl LiveMap {
             }
         }
         let kept = keeping.map(|mut keeping| (keeping.finish(), keeping));
-        send(Message::End(failed.map_or(Ok(kept), Err)));
+        send(LiveMessage::End(failed.map_or(Ok(kept), Err)));
     }
 }
 
@@ -117,12 +117,12 @@ impl LiveRows {
     pub async fn chunk(&mut self) -> Result<Option<Arc<RawTable>>, Broken> {
         self.spare.lock().extend(self.last.take().and_then(Arc::into_inner));
         match self.messages.recv().await {
-            Some(Message::Rows(rows)) => {
+            Some(LiveMessage::Rows(rows)) => {
                 let rows = Arc::new(rows);
                 self.last = Some(Arc::clone(&rows));
                 Ok(Some(rows))
             }
-            Some(Message::End(end)) => {
+            Some(LiveMessage::End(end)) => {
                 self.kept = end?;
                 Ok(None)
             }

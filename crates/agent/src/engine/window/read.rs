@@ -69,7 +69,7 @@ impl Running {
         Ok(Delivery { parts, subject: ReadingSubject::Live { last: Some(window) }, ..delivery })
     }
 
-    /// Reads the map that packets are counted in now, and adds its rows to what the metric has from before.
+    /// Reads the map that packets are counted in now, and adds its rows to the metric's earlier counts.
     fn counted_so_far(&self, reader: &MetricState, context: &Context) -> Result<DocumentPart, CloseError> {
         let metric = self.with_losses(reader);
         let is_popped = metric.layout.kind.family() == MapFamily::Fifo;

@@ -30,10 +30,10 @@ pub struct Scheduled {
     counters: Weak<Counters>,
 }
 
-/// The probes of which no window is being closed, by the instant of their next ticks.
+/// The probes that have no window being closed, by the instant of their next ticks.
 #[derive(Debug, Default)]
 pub struct Timetable {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingProbes>,
     /// The condition of the thread that waits for a tick: there is an earlier one.
     earlier: Condvar,
     /// The condition of the other threads: one of them is to wait for a tick.
@@ -41,7 +41,7 @@ pub struct Timetable {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingProbes {
     probes: BTreeMap<(Instant, u64), Scheduled>,
     /// The number of probes that were ever entered, which tells those of one instant apart.
     entered: u64,
@@ -90,7 +90,7 @@ impl Timetable {
         }
     }
 
-    fn add(&self, waiting: &mut Waiting, probes: impl IntoIterator<Item = Scheduled>) {
+    fn add(&self, waiting: &mut WaitingProbes, probes: impl IntoIterator<Item = Scheduled>) {
         for probe in probes {
             waiting.entered += 1;
             let place = (probe.ticks.due(), waiting.entered);
@@ -186,7 +186,7 @@ impl Due {
     }
 
     /// Closes the window alone, after the reader that has the probe now: the clock does not take turns with readers,
-    /// since many may wait. Returns the probe, to be entered again; `None` if the clock can close no more windows of it.
+    /// since many may wait. Returns the probe, to be entered again; `None` if the clock can't close its windows any longer.
     pub fn close_alone(self) -> Option<Scheduled> {
         let closed = self.probe.close_window(ClosedBy::Schedule);
         self.windows.enforce();

@@ -1,4 +1,4 @@
-//! Readings of all probes at once, for `GET /metrics`.
+//! Readings of all probes together, for `GET /metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Scraped {
 }
 
 impl Engine {
-    /// Reads all probes at once, and takes nothing from other readers. A probe that can't be read is left out and counted.
+    /// Reads all probes together, and takes nothing from other readers. A probe that can't be read is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.registry.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);

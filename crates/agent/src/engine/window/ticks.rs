@@ -131,7 +131,7 @@ mod tests {
             assert_eq!(ticks.tick(due + Duration::from_millis(u64::from(n) * 2)), Some(0), "{n}");
             ticks.go_on();
         }
-        // The first missed tick comes late, the others are not made up for.
+        // The first missed tick comes late, and further missed ticks are skipped.
         assert_eq!(ticks.tick(begin + interval * 53), Some(0));
         assert_eq!(ticks.due(), begin + interval * 54);
         assert_eq!(ticks.tick(begin + interval * 54), Some(3));

@@ -22,10 +22,10 @@ const SMALL: u64 = 64 * 1024;
 
 /// The end of the attempt to close a window together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum CloseOutcome {
     /// The window was closed, or the probe's status says why not.
     Tried,
-    /// The window has to be closed alone: others would wait for it, or somebody reads the probe now.
+    /// The window has to be closed alone: others would wait for it, or a client reads the probe now.
     Alone,
 }
 
@@ -51,7 +51,7 @@ fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Sche
     let mut tried = Vec::new();
     let mut windows = None;
     for (due, outcome) in due.into_iter().zip(outcomes) {
-        if outcome == Outcome::Tried {
+        if outcome == CloseOutcome::Tried {
             windows.get_or_insert_with(|| Arc::clone(&due.windows));
             tried.push(due.tried());
             continue;
@@ -60,7 +60,7 @@ fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Sche
         let closed = others.spawn_blocking(move || timetable.enter(due.close_alone()));
         others.spawn(async move {
             if let Err(error) = closed.await {
-                tracing::error!(probe = name, %error, "the daemon closes the probe's windows no more");
+                tracing::error!(probe = name, %error, "the daemon no longer closes the probe's windows");
             }
         });
     }
@@ -85,7 +85,7 @@ impl Closing<'_> {
         }
     }
 
-    /// Does a step. Notes an error, after which the window is not closed now, and returns `None`.
+    /// Does a step. After an error it notes the error, gives up closing the window for now, and returns `None`.
     fn step<T>(&mut self, step: impl FnOnce(&mut Running) -> Result<T, CloseError>) -> Option<T> {
         let running = self.running()?;
         match step(running) {
@@ -101,17 +101,17 @@ impl Closing<'_> {
         let probe = self.probe;
         if let Some(running) = self.running() {
             running.note_trouble(error);
-            probe.shown.lock().trouble.clone_from(&running.trouble);
+            probe.shown.lock().close_error.clone_from(&running.close_error);
         }
     }
 }
 
 /// Closes the open windows of these probes by the clock, in the order of [`Running::close`].
-fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
-    let mut outcomes = vec![Outcome::Alone; probes.len()];
+fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
+    let mut outcomes = vec![CloseOutcome::Alone; probes.len()];
     let mut closing: Vec<Closing<'_>> = Vec::new();
     for (place, probe) in probes.iter().enumerate() {
-        // No lock is waited for while others are held.
+        // The thread never waits for a lock while it holds others.
         let Some(state) = probe.state.try_lock() else { continue };
         let mut one = Closing { place, probe, state };
         if one.running().is_some_and(|running| is_small(running)) {
@@ -119,12 +119,12 @@ fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
         }
     }
     for one in &closing {
-        outcomes[one.place] = Outcome::Tried;
+        outcomes[one.place] = CloseOutcome::Tried;
     }
     closing.retain_mut(|one| one.step(|running| running.begin_close(ClosedBy::Schedule)).is_some());
     let mut flipping: Vec<&mut Attached> =
         closing.iter_mut().filter_map(|one| one.running().map(|running| &mut running.attached)).collect();
-    // After an error each window waits for a grace period of its own, and says why that fails.
+    // After an error each window waits for a separate grace period, and reports why that fails.
     let _ = Attached::flip_together(&mut flipping);
     let mut stored: Vec<(Closing<'_>, Option<New>)> = Vec::new();
     for mut one in closing {
@@ -134,7 +134,7 @@ fn close_together(probes: &[&Probe]) -> Vec<Outcome> {
             None => {}
         }
     }
-    // The first waits for the disk, and has all others committed as well.
+    // The first caller waits for the disk, and commits the changes of all others, too.
     for (mut one, new) in stored {
         if new.is_some_and(|new| one.step(|running| running.list(new)).is_none()) {
             continue;

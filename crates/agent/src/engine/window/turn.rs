@@ -24,7 +24,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the turn to read the probe, and does `work` on it. The work goes on if its client hangs up.
+    /// Waits for the turn to read the probe, and does `work` on it. The work continues if its client hangs up.
     pub async fn take_turn<T: Send + 'static>(
         self: &Arc<Self>,
         probe: Arc<Probe>,

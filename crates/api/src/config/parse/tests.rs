@@ -108,7 +108,7 @@ fn deep_nesting_is_refused() {
     let nested = |levels: usize| format!("{{\"a\": {}{}}}", "[".repeat(levels), "]".repeat(levels));
     assert!(malformed(nested(64).as_bytes()).0.contains("64 levels"));
     invalid(&nested(63));
-    // What stands in a string is not nested.
+    // Brackets in a string are not nested.
     let source = format!(r#"{{"interface": "{}\\\"{}"}}"#, "[".repeat(1000), "{".repeat(1000));
     parse_document(source.as_bytes()).unwrap();
 }

@@ -36,7 +36,7 @@ async fn delete(client: &Client, name: &str, message: Option<&str>) -> Result<Do
 }
 
 impl Delete {
-    /// Removes each probe, and goes on after a refusal.
+    /// Removes each probe, and continues after a refusal.
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let [Node { client, .. }] = session.fleet.nodes() else {
             let remove =

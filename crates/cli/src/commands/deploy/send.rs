@@ -14,7 +14,7 @@ use crate::output::print;
 use crate::output::progress::ProgressLine;
 use crate::output::view::OutputView;
 
-/// Sends each configuration to each daemon, to all daemons at the same time. Goes on after a refusal if there are other
+/// Sends each configuration to each daemon, to all daemons at the same time. Continues after a refusal if there are other
 /// probes. Prints the outcome of a single daemon as it comes, else a table; and what was refused on stderr. Returns all
 /// outcomes; the only one of a single probe is an error if it was refused.
 pub async fn send(

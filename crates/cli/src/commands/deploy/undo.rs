@@ -1,4 +1,4 @@
-//! The taking back of what was done before something failed.
+//! The undoing of earlier steps after a failure.
 
 use twinprobe_api::Rollback;
 use twinprobe_client::{Client, ClientError};
@@ -17,22 +17,22 @@ const WHY: &str = "taken back: an apply failed elsewhere";
 pub struct NodeBefore {
     node: String,
     probe: String,
-    state: State,
+    state: EarlierState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EarlierState {
     Absent,
     Revision(u64),
     /// The daemon did not say.
     Unknown,
 }
 
-async fn state(client: &Client, name: &str) -> State {
+async fn state(client: &Client, name: &str) -> EarlierState {
     match client.status(name).await.and_then(|answer| answer.read()) {
-        Ok(status) => State::Revision(status.revision),
-        Err(ClientError::Refused(problem)) if problem.status == 404 => State::Absent,
-        Err(_) => State::Unknown,
+        Ok(status) => EarlierState::Revision(status.revision),
+        Err(ClientError::Refused(problem)) if problem.status == 404 => EarlierState::Absent,
+        Err(_) => EarlierState::Unknown,
     }
 }
 
@@ -75,19 +75,21 @@ pub async fn on_failure(
 }
 
 /// Brings one probe back. The daemon is asked for the present revision: an answer that was lost may have been a success.
-async fn undo_one(client: &Client, name: &str, was: State) -> Option<String> {
+async fn undo_one(client: &Client, name: &str, was: EarlierState) -> Option<String> {
     let is = state(client, name).await;
     let undone = match (was, is) {
-        (State::Unknown, _) => return Some(format!("{name} stays as it is: nothing is known of it before")),
-        (_, State::Unknown) => {
+        (EarlierState::Unknown, _) => {
+            return Some(format!("{name} stays as it is: nothing is known of it before"));
+        }
+        (_, EarlierState::Unknown) => {
             return Some(format!("{name} could not be taken back: the daemon does not answer"));
         }
         (was, is) if was == is => return None,
-        (_, State::Absent) => return Some(format!("{name} was deleted by somebody else")),
-        (State::Absent, State::Revision(_)) => {
+        (_, EarlierState::Absent) => return Some(format!("{name} was deleted by somebody else")),
+        (EarlierState::Absent, EarlierState::Revision(_)) => {
             client.delete(name, Some(WHY)).await.map(|()| format!("deleted {name} again"))
         }
-        (State::Revision(revision), State::Revision(_)) => {
+        (EarlierState::Revision(revision), EarlierState::Revision(_)) => {
             let back = Rollback { revision: Some(revision) };
             let done = client.roll_back(name, back, Some(WHY)).await;
             done.map(|_| format!("rolled back {name} to revision {revision}"))

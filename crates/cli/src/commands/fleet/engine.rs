@@ -1,5 +1,5 @@
-//! The steps of a rollout over daemons. What decides stands in the crate `fleet`; nothing is kept between two runs, since daemons
-//! themselves say what they have.
+//! The steps of a rollout over daemons. The crate `fleet` makes the decisions. No state is kept between two runs, because daemons
+//! report their revisions.
 
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ pub async fn roll_out(
         return Ok(FleetOutcome::reached(&survey, Reached::Paused));
     }
     let plan = &file.plan;
-    let why = format!("fleet: revision {}", plan.revision);
-    let why = message.map_or(why.clone(), |message| format!("{message} ({why})"));
+    let revision = format!("fleet: revision {}", plan.revision);
+    let message = message.map_or(revision.clone(), |message| format!("{message} ({revision})"));
     for step in &plan.rollout.steps {
-        match take(&mut survey, step, &why).await {
+        match take(&mut survey, step, &message).await {
             StepVerdict::Failed(failures) => {
                 say(format!("{}: failed", step.name))?;
                 let taken_back = match plan.rollout.on_failure {
@@ -55,11 +55,11 @@ pub async fn roll_out(
 }
 
 /// Takes one step, to its verdict.
-async fn take(survey: &mut Survey<'_>, step: &RolloutStep, why: &str) -> StepVerdict {
+async fn take(survey: &mut Survey<'_>, step: &RolloutStep, message: &str) -> StepVerdict {
     let began = Timestamp::now();
     let names = names(survey, step);
     loop {
-        survey.put(&names, why).await;
+        survey.put(&names, message).await;
         let views = survey.views();
         let members: Vec<NodeView<'_>> =
             views.into_iter().filter(|node| names.iter().any(|name| name == node.name)).collect();
@@ -88,8 +88,8 @@ fn names(survey: &Survey<'_>, step: &RolloutStep) -> Vec<String> {
 /// Adds why a node gave no answer.
 fn with_reasons(survey: &Survey<'_>, mut failures: Vec<FleetFailure>) -> Vec<FleetFailure> {
     for failure in failures.iter_mut().filter(|failure| failure.stage == "silent") {
-        if let Some(why) = survey.silent.get(&failure.node) {
-            failure.reason = format!("{}: {why}", failure.reason);
+        if let Some(reason) = survey.silent.get(&failure.node) {
+            failure.reason = format!("{}: {reason}", failure.reason);
         }
     }
     failures
@@ -100,16 +100,16 @@ fn with_reasons(survey: &Survey<'_>, mut failures: Vec<FleetFailure>) -> Vec<Fle
 async fn take_back(survey: &Survey<'_>, failures: &[FleetFailure]) -> Vec<(String, String)> {
     let first =
         failures.first().map(|failed| format!("{}: {}", failed.node, failed.reason)).unwrap_or_default();
-    let why = format!("fleet: revision {} taken back; {first}", survey.plan.revision);
+    let message = format!("fleet: revision {} taken back; {first}", survey.plan.revision);
     let back = survey.nodes.iter().map(|node| async {
-        let done = take_back_one(survey, node, &why).await;
+        let done = take_back_one(survey, node, &message).await;
         done.err().map(|error| (node.name.clone(), with_causes(&error)))
     });
     join_all(back).await.into_iter().flatten().collect()
 }
 
 /// Gives a node the configuration that it had before, or none if it had none.
-async fn take_back_one(survey: &Survey<'_>, node: &Node, why: &str) -> Result<(), ClientError> {
+async fn take_back_one(survey: &Survey<'_>, node: &Node, message: &str) -> Result<(), ClientError> {
     let name = &survey.plan.name;
     let unwanted = digest(&survey.plan.config);
     let revisions = match node.client.revisions(name).await {
@@ -126,8 +126,8 @@ async fn take_back_one(survey: &Survey<'_>, node: &Node, why: &str) -> Result<()
     match others.map(|revision| revision.revision).max() {
         Some(revision) => {
             let to = Rollback { revision: Some(revision) };
-            node.client.roll_back(name, to, Some(why)).await.map(drop)
+            node.client.roll_back(name, to, Some(message)).await.map(drop)
         }
-        None => node.client.delete(name, Some(why)).await,
+        None => node.client.delete(name, Some(message)).await,
     }
 }

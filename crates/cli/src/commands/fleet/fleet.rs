@@ -21,7 +21,7 @@ pub struct FleetCommand {
 
 #[derive(Debug, Subcommand)]
 enum FleetAction {
-    /// Roll a probe out, step by step; the same command goes on after an interruption
+    /// Roll a probe out, step by step; the same command continues after an interruption
     Apply(FleetApply),
     /// Show which daemons have the probe in this revision, and what it costs there
     Status(FleetShow),

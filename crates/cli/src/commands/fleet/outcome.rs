@@ -67,20 +67,20 @@ impl FleetOutcome {
     ) -> Self {
         let first = failures.first();
         let first = first.map(|failed| format!("{}: {}: {}", failed.node, failed.stage, failed.reason));
-        let why =
+        let reason =
             format!("step {} failed at {} nodes, {}", step.name, failures.len(), first.unwrap_or_default());
         let (standing, name, then) = match taken_back {
-            None => (Standing::Stopped(&why), "stopped", "nodes keep what they have".to_owned()),
+            None => (Standing::Stopped(&reason), "stopped", "nodes keep what they have".to_owned()),
             Some([]) => {
-                (Standing::RolledBack(&why), "rolled back", "every node has what it had before".to_owned())
+                (Standing::RolledBack(&reason), "rolled back", "every node has what it had before".to_owned())
             }
             Some(left) => {
-                let left: Vec<_> = left.iter().map(|(node, why)| format!("{node} ({why})")).collect();
-                (Standing::RolledBack(&why), "rolled back", format!("not taken back: {}", left.join(", ")))
+                let left: Vec<_> = left.iter().map(|(node, reason)| format!("{node} ({reason})")).collect();
+                (Standing::RolledBack(&reason), "rolled back", format!("not taken back: {}", left.join(", ")))
             }
         };
         let mut outcome = Self::new(survey, standing, failures, name);
-        outcome.failure = Some(format!("{} is {name}: {why}; {then}", survey.plan.revision));
+        outcome.failure = Some(format!("{} is {name}: {reason}; {then}", survey.plan.revision));
         outcome
     }
 

@@ -115,7 +115,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The nodes with what is known of them.
+    /// The nodes with their known states.
     pub fn views(&self) -> Vec<NodeView<'_>> {
         let view = |node: &&'a Node| NodeView {
             name: &node.name,

@@ -16,12 +16,12 @@ pub struct Events {
     #[arg(short, long)]
     metric: Option<String>,
     /// Form of the output: an event on each line, or a YAML document for each
-    #[arg(short, long, value_enum, default_value_t = Form::Json)]
-    output: Form,
+    #[arg(short, long, value_enum, default_value_t = EventForm::Json)]
+    output: EventForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum EventForm {
     Json,
     Yaml,
 }
@@ -33,8 +33,8 @@ impl Events {
         let mut rest = Vec::new();
         while let Some(lines) = events.next().await? {
             let state = match self.output {
-                Form::Json => print::write_part(&[&lines])?,
-                Form::Yaml => {
+                EventForm::Json => print::write_part(&[&lines])?,
+                EventForm::Yaml => {
                     rest.extend_from_slice(&lines);
                     documents(&mut rest)?
                 }

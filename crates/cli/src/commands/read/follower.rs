@@ -39,15 +39,15 @@ pub struct WindowFollower<'a> {
     /// The time when the probe was created, once the probe was found: another probe of the same name has other windows.
     created: Option<String>,
     config: Option<ConfigDocument>,
-    trouble: Option<Trouble>,
-    /// The document before, and when it came: what rates are counted from.
+    retry: Option<Retry>,
+    /// The previous document and the time of its arrival, for computing rates.
     before: Option<(Value, Instant)>,
     /// The time of the next picture.
     next: Instant,
 }
 
 /// The state of the repeated requests while the daemon does not answer.
-struct Trouble {
+struct Retry {
     since: Instant,
     pause: Duration,
 }
@@ -87,7 +87,7 @@ impl<'a> WindowFollower<'a> {
             printed: false,
             created: None,
             config: None,
-            trouble: None,
+            retry: None,
             before: None,
             next: Instant::now(),
         }
@@ -108,7 +108,7 @@ impl<'a> WindowFollower<'a> {
                 (false, _) => self.round().await,
             };
             match round {
-                Ok(Then::GoOn) => (self.trouble, begun) = (None, true),
+                Ok(Then::GoOn) => (self.retry, begun) = (None, true),
                 Ok(Then::End) => return Ok(()),
                 Err(error) if passes(&error) => self.wait_for_daemon(error).await?,
                 Err(error) if not_found(&error) => return Err(self.deleted()),
@@ -125,7 +125,7 @@ impl<'a> WindowFollower<'a> {
         !has_interval && (self.watch.interval.is_some() || !self.watch.collects())
     }
 
-    /// Begins a watch that closes windows itself: shows what is retained, or takes a first look at what is counted on.
+    /// Begins a watch that closes windows itself: shows the retained windows, or takes a first reading of cumulative numbers.
     async fn begin(&mut self) -> Result<Then, CommandError> {
         if self.watch.from == Some(From::Now) || self.watch.rate {
             let document = self.read().await?;
@@ -139,7 +139,7 @@ impl<'a> WindowFollower<'a> {
 
     /// Waits for the end of the interval, closes the window and shows it.
     async fn close(&mut self) -> Result<Then, CommandError> {
-        if self.trouble.is_some() {
+        if self.retry.is_some() {
             self.identify().await?;
         }
         self.settle().await?;
@@ -167,9 +167,9 @@ impl<'a> WindowFollower<'a> {
 
     /// Shows the windows that were closed since the last round, or waits for one.
     async fn round(&mut self) -> Result<Then, CommandError> {
-        // A round that does not wait shows that the trouble is over.
-        let wait = if self.trouble.is_some() { 0 } else { POLL };
-        if self.trouble.is_some() {
+        // A round that does not wait shows that the daemon answers again.
+        let wait = if self.retry.is_some() { 0 } else { POLL };
+        if self.retry.is_some() {
             self.identify().await?;
         }
         self.settle().await?;
@@ -184,7 +184,7 @@ impl<'a> WindowFollower<'a> {
         if list.lost_windows > 0 && !list.windows.is_empty() {
             print::complain(&format!("twinprobe: {}", lost(list.lost_windows)));
         }
-        // A picture that the next one replaces at once is not worth a request. Rates need the window before.
+        // A picture that the next one replaces immediately is not worth a request. Rates need the window before.
         if !self.watch.collects() && (self.redraws() || self.watch.once) {
             let kept = if self.watch.rate { 2 } else { 1 };
             list.windows.drain(..list.windows.len().saturating_sub(kept));
@@ -210,7 +210,7 @@ impl<'a> WindowFollower<'a> {
                 self.next = Instant::now() + self.interval();
                 return self.shown(&document, Some(seq)).await;
             }
-            // The window was removed since it was listed. If the whole probe was, the next listing says so.
+            // The window was removed since it was listed. If the whole probe was removed, the next listing says so.
             Err(ClientError::Refused(problem)) if problem.status == 404 => {
                 print::complain(&format!("twinprobe: {problem}"));
             }
@@ -303,15 +303,15 @@ impl<'a> WindowFollower<'a> {
     }
 
     async fn wait_for_daemon(&mut self, error: CommandError) -> Result<(), CommandError> {
-        let trouble = self.trouble.get_or_insert_with(|| {
+        let retry = self.retry.get_or_insert_with(|| {
             print::complain(&format!("twinprobe: {error}; trying again for {} s", PATIENCE.as_secs()));
-            Trouble { since: Instant::now(), pause: FIRST_PAUSE }
+            Retry { since: Instant::now(), pause: FIRST_PAUSE }
         });
-        if trouble.since.elapsed() > PATIENCE {
+        if retry.since.elapsed() > PATIENCE {
             return Err(error);
         }
-        sleep(trouble.pause).await;
-        trouble.pause = (2 * trouble.pause).min(LONGEST_PAUSE);
+        sleep(retry.pause).await;
+        retry.pause = (2 * retry.pause).min(LONGEST_PAUSE);
         Ok(())
     }
 

@@ -117,7 +117,7 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
     let size = units::bytes(windows.bytes as f64);
     line("windows", &format!("{} retained ({size}), {} lost", windows.retained, windows.lost));
     if let Some(error) = &status.windows.error {
-        line("trouble", error);
+        line("error", error);
     }
     table.render(screen)
 }

@@ -26,7 +26,7 @@ pub struct NodePart {
 #[derive(Debug, Default)]
 struct Rules {
     rules: MergeRules,
-    /// True if the daemon has listed every field that is not added: else names and texts tell what fields mean.
+    /// True if the daemon has listed every field that is not a sum. Otherwise names and texts decide.
     is_complete: bool,
 }
 
@@ -112,7 +112,7 @@ pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
     merged
 }
 
-/// Adds what the slots of a histogram come to, as documents of daemons have it.
+/// Adds the totals of a histogram's slots, as in documents of daemons.
 fn summarize(metric: &mut Value) {
     let Some(all) = distribution(metric) else { return };
     metric["count"] = wide(all.count());
@@ -255,7 +255,7 @@ fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> O
 
 fn integer(join: LeafJoin, total: WideInteger, value: WideInteger) -> WideInteger {
     let signed = total.is_negative || value.is_negative;
-    // Beside a negative number, one that a signed number can't be is the largest that it can be.
+    // A number too large for a signed one becomes the largest signed number beside a negative one.
     let fitting = |WideInteger { bits, is_negative }: WideInteger| {
         if signed && !is_negative { bits.min(i128::MAX.cast_unsigned()) } else { bits }
     };
@@ -350,7 +350,7 @@ mod tests {
             "load": 1.0, "first": early, "last": late, "list": [100] });
         assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], expected);
 
-        // What the daemon says comes first: it knows how wide a number is and how it is rendered.
+        // The daemon's word comes first: the daemon knows the width of a number and its rendering.
         let value = |port: u64| json!({ "v": { "type": "hash", "entries": [{ "key": 1, "value": { "to": port, "port": port } }] } });
         let part = |node: &str| {
             let mut part = part(node, node, &value(80));

@@ -96,7 +96,7 @@ impl Metrics {
     async fn of_many(self, session: &Session) -> Result<(), CommandError> {
         let Some(view) = self.output.view() else { return Err(CommandError::NotOfMany) };
         let ask = async |node: &Node| {
-            // What several daemons have adds up before the largest are known.
+            // The numbers of several daemons are added before the largest are known.
             let largest =
                 if self.merge { LargestEntries::default() } else { self.picture.largest(self.by.as_deref()) };
             self.check(&node.client).await?;

@@ -7,6 +7,7 @@ pub mod get;
 pub mod list;
 pub mod merge;
 pub mod metrics;
+pub mod names;
 pub mod picture;
 pub mod series;
 pub mod watch;

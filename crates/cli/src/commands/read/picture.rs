@@ -19,7 +19,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The entries that a table needs, the largest of which the daemon chooses by `by`, unless the table is sorted by a column.
+    /// The entries that a table needs. The daemon chooses the largest by `by`, unless the table is sorted by a column.
     pub fn largest<'a>(&self, by: Option<&'a str>) -> LargestEntries<'a> {
         LargestEntries { top: self.top.filter(|top| self.sort.is_none() && *top > 0), by }
     }

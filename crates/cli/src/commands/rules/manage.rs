@@ -117,7 +117,7 @@ fn describe(status: &RuleStatus, screen: Screen) -> String {
         text.push_str(&format!("stopped: {reason}\n"));
     }
     if status.missed > 0 {
-        text.push_str(&format!("{} windows were gone before they could be judged\n", status.missed));
+        text.push_str(&format!("{} windows were removed before they could be judged\n", status.missed));
     }
     if !status.firings.is_empty() {
         let mut table = TextTable::default();

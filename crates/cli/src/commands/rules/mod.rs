@@ -3,5 +3,7 @@
 pub mod document;
 pub mod library;
 pub mod manage;
+pub mod revisions;
 pub mod rules;
+pub mod templates;
 pub mod test;

@@ -4,6 +4,8 @@ use clap::{Args, Subcommand};
 
 use crate::commands::rules::library::RuleLibrary;
 use crate::commands::rules::manage::{RuleApply, RuleDelete, RuleGet, RuleListing};
+use crate::commands::rules::revisions::{RuleRevisions, RuleRollback};
+use crate::commands::rules::templates::RuleTemplates;
 use crate::commands::rules::test::RuleTest;
 use crate::error::CommandError;
 use crate::fleet::session::Session;
@@ -25,8 +27,14 @@ enum RulesAction {
     Get(RuleGet),
     /// Remove rules, and the probes that they have made
     Delete(RuleDelete),
+    /// List the documents that a rule has had
+    Revisions(RuleRevisions),
+    /// Put an earlier document of a rule again
+    Rollback(RuleRollback),
     /// Say when a rule would have fired over the windows that a daemon retains, or over captured packets
     Test(RuleTest),
+    /// Work with templates: configurations that rules deploy with values of windows in them
+    Templates(RuleTemplates),
     /// List the rules of the library, or show one
     Library(RuleLibrary),
 }
@@ -38,7 +46,10 @@ impl RulesCommand {
             RulesAction::List(command) => command.run(session).await,
             RulesAction::Get(command) => command.run(session).await,
             RulesAction::Delete(command) => command.run(session).await,
+            RulesAction::Revisions(command) => command.run(session).await,
+            RulesAction::Rollback(command) => command.run(session).await,
             RulesAction::Test(command) => command.run(session).await,
+            RulesAction::Templates(command) => command.run(session).await,
             RulesAction::Library(command) => command.run(),
         }
     }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
-use twinprobe_api::{RuleAction, RuleDecision, RuleTrial};
-use twinprobe_client::{Captures, Client, WindowQuery};
+use twinprobe_api::{RuleAction, RuleDecision, RuleDocument, RuleTrial};
+use twinprobe_client::{Captures, Client, ClientError, WindowQuery};
 use twinprobe_ebpf_common::window::WindowEntry;
-use twinprobe_rules::{Decision, Rule, RuleState, WindowView};
+use twinprobe_rules::{Decision, Rule, RuleState, Templates, WindowView};
 
 use crate::commands::rules::document::{RuleChoice, RuleFile};
 use crate::error::CommandError;
@@ -52,7 +52,7 @@ pub struct RuleTest {
 }
 
 /// A window that was judged.
-struct Judged {
+struct JudgedWindow {
     seq: u64,
     document: Value,
 }
@@ -96,8 +96,10 @@ impl RuleTest {
         let name = self.probe.as_ref().unwrap_or(&file.document.watch);
         let query = WindowQuery { after: None, wait: None, collector: None };
         let windows = client.windows(name, query).await?.read()?.windows;
+        let templates = templates(client, &file.document).await?;
         let mut report = RuleTrial { probe: name.clone(), ..RuleTrial::default() };
-        let (mut rules, mut state, mut previous) = (HashMap::new(), RuleState::default(), None::<Judged>);
+        let (mut rules, mut state, mut previous) =
+            (HashMap::new(), RuleState::default(), None::<JudgedWindow>);
         for entry in &windows {
             let (digest, document) = window(client, name, entry.seq).await?;
             if !rules.contains_key(&digest) {
@@ -107,14 +109,27 @@ impl RuleTest {
             }
             let before = previous.filter(|before| before.seq + 1 == entry.seq);
             let before = before.as_ref().map(|before| &before.document);
-            let decided = judge(&rules[&digest], &mut state, entry, &document, before);
+            let decided = judge((&rules[&digest], &templates), &mut state, entry, (&document, before));
             report.decisions.extend(decided);
             report.windows += 1;
-            previous = Some(Judged { seq: entry.seq, document });
+            previous = Some(JudgedWindow { seq: entry.seq, document });
         }
         report.stopped = state.stopped;
         Ok(report)
     }
+}
+
+/// Returns the templates that a rule names, those that are there.
+async fn templates(client: &Client, rule: &RuleDocument) -> Result<Templates, CommandError> {
+    let mut found = Templates::new();
+    for name in rule.templates() {
+        match client.template(name).await {
+            Ok(answer) => drop(found.insert(name.to_owned(), answer.read()?.config)),
+            Err(ClientError::Refused(problem)) if problem.status == 404 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the document of a window, and the digest of its shape.
@@ -124,11 +139,10 @@ async fn window(client: &Client, name: &str, seq: u64) -> Result<(String, Value)
 }
 
 fn judge(
-    rule: &Rule,
+    (rule, templates): (&Rule, &Templates),
     state: &mut RuleState,
     entry: &WindowEntry,
-    document: &Value,
-    before: Option<&Value>,
+    (document, before): (&Value, Option<&Value>),
 ) -> Option<RuleDecision> {
     let views =
         WindowView::new(document).and_then(|window| Ok((window, before.map(WindowView::new).transpose()?)));
@@ -139,7 +153,7 @@ fn judge(
     let decision = state.step(rule, entry.seq, end, judgement)?;
     let (decision, actions) = match decision {
         Decision::Fire { .. } => {
-            ("fire", views.and_then(|(window, before)| rule.actions(&window, before.as_ref())))
+            ("fire", views.and_then(|(window, before)| rule.actions(&window, before.as_ref(), templates)))
         }
         Decision::End { .. } => ("end", Ok(Vec::new())),
     };

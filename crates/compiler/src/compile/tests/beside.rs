@@ -1,4 +1,4 @@
-//! Sources with files beside them.
+//! Sources that include files beside them.
 
 use super::*;
 
@@ -70,7 +70,7 @@ async fn findings_name_the_file_and_its_line() {
     assert_eq!((warning.field.as_deref(), warning.line), (Some("ingress.files.sizes.h"), Some(3)));
 }
 
-/// Files give no way to those of the host.
+/// Files beside a source can't lead to files of the host.
 #[tokio::test]
 async fn files_lead_nowhere_else() {
     for include in

@@ -29,7 +29,7 @@ fn shell(confinement: &Confinement, script: &str) -> (bool, String) {
 #[test]
 fn a_child_has_what_it_is_allowed_to_have_and_no_more() {
     let confinement = Confinement::new(&allowed(), Arc::default());
-    // Of another kernel `make test-kernels` says that it has no Landlock.
+    // `make test-kernels` says that another kernel has no Landlock.
     let expected = std::env::var("TWINPROBE_EXPECT").unwrap_or_default();
     let lacks = expected.split(',').any(|feature| feature == "confined=false");
     assert_eq!(confinement.is_tight(), !lacks, "whether this kernel has Landlock and seccomp");

@@ -10,7 +10,7 @@ use super::writer::Writer;
 const MAX_DEPTH: usize = 64;
 
 impl Writer<'_> {
-    /// Returns the declaration of `inner`, a name with what stands around it, as something of this type.
+    /// Returns the declaration of `inner` (a name, perhaps with brackets around it) with this type.
     pub(super) fn declare(&mut self, id: u32, inner: &str, depth: usize) -> String {
         let btf = self.btf;
         let Some(ty) = btf.get(id).ok().filter(|_| depth < MAX_DEPTH) else { return joined("void", inner) };
@@ -104,7 +104,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the body of a struct or union of so many bytes, from its brace on.
+    /// Returns the body of a struct or union of this many bytes, from its brace on.
     pub(super) fn body(&mut self, size: u32, members: &[BtfMember], is_union: bool, depth: usize) -> String {
         let btf = self.btf;
         let packed = self.alignments.is_packed(size, members);

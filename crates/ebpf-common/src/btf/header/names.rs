@@ -1,4 +1,4 @@
-//! Names in the header. A kernel has types of the same name that differ, and names that are none in C.
+//! Names in the header. A kernel has types of the same name that differ, and names that C does not allow.
 
 use std::collections::HashMap;
 

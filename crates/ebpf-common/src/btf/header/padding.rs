@@ -1,4 +1,4 @@
-//! Where C places the members of a struct, and what has to stand between them so that they are where the kernel has them.
+//! The offsets at which C places the members of a struct, and the padding that moves them to the kernel's offsets.
 
 use std::cell::RefCell;
 
@@ -22,7 +22,7 @@ pub(super) struct Place {
     alignment: u32,
 }
 
-/// The alignments of types, each of which is found once.
+/// The alignments of types. Each is found once.
 pub(super) struct Alignments<'a> {
     btf: &'a Btf,
     /// In bytes, by the number of the type less one; 0 if it is not known yet.
@@ -101,7 +101,7 @@ impl<'a> Alignments<'a> {
 }
 
 impl Place {
-    /// Returns where C places the member after so many bits.
+    /// Returns the offset at which C places the member after this many bits.
     pub fn natural(&self, after: u32, packed: bool) -> u32 {
         match self.width {
             Some(width) if !packed && self.bits > 0 && after % self.bits + width > self.bits => {
@@ -119,7 +119,7 @@ impl Place {
     }
 }
 
-/// Returns the nameless bitfields that fill the bits from `at` to `next`. Each is in the place where C puts it by itself.
+/// Returns the nameless bitfields that fill the bits from `at` to `next`. Each is where C would place it anyway.
 pub(super) fn filling(mut at: u32, next: u32) -> Vec<(&'static str, u32)> {
     let mut fillers = Vec::new();
     while at < next {

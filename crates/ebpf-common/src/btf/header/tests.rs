@@ -34,7 +34,7 @@ fn compile(source: &str) -> Result<(), String> {
 fn the_running_kernels_types_are_a_header() {
     let btf = Btf::parse(&std::fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
     let mut source = btf.header().unwrap();
-    // An enum of the same name has the name.
+    // An enum with the same name has taken the name.
     let enums = btf.type_ids().filter(|id| btf.get(*id).unwrap().kind.describe() == "enum");
     let mut seen: HashSet<&str> = enums.map(|id| btf.type_name(id)).collect();
     for id in btf.type_ids() {

@@ -9,7 +9,7 @@ use super::super::types::{BtfKind, Variant};
 use super::names::{Names, in_c};
 use super::padding::Alignments;
 
-/// The most types of which each needs the next. Those of Linux 6.18 stay below 40.
+/// The longest chain of types that need each other. Those of Linux 6.18 stay below 40.
 const MAX_DEPTH: usize = 256;
 /// The beginning. The attribute makes the compiler note each access, so that the loader finds the field in the running kernel.
 const HEAD: &str = "#ifndef __VMLINUX_H__
@@ -40,7 +40,7 @@ pub(super) struct Writer<'a> {
     words: Names,
     /// The name of each type, by its number less one; empty for none.
     names: Vec<String>,
-    /// True for what is written, or begun.
+    /// True for types that are written, or whose writing has begun.
     written: Vec<bool>,
 }
 
@@ -159,7 +159,7 @@ impl Writer<'_> {
         self.out.push('\n');
     }
 
-    /// Writes what is needed to declare something of this type, and the type itself if it is a typedef.
+    /// Writes the types that a declaration with this type needs, and the type itself if it is a typedef.
     fn declared(&mut self, id: u32, depth: usize) -> Result<(), BtfError> {
         let btf = self.btf;
         let Ok(ty) = btf.get(id) else { return Ok(()) };
@@ -183,7 +183,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes what is needed for a variable of this type, and the type itself.
+    /// Writes the types that a variable of this type needs, and the type itself.
     fn complete(&mut self, id: u32, depth: usize) -> Result<(), BtfError> {
         let btf = self.btf;
         let Ok(ty) = btf.get(id) else { return Ok(()) };

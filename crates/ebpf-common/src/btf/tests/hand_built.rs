@@ -117,7 +117,7 @@ fn what_has_no_value_is_named() {
 #[test]
 fn bitfields_from_before_there_was_a_flag() {
     let mut blob = Blob::new();
-    // An integer of 4 bytes of which 5 bits are used, 2 bits after where the member is.
+    // An integer of 4 bytes that uses 5 bits, 2 bits after the member's place.
     let narrow = blob.add("int", 1, 0, 4, &[1 << 24 | 2 << 16 | 5]);
     let record = blob.structure("s", 4, &[("x", narrow, 8)]);
     let layout = blob.btf().layout(record).expect("a layout");

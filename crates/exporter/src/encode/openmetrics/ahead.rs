@@ -11,26 +11,26 @@ use super::series::{Count, MetricSeries};
 
 /// The size in bytes of the samples that wait for their turn.
 const ROOM: usize = 2 << 20;
-/// The number of families that are looked through for those of a table, and the most that are written at once.
+/// The number of families that are searched for those of a table, and the most that are written together.
 const NEXT: usize = 4096;
-/// The size of a sample beside the labels that all samples of a table have, in bytes, and that of a label.
+/// The size of a sample without the labels that all samples of a table have, and the size of a label, in bytes.
 const SAMPLE: usize = 48;
 const LABEL: usize = 24;
 
 /// A part of a page: the place of a family and that of its member.
-type Place = (usize, usize);
+type PagePlace = (usize, usize);
 
 /// Samples that wait for their turn.
 #[derive(Debug, Default)]
-pub struct Ahead(HashMap<Place, Vec<u8>>);
+pub struct Ahead(HashMap<PagePlace, Vec<u8>>);
 
 impl Ahead {
     /// Takes the samples of a part; `None` if they are not written yet.
-    pub fn take(&mut self, place: Place) -> Option<Vec<u8>> {
+    pub fn take(&mut self, place: PagePlace) -> Option<Vec<u8>> {
         self.0.remove(&place)
     }
 
-    /// Keeps what a walk that has ended has written beside its own family.
+    /// Keeps the output of a finished walk for families other than its own.
     pub fn keep(&mut self, beside: Vec<Beside>) {
         self.0.extend(beside.into_iter().map(|beside| (beside.place, beside.out)));
     }
@@ -39,7 +39,7 @@ impl Ahead {
 /// A part that a walk writes beside its own.
 #[derive(Debug)]
 pub struct Beside {
-    place: Place,
+    place: PagePlace,
     /// The place of the value in the samples of the table.
     value: usize,
     out: Vec<u8>,

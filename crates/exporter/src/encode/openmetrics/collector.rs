@@ -14,16 +14,16 @@ use crate::metric::Metric;
 pub struct Collector {
     page: PageEncoder,
     context: Arc<Context>,
-    /// The families about the origin and about what is not exact; `None` once the page has begun.
+    /// The families about the origin and about approximate numbers; `None` after the page has begun.
     about: Option<String>,
 }
 
 impl Collector {
     /// Makes the document. The format has no place for its head, except for the name of the probe, the origin, and
-    /// what is not exact.
+    /// the reasons of approximate numbers.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
         let origin = origins(head.origin.iter().map(|origin| (head.probe, *origin)));
-        let approximate = approximations(head.approximate.map(|why| (head.probe, why)));
+        let approximate = approximations(head.approximate.map(|reason| (head.probe, reason)));
         let named = pods([(head.probe, &context.pods)]);
         Self { page: PageEncoder::of_one(head), context, about: Some(origin + &approximate + &named) }
     }

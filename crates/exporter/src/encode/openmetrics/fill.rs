@@ -15,7 +15,7 @@ pub const SKIPPED: &str = "\
 ";
 
 /// A family: its metadata, the name of its samples, and the number of a metric whose rows have these counts.
-struct Family {
+struct FillFamily {
     metadata: &'static str,
     sample: &'static str,
     /// True if each metric has a sample, and not each map.
@@ -23,36 +23,36 @@ struct Family {
     number: fn(&Metric, Count) -> Option<u64>,
 }
 
-const FAMILIES: [Family; 5] = [
-    Family {
+const FAMILIES: [FillFamily; 5] = [
+    FillFamily {
         metadata: "# TYPE twinprobe_map_entries gauge\n\
                    # HELP twinprobe_map_entries Entries of the maps that metrics read; of snapshots, when the window ended.\n",
         sample: "twinprobe_map_entries",
         by_metric: false,
         number: |metric, count| metric.fill(count.entries as u64).map(|Fill { used, .. }| used),
     },
-    Family {
+    FillFamily {
         metadata: "# TYPE twinprobe_map_max_entries gauge\n\
                    # HELP twinprobe_map_max_entries The most entries that the maps that metrics read can have.\n",
         sample: "twinprobe_map_max_entries",
         by_metric: false,
         number: |metric, count| metric.fill(count.entries as u64).map(|Fill { max, .. }| u64::from(max)),
     },
-    Family {
+    FillFamily {
         metadata: "# TYPE twinprobe_map_failed_inserts counter\n\
                    # HELP twinprobe_map_failed_inserts Insertions that found no room, as counted by twinprobe.h.\n",
         sample: "twinprobe_map_failed_inserts_total",
         by_metric: false,
         number: |metric, _| metric.events.is_none().then_some(metric.completeness.losses?.total),
     },
-    Family {
+    FillFamily {
         metadata: "# TYPE twinprobe_map_failed_reserves counter\n\
                    # HELP twinprobe_map_failed_reserves Events that found no room in a ring, as counted by twinprobe.h.\n",
         sample: "twinprobe_map_failed_reserves_total",
         by_metric: false,
         number: |metric, _| metric.events.is_some().then_some(metric.completeness.losses?.total),
     },
-    Family {
+    FillFamily {
         metadata: "# TYPE twinprobe_export_other_entries gauge\n\
                    # HELP twinprobe_export_other_entries Entries beyond max_series: the key `other` has what they add up to.\n",
         sample: "twinprobe_export_other_entries",
@@ -69,7 +69,7 @@ pub fn metadata() -> String {
 /// Writes the families of these series, each with the counts of its rows. Metrics that read the same map have one
 /// sample together.
 pub fn write(series: &[(&MetricSeries, Count)], out: &mut Vec<u8>) {
-    for Family { metadata, sample, by_metric, number } in FAMILIES {
+    for FillFamily { metadata, sample, by_metric, number } in FAMILIES {
         let mut seen = HashSet::new();
         for (series, count) in series {
             let metric = &series.original;

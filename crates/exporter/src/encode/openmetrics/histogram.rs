@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::field::leaf::Leaf;
 /// The number of slots that have a bound of their own: the highest bit of a value has 64 possible positions. Later
 /// slots are counted with the last one.
 const SLOTS: usize = 64;
-/// The type and the size of what numbers add up to.
+/// The type and the size of the sum of numbers.
 const WIDEST: (LeafKind, usize) = (LeafKind::Number { signed: false, swapped: false }, 16);
 
 /// The counts of one array, or of one array per CPU.
@@ -40,7 +40,7 @@ impl Histogram {
         }
     }
 
-    /// Appends the buckets, whose counts are cumulative, and with the sum of what was counted also their number.
+    /// Appends the buckets, whose counts are cumulative, and, if the sum of the values is known, also their number.
     pub fn write(
         &self,
         name: &str,

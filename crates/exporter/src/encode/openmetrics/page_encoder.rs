@@ -30,7 +30,7 @@ struct Account {
 
 /// A table that has a part in the page.
 #[derive(Debug)]
-struct Table {
+struct PageTable {
     series: MetricSeries,
     /// The place of the account that counts its losses.
     account: usize,
@@ -44,23 +44,23 @@ struct Table {
     left: usize,
     /// The place of the sum of a histogram.
     sum: Option<usize>,
-    /// What the numbers of a sum add up to, once they have been read.
+    /// The total of a sum's numbers, once they have been read.
     total: Option<u128>,
 }
 
 /// One walk over the rows of a table.
 #[derive(Debug, Default)]
-struct Walk {
+struct TableWalk {
     /// The place of the table.
     table: usize,
     /// The part of the rows that is written; `None` if they are only counted.
-    member: Option<Member>,
+    member: Option<FamilyMember>,
     count: Count,
     /// The keys that the walk has met; `None` if they need not be remembered.
     seen: Option<WalkedKeys>,
     /// The largest rows so far; `None` unless the walk looks for them.
     ranking: Option<Ranking>,
-    /// What the numbers add up to so far; `None` unless they are the sum of a histogram.
+    /// The total of the numbers so far; `None` unless they are the sum of a histogram.
     total: Option<u128>,
     /// The rows that came last, prepared, and the next one to be written; `None` if all are.
     rest: Option<(RawTable, usize)>,
@@ -70,7 +70,7 @@ struct Walk {
 
 /// A value of a table in its family.
 #[derive(Debug)]
-struct Member {
+struct FamilyMember {
     /// The place of the family.
     family: usize,
     /// The place of the value in the samples of the table.
@@ -94,12 +94,12 @@ pub struct PageEncoder {
     probe: String,
     labels: BTreeMap<String, String>,
     interfaces: Vec<String>,
-    tables: Vec<Table>,
+    tables: Vec<PageTable>,
     families: Vec<Family>,
     accounts: Vec<Account>,
     /// The places of the family and of its member that come next, and, once the families are done, of the table.
     next: (usize, usize, usize),
-    walk: Option<Walk>,
+    walk: Option<TableWalk>,
     ahead: Ahead,
 }
 
@@ -137,7 +137,7 @@ impl PageEncoder {
         self.accounts.push(Account { labels, before, skipped: 0 });
     }
 
-    /// Sets the number of numbers and texts that earlier documents about the probe that was added last left out.
+    /// Sets the number of numbers and texts that earlier documents about the last added probe left out.
     pub(super) fn skipped_before(&mut self, before: u64) {
         self.accounts.iter_mut().last().into_iter().for_each(|account| account.before = before);
     }
@@ -148,7 +148,16 @@ impl PageEncoder {
         let series = MetricSeries::new(&self.probe, &self.labels, &self.interfaces, metric, context);
         let account = self.accounts.len().saturating_sub(1);
         let (count, largest, sum, total) = (None, None, None, None);
-        self.tables.push(Table { series, account, count, largest, abandoned: false, left: 0, sum, total });
+        self.tables.push(PageTable {
+            series,
+            account,
+            count,
+            largest,
+            abandoned: false,
+            left: 0,
+            sum,
+            total,
+        });
         self.tables.len() - 1
     }
 
@@ -204,7 +213,7 @@ impl PageEncoder {
             if self.tables[table].abandoned {
                 continue;
             }
-            if let Table { series, largest: Some(largest), .. } = &self.tables[table] {
+            if let PageTable { series, largest: Some(largest), .. } = &self.tables[table] {
                 largest.write(&family.name, series, value, out);
                 continue;
             }
@@ -213,24 +222,24 @@ impl PageEncoder {
                 continue;
             }
             let histogram = family.kind.is_histogram().then(Histogram::default);
-            let Table { series, left, count, .. } = &self.tables[table];
+            let PageTable { series, left, count, .. } = &self.tables[table];
             let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
             let seen = WalkedKeys::for_walk(series);
-            let member = Some(Member { family: *at, value, histogram });
-            self.walk = Some(Walk { table, member, seen, beside, ..Walk::default() });
+            let member = Some(FamilyMember { family: *at, value, histogram });
+            self.walk = Some(TableWalk { table, member, seen, beside, ..TableWalk::default() });
             return Some(table);
         }
-        while let Some(Table { count, abandoned, .. }) = self.tables.get(*uncounted) {
+        while let Some(PageTable { count, abandoned, .. }) = self.tables.get(*uncounted) {
             *uncounted += 1;
             if count.is_none() && !abandoned {
-                self.walk = Some(Walk { table: *uncounted - 1, ..Walk::default() });
+                self.walk = Some(TableWalk { table: *uncounted - 1, ..TableWalk::default() });
                 return Some(*uncounted - 1);
             }
         }
         None
     }
 
-    /// Tells whether [`Self::next_table`] will return the table that it has returned last once more.
+    /// Tells whether [`Self::next_table`] will return the same table again.
     pub fn asks_again(&self) -> bool {
         self.walk.as_ref().is_some_and(|walk| walk.ranking.is_none() && self.tables[walk.table].left > 0)
     }
@@ -262,7 +271,7 @@ impl PageEncoder {
         walk.rest = (next < series.len(&rows)).then(|| (rows.into_owned(), next));
     }
 
-    /// Writes another chunk of the rows that [`Self::rows`] was given. Returns false if there are no more.
+    /// Writes another chunk of the rows that [`Self::rows`] was given. Returns false at the end.
     pub fn more(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let Some((rows, row)) = walk.rest.take() else { return false };
@@ -282,7 +291,8 @@ impl PageEncoder {
 
     fn end_table(&mut self, out: &mut Vec<u8>) {
         while self.more(out) {}
-        let Some(Walk { table, member, mut count, ranking, total, beside, .. }) = self.walk.take() else {
+        let Some(TableWalk { table, member, mut count, ranking, total, beside, .. }) = self.walk.take()
+        else {
             return;
         };
         self.ahead.keep(beside);
@@ -294,7 +304,7 @@ impl PageEncoder {
             count.surplus = largest.others();
             table.largest = Some(largest);
         }
-        if let Some(Member { family, value, histogram: Some(histogram) }) = member {
+        if let Some(FamilyMember { family, value, histogram: Some(histogram) }) = member {
             let scale = table.series.samples.values[value].scale;
             let Family { name, kind, .. } = &self.families[family];
             let sum = sum.map(|sum| (sum, *kind == FamilyKind::GaugeHistogram));
@@ -306,7 +316,7 @@ impl PageEncoder {
     /// Ends the page. Returns the number of omitted numbers and texts of each probe, in the order in which the probes
     /// were added.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Vec<u64> {
-        for Table { series, account, count, .. } in &self.tables {
+        for PageTable { series, account, count, .. } in &self.tables {
             if let (Some(account), Some(count)) = (self.accounts.get_mut(*account), count) {
                 account.skipped = account.skipped.saturating_add(series.skipped(*count));
             }
@@ -327,20 +337,20 @@ impl PageEncoder {
     }
 }
 
-/// Returns the walk that has to come before the samples of a table in a family: for its largest rows, or over its sum.
-fn first(tables: &[Table], at: usize, family: &Family) -> Option<Walk> {
+/// Returns the walk that must precede the samples of a table in a family: it finds the largest rows, or computes the sum.
+fn first(tables: &[PageTable], at: usize, family: &Family) -> Option<TableWalk> {
     let table = &tables[at];
     if table.largest.is_none() && !table.abandoned && table.series.is_limited() {
         let (ranking, seen) = (Some(Ranking::default()), WalkedKeys::for_walk(&table.series));
-        return Some(Walk { table: at, ranking, seen, ..Walk::default() });
+        return Some(TableWalk { table: at, ranking, seen, ..TableWalk::default() });
     }
     let sum = table.sum.filter(|_| family.kind.is_histogram())?;
-    let Table { total: None, abandoned: false, .. } = tables[sum] else { return None };
-    Some(Walk { table: sum, total: Some(0), ..Walk::default() })
+    let PageTable { total: None, abandoned: false, .. } = tables[sum] else { return None };
+    Some(TableWalk { table: sum, total: Some(0), ..TableWalk::default() })
 }
 
 /// Writes the metadata of a family, which come before its samples.
-fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
+fn metadata(family: &Family, tables: &[PageTable], out: &mut Vec<u8>) {
     for part in ["# TYPE ", family.base(), " ", family.kind.name(), "\n"] {
         out.extend_from_slice(part.as_bytes());
     }
@@ -358,14 +368,14 @@ fn metadata(family: &Family, tables: &[Table], out: &mut Vec<u8>) {
 /// Returns the next row.
 fn write(
     families: &[Family],
-    walk: &mut Walk,
+    walk: &mut TableWalk,
     series: &MetricSeries,
     rows: &RawTable,
     row: usize,
     out: &mut Vec<u8>,
 ) -> usize {
     let len = series.len(rows);
-    let Some(Member { family, value, histogram }) = &mut walk.member else { return len };
+    let Some(FamilyMember { family, value, histogram }) = &mut walk.member else { return len };
     let value = &series.samples.values[*value];
     if let Some(histogram) = histogram {
         histogram.add(series, &value.leaf, rows);

@@ -33,7 +33,7 @@ pub struct Samples {
     /// The bits of the key that none of the labels shows, and the start of the label that does where they are set.
     pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
-    /// gone once they were read.
+    /// freed once they were read.
     pub values: Vec<FamilySamples>,
     /// The number of parts of each value that become no samples.
     pub unfit: u64,
@@ -58,7 +58,7 @@ pub struct FamilySamples {
     pub counts: bool,
     /// The rule by which windows add up, if they do and if it is known.
     pub merge: Option<MergeRule>,
-    /// The rule by which rows add up that have no samples of their own.
+    /// The rule for adding up rows without their own samples.
     pub join: LeafJoin,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
@@ -108,7 +108,7 @@ impl Samples {
         let subsystem = metric.series.subsystem.as_ref().map(|name| format!("{name}_")).unwrap_or_default();
         let path = metric_name(&format!("{subsystem}{}", metric.name));
         let (field, arrays) = (String::new(), Vec::new());
-        let mut walk = Walk { metric, samples: &mut samples, path, field, arrays, is_item: false };
+        let mut walk = LayoutWalk { metric, samples: &mut samples, path, field, arrays, is_item: false };
         walk.value(&plan, 0, value.size, None);
         if layout.kind.family() == MapFamily::Fifo {
             samples.unfit = samples.unfit.saturating_add(samples.fit());
@@ -209,7 +209,7 @@ fn name_interface(keys: &mut [FieldPlan<String>]) {
 }
 
 /// Splits the layout of a value into samples.
-struct Walk<'a> {
+struct LayoutWalk<'a> {
     metric: &'a Metric,
     samples: &'a mut Samples,
     /// The name of the family.
@@ -221,7 +221,7 @@ struct Walk<'a> {
     is_item: bool,
 }
 
-impl Walk<'_> {
+impl LayoutWalk<'_> {
     fn value(&mut self, plan: &Plan<String>, offset: usize, size: usize, bits: Option<Bits>) {
         match plan {
             Plan::Scalar { kind, .. } => {

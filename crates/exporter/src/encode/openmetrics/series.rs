@@ -19,7 +19,7 @@ use crate::metric::Metric;
 /// A metric of one probe and direction.
 #[derive(Debug)]
 pub struct MetricSeries {
-    /// The metric as it was given.
+    /// The original metric.
     pub original: Arc<Metric>,
     /// The metric with a map of maps as one table.
     pub metric: Arc<Metric>,

@@ -9,7 +9,7 @@ use super::message::{
 use super::native;
 use crate::encode::openmetrics::names::family::TOTAL;
 
-/// The number of bytes after which a family goes on in another message of the same name, so that memory does not grow with
+/// The number of bytes after which a family continues in another message of the same name, so that memory does not grow with
 /// the number of its series.
 const MOST: usize = 4 << 20;
 
@@ -24,7 +24,7 @@ pub struct Delimited {
 }
 
 impl Delimited {
-    /// Converts what stands in `out` from `start` on.
+    /// Converts the part of `out` from `start` on.
     pub fn convert(&mut self, start: usize, out: &mut Vec<u8>) {
         let page = out.split_off(start);
         for line in String::from_utf8_lossy(&page).lines() {
@@ -106,7 +106,7 @@ impl Delimited {
     }
 }
 
-/// Adds what one line says of a histogram.
+/// Adds the data of one line about a histogram.
 fn add(histogram: &mut HistogramMessage, ending: &str, bound: Option<f64>, line: &SampleLine) {
     match (ending, bound) {
         ("_bucket", Some(bound)) => {
@@ -136,7 +136,7 @@ fn write(mut family: FamilyMessage, out: &mut Vec<u8>) {
     out.extend_from_slice(&family.encode_length_delimited_to_vec());
 }
 
-/// Returns the number of a type of OpenMetrics, and what the names of its samples end in.
+/// Returns the number of a type of OpenMetrics, and the suffix of its samples' names.
 fn described(kind: &str) -> (TypeNumber, &'static str) {
     match kind {
         "counter" => (TypeNumber::Counter, TOTAL),

@@ -1,4 +1,4 @@
-//! A line of OpenMetrics, as the encoders of this daemon write it: without a time of its own.
+//! A line of OpenMetrics, as the encoders of this daemon write it: without a time.
 
 use super::message::LabelMessage;
 
@@ -21,7 +21,7 @@ impl SampleLine {
             Some(rest) => labels(rest)?,
             None => (Vec::new(), rest),
         };
-        // What stands behind the number is an exemplar, which has no place here.
+        // The text behind the number is an exemplar, which has no place here.
         let number = rest.trim_start().split(' ').next()?;
         let value: f64 = number.parse().ok()?;
         let count = number.parse().unwrap_or(if value > 0.0 { value as u64 } else { 0 });
@@ -50,7 +50,7 @@ fn labels(mut rest: &str) -> Option<(Vec<LabelMessage>, &str)> {
     }
 }
 
-/// Returns text without its escapes, up to `end`, and what stands behind that.
+/// Returns the text up to `end` without its escapes, and the rest behind `end`.
 pub fn unescaped(text: &str, end: Option<char>) -> (String, &str) {
     let mut plain = String::new();
     let mut chars = text.char_indices();

@@ -2,17 +2,17 @@
 //!
 //! Slot `i` counts numbers from `2^i` to `2^(i+1)-1`. The buckets of a native histogram of schema 0 end at powers of two
 //! of the base unit. Of bytes both are the same, except for a number that is a power of two itself. A thousandth, a
-//! millionth and a billionth are no powers of two: each slot becomes the bucket whose end is nearest to its own, which is
+//! millionth and a billionth are not powers of two: each slot becomes the bucket whose end is nearest to its own, which is
 //! 2.4, 4.9 and 7.4 % away. The buckets with bounds, beside these, have the true ends.
 
 use super::message::{BucketMessage, HistogramMessage, SpanMessage};
 
 /// Buckets of schema 0 end at powers of two.
 const SCHEMA: i32 = 0;
-/// What the bounds of slots may lie beside those of the first one: they have been rounded.
+/// The largest distance of a slot's bounds from those of the first one: bounds have been rounded.
 const TOLERANCE: f64 = 1e-9;
 
-/// Fills the native part of a histogram in, if its bounds are those of slots. Leaves others as they are.
+/// Fills the native part of a histogram in, if its bounds are those of slots. Other histograms stay as they are.
 pub fn fill_in(histogram: &mut HistogramMessage) {
     let bounds: Vec<&BucketMessage> =
         histogram.buckets.iter().filter(|bucket| bucket.upper_bound().is_finite()).collect();

@@ -153,7 +153,7 @@ fn a_revision_that_costs_too_much_touches_the_canaries_only() {
         assert_eq!(fleet.condition("Progressing").1, "RolledBack");
         let failure = fleet.status.failures.first().unwrap();
         assert!(failure.reason.starts_with("400 ns per packet"), "{failure:?}");
-        // It is not tried again, however often one looks; a change of the object is another try.
+        // The operator does not retry the failed revision, however often it looks. A change of the object is another try.
         let began = fleet.news.iter().filter(|news| news.reason == "Started").count();
         fleet.run(&second, 2, seed + 1, cost);
         assert_eq!(fleet.news.iter().filter(|news| news.reason == "Started").count(), began);

@@ -1,7 +1,7 @@
-//! Calls of helper functions, and what they show of addresses of the kernel.
+//! Calls of helper functions, and the kernel addresses that they may reveal.
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::{FOUND, Flow, Next, Running};
+use crate::admit::flow::{FOUND, Flow, NextPlaces, RunningCalls};
 use crate::admit::functions::{function, writes_dynptr};
 use crate::admit::helpers::{self, Bytes, CallCount, Callback, Effect};
 use crate::admit::instruction::InstructionIndex;
@@ -14,7 +14,7 @@ const NOT_EQUAL: u8 = 0x55;
 
 impl Flow<'_> {
     /// Returns the states behind a branch that is taken, and behind one that is not. What is equal to 0 is a number. Only a
-    /// pointer to the packet never is: compilers compare it where it has been checked before, and go on with it.
+    /// pointer to the packet never is: compilers compare it where it has been checked before, and continue with it.
     pub(super) fn null(&self, at: InstructionIndex, state: &MachineState) -> [MachineState; 2] {
         let insn = self.program[at];
         let mut both = [state.clone(), state.clone()];
@@ -35,7 +35,7 @@ impl Flow<'_> {
         state: &mut MachineState,
         number: u32,
         next: InstructionIndex,
-    ) -> Next {
+    ) -> NextPlaces {
         if let Some(called) = function(number) {
             return self.kernel_function(at, state, called, next);
         }
@@ -83,7 +83,7 @@ impl Flow<'_> {
             state.move_packet(at);
         }
         state.returned(found);
-        Next::At(next)
+        NextPlaces::At(next)
     }
 
     /// Returns what a helper function returns.
@@ -139,7 +139,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Tells whether a map may be one whose entries are being gone through, so that new entries make the way longer.
+    /// Tells whether a map may be one that is iterated over: new entries make the loop longer.
     fn is_walked(&self, map: PointerFacts<u32>) -> bool {
         let (walks, is_hash) = (self.running.walks, self.facts(map).is_none_or(|facts| facts.is_hash));
         let may_be_found = |map| self.facts(PointerFacts::Only(map)).is_none_or(|facts| facts.is_held);
@@ -150,7 +150,7 @@ impl Flow<'_> {
                     walks & 1 << map != 0 || walks_found && may_be_found(map)
                 }
                 PointerFacts::Never => walks_found,
-                // It was found in a map of maps.
+                // The map was found in a map of maps.
                 PointerFacts::Only(_) | PointerFacts::Any => {
                     walks_found || (0..FOUND).any(|map| walks & 1 << map != 0 && may_be_found(map))
                 }
@@ -174,7 +174,7 @@ impl Flow<'_> {
                     let map = if let PointerFacts::Only(map) = walked.map { map.min(FOUND) } else { FOUND };
                     self.running.walks |= 1 << map;
                 }
-                None => self.running = Running { is_timer: true, ..Running::default() },
+                None => self.running = RunningCalls { is_timer: true, ..RunningCalls::default() },
             }
         }
         if let Some((from, to)) = callback.handed_on {

@@ -1,22 +1,22 @@
 //! Calls of the kernel's functions for dynptrs of packets.
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::{Flow, Next};
+use crate::admit::flow::{Flow, NextPlaces};
 use crate::admit::functions::{DynptrUse, KernelFunction};
 use crate::admit::instruction::InstructionIndex;
 use crate::admit::state::{DYNPTR, MachineState};
 use crate::admit::value::{AbstractValue, PointerFacts};
 
 impl Flow<'_> {
-    /// Follows a call of a function of the kernel: a dynptr is the third argument of what makes it, and a buffer that of what
-    /// returns bytes, with its size behind it.
+    /// Follows a call of a kernel function. A function that makes a dynptr has it as its third argument. A function that
+    /// returns bytes has a buffer as its third argument, and the buffer's size after it.
     pub(super) fn kernel_function(
         &mut self,
         at: InstructionIndex,
         state: &mut MachineState,
         called: KernelFunction,
         next: InstructionIndex,
-    ) -> Next {
+    ) -> NextPlaces {
         let name = || called.name.to_owned();
         let to = state.get(3);
         if called.does == DynptrUse::Write {
@@ -40,7 +40,7 @@ impl Flow<'_> {
             }
         };
         state.returned(found);
-        Next::At(next)
+        NextPlaces::At(next)
     }
 }
 

@@ -44,7 +44,7 @@ impl StackFrame {
             Some(slot) => self.get(slot),
             None => bytes.slots().map(|slot| self.get(slot)).fold(AbstractValue::NUMBER, AbstractValue::join),
         };
-        // What may be a pointer is taken for one wherever it goes.
+        // A value that may be a pointer counts as a pointer everywhere.
         if value.may_be_pointer() { value } else { value.join(told) }
     }
 

@@ -1,4 +1,4 @@
-//! Addresses of the kernel: what may be done with a pointer, and with what is made of one.
+//! Addresses of the kernel: the permitted uses of pointers, and of values derived from them.
 
 use std::collections::BTreeMap;
 
@@ -93,11 +93,11 @@ fn an_address_is_not_stored() {
     for pointer in [6, 7, 8, 9, 10] {
         refused(&[store(8, 9, 0, pointer)], &Act::StoresAddress);
         refused(&[store(4, 9, 0, pointer)], &Act::StoresAddress);
-        // Exchanged, and added with or without the old value.
+        // Atomic exchange, and atomic addition with or without the old value.
         for operation in [0xe1, 0x00, 0x01] {
             refused(&[mov(3, pointer), raw(0xdb, 9, 3, 0, operation)], &Act::StoresAddress);
         }
-        // What is made of it: shifted, masked, mixed, as 32 bits.
+        // Values made of it: shifted, masked, mixed, as 32 bits.
         for made in
             [raw(0x77, 3, 0, 0, 1), raw(0x57, 3, 0, 0, 0xff), raw(0xa7, 3, 0, 0, 5), raw(0x67, 3, 0, 0, 3)]
         {
@@ -130,7 +130,7 @@ fn an_address_is_not_stored() {
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
     let [first, second] = load_function(3, 0);
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
-    // Which counter of a value is counted up.
+    // The choice of the counter within a value.
     let index = [mov(3, 6), raw(0x57, 3, 0, 0, 8), mov(4, 9), compute(0x07, 4, 3)];
     refused(&[&index[..], &[store_number(8, 4, 0, 1)]].concat(), &Act::StoresAddress);
     refused(&[&index[..], &[mov_imm(3, 1), raw(0xdb, 4, 3, 0, 0)]].concat(), &Act::StoresAddress);
@@ -157,7 +157,7 @@ fn a_length_is_stored() {
         load(4, 4, 10, -16),
         store(4, 9, 8, 4),
     ]);
-    // What is read through a pointer is a number.
+    // A value that is read through a pointer is a number.
     admitted(&[load(8, 3, 7, 0), store(8, 9, 0, 3), load(8, 3, 9, 8), store(8, 9, 0, 3), load(4, 3, 6, 12)]);
 }
 
@@ -165,13 +165,13 @@ fn a_length_is_stored() {
 #[test]
 fn a_number_by_way_of_a_pointer_is_a_number() {
     let by_way = |one: u8, other: u8| {
-        // The start of the packet is compared with 0 once more: it stays a pointer on both ways.
+        // The start of the packet is compared with 0 again: it stays a pointer on both ways.
         let number = [load(4, 3, 7, 0), jump_eq(7, 0, 1), raw(0x57, 3, 0, 0, 0xff), compute(0x07, 3, one)];
         [&number[..], &[subtract(3, other), raw(0x67, 3, 0, 0, 32), store(8, 9, 0, 3)]].concat()
     };
     admitted(&by_way(7, 7));
     admitted(&by_way(8, 7));
-    // Between different things: the context, the packet, the value of a map, two of them, and the stack.
+    // Differences of different things: the context, the packet, the value of a map, two of them, and the stack.
     for (one, other) in
         [(7, 6), (6, 7), (7, 9), (9, 7), (9, 9), (7, 10), (10, 8), (6, 9), (9, 6), (10, 6), (9, 10)]
     {
@@ -208,7 +208,7 @@ fn the_distance_between_two_places_of_a_packet_is_an_address() {
         let two = [&pull[..], &[again(4), store(8, 10, -24, 4)], &pull, &back].concat();
         assert_eq!(stored(&[&kept[..1], &two].concat(), less), [Act::StoresAddress]);
     }
-    // One call in a loop makes stale what it has made stale before.
+    // A call in a loop makes pointers stale that it has made stale before.
     let around = [
         &pull[..],
         &[load(8, 3, 10, -24), store(8, 10, -32, 3), load(8, 3, 10, -16), store(8, 10, -24, 3)],
@@ -228,7 +228,7 @@ fn an_address_is_not_shown() {
     };
     let shows = |name: &str| Act::ShowsAddress(name.into());
     admitted(&update(&[]));
-    // Beside the key and the value.
+    // The write is outside of the key and the value.
     admitted(&update(&[store(8, 10, -32, 7)]));
     for (slot, register) in [(-8, 7), (-24, 6), (-16, 9), (-16, 10)] {
         refused(&update(&[store(8, 10, slot, register)]), &shows("bpf_map_update_elem"));
@@ -246,7 +246,7 @@ fn an_address_is_not_shown() {
     let print = |value: bpf_insn| [mov(1, 9), mov_imm(2, 8), value, call_helper(PRINTK)];
     admitted(&print(load(4, 3, 7, 0)));
     refused(&print(mov(3, 7)), &shows("bpf_trace_printk"));
-    // A dynptr has an address in it, also when it is none any more.
+    // A dynptr has an address in it, also when it is no longer valid.
     let dynptr = [
         mov(1, 9),
         mov_imm(2, 8),
@@ -287,13 +287,13 @@ fn slots_are_cleared_that_may_be_read_before_they_are_written() {
     assert_eq!(unwritten(Xdp, &[&either[..], &[load(8, 3, 10, -16)]].concat()), slots(&[-16]));
     let both = [store_number(8, 10, -16, 0), store_number(8, 10, -8, 0)];
     assert_eq!(unwritten(Xdp, &[&both[..], &either, &[load(8, 3, 10, -16)]].concat()), slots(&[]));
-    // The kernel writes zeros at TC if it has no bytes, and nothing at XDP.
+    // If the kernel has no bytes to copy, it writes zeros at TC, and nothing at XDP.
     for (kind, helper, expected) in [(Tc, SKB_LOAD_BYTES, &[][..]), (Xdp, XDP_LOAD_BYTES, &[-24, -16])] {
         let call = [mov_imm(2, 0), mov(3, 10), add_imm(3, -24), mov_imm(4, 16), call_helper(helper)];
         let reads = [load(8, 3, 10, -24), load(8, 3, 10, -16)];
         assert_eq!(unwritten(kind, &[&call[..], &reads].concat()), slots(expected));
     }
-    // The key and the value of an entry, in a function that is called.
+    // The key and the value of an entry, in a called function.
     let entry = [mov(2, 10), add_imm(2, -8), mov(3, 10), add_imm(3, -32), mov_imm(4, 0), call_helper(UPDATE)];
     let function = [&load_map(1, 1)[..], &entry, &[mov_imm(0, 0), exit()]].concat();
     let call = [&[call_subprogram(2), mov_imm(0, 0), exit()][..], &function].concat();
@@ -305,7 +305,7 @@ fn slots_are_cleared_that_may_be_read_before_they_are_written() {
 fn what_may_be_a_pointer_is_compared() {
     admitted(&[raw(0x2d, 7, 8, 0, 0), raw(0x15, 9, 0, 0, 0), raw(0x55, 7, 0, 0, 0)]);
     admitted(&[load(4, 3, 7, 0), raw(0x25, 3, 0, 0, 1000)]);
-    // Which part of the program wrote to the slot last is not known.
+    // The part of the program that wrote to the slot last is not known.
     let slot = [jump_eq(3, 0, 1), store(8, 10, -16, 7), load(8, 4, 10, -16), raw(0x25, 4, 0, 0, 1000)];
     admitted(&[&[load(4, 3, 7, 0), store(8, 10, -16, 3)][..], &slot].concat());
 }

@@ -38,7 +38,7 @@ proptest! {
         references::unknown(&program).for_each(drop);
     }
 
-    /// A store to the packet that is reached is found, whatever stands before it and leads to it.
+    /// The analysis finds every reachable store to the packet, whatever instructions come before it.
     #[test]
     fn a_store_behind_anything_is_found(
         before in prop::collection::vec(instruction(), 0..30),

@@ -1,4 +1,4 @@
-//! Dynptrs of packets: what is read through one is no address, and what leads there is.
+//! Dynptrs of packets: a value that is read through one is not an address, but the dynptr has one.
 
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::ProgramKind::Tc;
@@ -21,7 +21,7 @@ fn call(name: &str) -> bpf_insn {
     call_helper(function.number as i32)
 }
 
-/// What `body` does, with the context in R6, the value of a map in R9, and at -32 in the stack a dynptr of the packet.
+/// The effect of `body`, with the context in R6, the value of a map in R9, and at -32 in the stack a dynptr of the packet.
 fn of(body: &[bpf_insn]) -> Vec<Act> {
     let find = [
         mov(6, 1),
@@ -85,7 +85,7 @@ fn written(name: &str) -> Act {
 #[test]
 fn bytes_of_the_packet_are_read_and_stored() {
     assert_eq!(of(&[&read()[..], &[load(8, 1, 0, 0), store(8, 9, 0, 1)]].concat()), []);
-    // By a copy to a buffer, and without a buffer.
+    // The read goes through a copy to a buffer, or without a buffer.
     let copy = [
         mov(1, 10),
         add_imm(1, -48),
@@ -125,7 +125,7 @@ fn nothing_is_written_through_a_slice() {
     assert_eq!(of(&into), [written("bpf_dynptr_slice")]);
 }
 
-/// Beside a dynptr of the packet, a program writes through others.
+/// A program writes through other dynptrs beside one of the packet.
 #[test]
 fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
     let refused = || [written("bpf_dynptr_write")];
@@ -136,18 +136,18 @@ fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
     assert_eq!(of(&again), refused());
     // One that lies beside it takes nothing of it.
     assert_eq!(of(&[&reserve(-48)[..], &at(-32), &write()].concat()), refused());
-    // One of two, by a branch: either pointer, and either dynptr in the same place.
+    // A branch decides: either pointer, and either dynptr in the same place.
     let either = [&reserve(-64)[..], &at(-64), &[jump_eq(6, 0, 2)], &at(-32), &write()].concat();
     assert_eq!(of(&either), refused());
     let one = reserve(-32);
     let same = [&[jump_eq(6, 0, one.len() as i16)], &one[..], &at(-32), &write()].concat();
     assert_eq!(of(&same), refused());
-    // Where the place is not known, it may be any.
+    // An unknown place may be any.
     let unknown = [&reserve(-64)[..], &at(-64), &[load(8, 1, 9, 0), add(7, 1)], &write()].concat();
     assert_eq!(of(&unknown), refused());
 }
 
-/// What is written to the packet may move it: pointers into it are stale.
+/// A write to the packet may move it: pointers into it are stale.
 #[test]
 fn a_pointer_to_the_packet_is_none_once_a_dynptr_of_it_was_written_to() {
     let kept = |place| {
@@ -170,7 +170,7 @@ fn a_slice_that_is_none_any_more_tells_an_address() {
     // Its distance from the packet is one from the stack, if it is the buffer.
     let distance = [load(4, 8, 6, 76), subtract(7, 8)];
     assert_eq!(of(&kept(&distance)), [Act::StoresAddress]);
-    // What the program puts into the buffer is read through the slice.
+    // The slice reads the bytes that the program puts into the buffer.
     let buffer = [store(8, 10, -48, 6), load(8, 7, 0, 0)];
     let hidden = [&read()[..], &buffer, &[store(8, 9, 0, 7)]].concat();
     assert_eq!(of(&hidden), [Act::StoresAddress]);

@@ -1,4 +1,4 @@
-//! Random programs on the kernel: what the analysis admits leaves each frame as it was.
+//! Random programs on the kernel: programs that the analysis admits leave each frame unchanged.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

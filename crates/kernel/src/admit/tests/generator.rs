@@ -55,7 +55,7 @@ enum Holds {
 
 /// The slots for spills are below the area of the stack.
 const SLOTS: usize = 6;
-/// The registers that the generator moves things through. R6 is the context, R0 to R2 are for calls.
+/// The registers that generated instructions use. R6 is the context, R0 to R2 are for calls.
 const REGISTERS: [u8; 6] = [3, 4, 5, 7, 8, 9];
 
 /// A program that grows.
@@ -68,7 +68,7 @@ pub struct Generator<'a> {
     slots: [Holds; SLOTS],
     /// The calls of each subprogram: their places, and whether they only take its address.
     calls: Vec<(usize, Subprogram, bool)>,
-    /// The stores that are left to be made.
+    /// The stores that are still to be made.
     stores: usize,
 }
 

@@ -28,7 +28,7 @@ const OPERATIONS: [Operation; 7] = [
     Operation::Other,
 ];
 
-/// Returns what a program does that begins with the packet in R7, its end in R8 and the context in R6.
+/// Returns the acts of a program that begins with the packet in R7, its end in R8 and the context in R6.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
     let data = if kind == Xdp { 0 } else { 76 };
     let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
@@ -101,7 +101,7 @@ fn a_store_is_refused_where_the_packet_may_be() {
         // Through a slot of the stack, whole or not, and from one that was overwritten.
         refused(&[store(8, 10, -8, 7), load(8, 3, 10, -8), store_number(1, 3, 0, 1)], 2);
         admitted(&[store(8, 10, -8, 7), store(8, 10, -8, 10), load(8, 3, 10, -8), store_number(1, 3, 0, 1)]);
-        // An address in the stack that depends on the way.
+        // An address in the stack that depends on the path through the program.
         refused(
             &[
                 mov(2, 10),
@@ -154,7 +154,7 @@ fn the_context_leads_to_the_packet_and_is_not_written() {
     assert_eq!(of_tc(&[store_number(4, 6, 8, 1)]), only(0, Act::WritesContext));
     let spilled = [store(8, 10, -8, 6), load(8, 3, 10, -8), store_number(4, 3, 8, 1)];
     assert_eq!(of_tc(&spilled), only(2, Act::WritesContext));
-    // `data_meta` is the packet's, `mark` is a number, and a field at an unknown offset may be anything.
+    // `data_meta` is a pointer into the packet, `mark` is a number, and a field at an unknown offset may be anything.
     for (field, packet) in [(76, true), (78, true), (80, true), (140, true), (144, false), (8, false)] {
         let found = of_tc(&[load(4, 3, 6, field), mov(4, 10), add(4, 3), store_number(1, 3, 0, 1)]);
         assert_eq!(found.get(&3) == Some(&Act::WritesPacket), packet, "{field}");
@@ -195,7 +195,7 @@ fn functions_are_followed_with_what_they_get() {
     assert_eq!(of(Xdp, &body), only(0, Act::TooDeep));
 }
 
-/// A read beyond the packet's end leaves the function with what its callers have at that moment.
+/// A read beyond the packet's end leaves the function with the present state of its callers.
 #[test]
 fn a_read_of_the_packet_may_end_its_function() {
     let body = |read: bpf_insn| {
@@ -242,7 +242,7 @@ fn a_function_that_is_called_back_is_followed() {
     };
     assert_eq!(of(Xdp, &callback(2)), only(9, Act::WritesPacket));
     assert_eq!(of(Xdp, &callback(1)), BTreeMap::new());
-    // Only the second call of the function has the packet where it writes.
+    // Only the second call of the function gets the packet as the memory that it writes to.
     let [first, second] = load_function(2, 8);
     let later = [
         store(8, 10, -8, 7),
@@ -346,7 +346,7 @@ fn values_are_joined_to_what_covers_both() {
             assert!(covers(both, one) && covers(both, other));
             for third in values {
                 assert_eq!(both.join(third), one.join(other.join(third)));
-                // Knowledge about more values is no less.
+                // More possible values mean less knowledge.
                 assert!(covers(both.moved_by(1), one.moved_by(1)));
                 for operation in OPERATIONS {
                     let of_both = both.combine(operation, third, None);

@@ -16,7 +16,7 @@ const ENDLESS: u64 = 1 << 23;
 const VERIFIED: u64 = 1000;
 /// The work of a round of a function of two instructions.
 const ROUND: u64 = 6;
-/// The work of a call of a helper function, and of a call of `bpf_loop` with what leads to it.
+/// The work of a call of a helper function, and of a call of `bpf_loop` with its preparation.
 const HELPER: u64 = 48;
 const LOOP: u64 = HELPER + 3;
 

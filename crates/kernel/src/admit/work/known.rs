@@ -1,4 +1,4 @@
-//! What is known of the numbers in registers: how large they are at most.
+//! The known bounds of the numbers in registers: how large they are at most.
 
 use aya_obj::generated::bpf_insn;
 
@@ -15,7 +15,7 @@ pub enum RegisterFacts {
 }
 
 impl RegisterFacts {
-    /// Returns what covers both, with the larger of two numbers only if that is `exact`.
+    /// Returns a fact that covers both, with the larger of two numbers only if that is `exact`.
     pub fn join(self, other: Self, exact: bool) -> Self {
         match (self, other) {
             _ if self == other => self,
@@ -56,7 +56,7 @@ pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction
     }
 }
 
-/// Returns what is known once a comparison has been made.
+/// Returns the facts after a comparison.
 pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registers {
     let (register, Ok(number)) = (Register::from(raw.dst_reg()), u64::try_from(raw.imm)) else {
         return registers;
@@ -89,7 +89,7 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
     registers
 }
 
-/// Returns what an operation leaves in its register.
+/// Returns the facts about the result of an operation.
 fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
     let is_register = raw.code & 0x08 != 0;
     let other = match is_register {

@@ -44,7 +44,7 @@ pub fn weight(instruction: Instruction, registers: &Registers, maps: &[MapFacts]
         Bytes::Value => of_map(|facts| facts.value),
         Bytes::Exactly(size) => u64::from(size),
         Bytes::Argument(argument) => {
-            // The kernel takes no more than there is.
+            // The kernel uses at most the existing number.
             let most = largest(|facts| facts.value).max(PACKET);
             if let RegisterFacts::Most(size) = registers[argument] { size.min(most) } else { most }
         }

@@ -93,7 +93,7 @@ impl Dispatcher {
         Ok(attachment.map(|attachment| Self::with(pins, Some(attachment))))
     }
 
-    /// Tells whether packets still come to the dispatcher: an interface that goes takes the attachment with it, even if
+    /// Tells whether packets still come to the dispatcher: an interface that disappears takes the attachment with it, even if
     /// another interface gets its name. Fails if the answer is unknown.
     pub fn is_alive(&self, place: &HookPoint) -> io::Result<bool> {
         match &self.attachment {
@@ -106,7 +106,7 @@ impl Dispatcher {
     pub fn is_well(&self) {
         let mut health = self.health.lock();
         health.mode = self.attachment.as_ref().map(Attachment::mode);
-        health.trouble = None;
+        health.failure = None;
     }
 
     /// Forgets an attachment that has ended and removes its pins, so that the dispatcher can be attached anew with all

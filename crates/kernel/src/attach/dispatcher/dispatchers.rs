@@ -61,7 +61,7 @@ pub struct Dispatchers {
     /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, that of
     /// `by_place` comes first.
     pub left: Mutex<BTreeSet<PathBuf>>,
-    /// Pins of an earlier daemon that no probe has claimed, as long as probes could not look for their interfaces. The
+    /// Pins of an earlier daemon that no probe has claimed yet. They are kept until probes could look for their interfaces. The
     /// lock is taken in the same order as that of `left`.
     pub unclaimed: Mutex<BTreeSet<PathBuf>>,
     /// True if an error that may be over the next time has kept pins from being adopted since the last
@@ -75,7 +75,7 @@ pub struct Dispatchers {
 
 impl Dispatchers {
     /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are to be
-    /// `measured`, each has a program of its own, whose runs the kernel counts.
+    /// `measured`, each has a separate program, whose runs the kernel counts.
     pub fn open(
         root: PathBuf,
         quiescer: Arc<Quiescer>,
@@ -121,7 +121,7 @@ impl Dispatchers {
         let result = self.add_to(&mut dispatcher, place, addition, replaces);
         let health = Arc::clone(&dispatcher.health);
         if result.is_err() && is_new && !dispatcher.adopted {
-            // Nothing was attached, so only the pins have to be removed.
+            // Nothing was attached, so the daemon must remove only the pins.
             if let Err(error) = pins::remove_directory(&dispatcher.pins) {
                 tracing::warn!(pins = %dispatcher.pins.display(), %error, "unused pins could not be removed");
             }
@@ -131,7 +131,7 @@ impl Dispatchers {
         result.map(|()| health)
     }
 
-    /// Returns the reason why a program of this kind could not take the place of those of `probe` at a hook, if it could not.
+    /// Returns the reason why a program of this kind can't replace those of `probe` at a hook, if there is one.
     pub fn misfit(&self, place: &HookPoint, probe: &str, frags: bool) -> Option<String> {
         let by_place = self.by_place.lock();
         let (_, dispatcher) = by_place.get(&place.key())?;
@@ -176,7 +176,7 @@ impl Dispatchers {
         } else {
             Ok(())
         };
-        // After an error the present revision goes on calling the slots, until the kernel takes another one or no holder has
+        // After an error the present revision continues calling the slots, until the kernel takes another one or no holder has
         // the slots any more.
         dispatcher.is_stale = switched.is_err();
         dispatcher.entries = entries;
@@ -251,12 +251,12 @@ impl Dispatchers {
         let is_ready = dispatcher.retired.contains(&addition.owner);
         let Addition { owner, probe, rank, slots, epoch, verdict, stands, frags, sample, xdp_mode } =
             *addition;
-        // The program of an earlier daemon goes on calling the slots that are pinned, which may be others than those at
+        // The program of an earlier daemon continues calling the slots that are pinned, which may be others than those at
         // interfaces that could be listed earlier.
         let left = dispatcher.adopted.then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
         let left = left.transpose().map_err(|error| place.failed(error))?.flatten();
         let slots = left.map_or_else(|| Arc::clone(slots), Arc::new);
-        // A later daemon has to find what it may be that packets meet.
+        // A later daemon must find every program that packets may meet.
         slots.pin(&dispatcher.pins, owner).map_err(|error| place.failed(error))?;
         if !dispatcher.adopted {
             crash::point("filled");

@@ -8,7 +8,7 @@ pub struct Health {
     /// The mode of the attachment; `None` if nothing is attached.
     pub mode: Option<&'static str>,
     /// The reason why nothing is attached, and since when.
-    pub trouble: Option<(String, Timestamp)>,
+    pub failure: Option<(String, Timestamp)>,
     /// The reason why XDP is attached in generic mode, if the program can be changed so that it is native.
     pub fallback: Option<String>,
     /// The number of times the attachment was made again after somebody had removed it or replaced its program, and the

@@ -11,7 +11,7 @@ use crate::attach::dispatcher::health::Health;
 use crate::attach::hook::hook_point::HookPoint;
 
 impl Dispatchers {
-    /// Goes on calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
+    /// Continues calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
     /// Returns `None` if the programs do not run there.
     pub fn hold(&self, place: &HookPoint, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
         let mut by_place = self.by_place.lock();

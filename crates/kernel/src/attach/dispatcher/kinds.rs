@@ -49,7 +49,7 @@ pub fn check<'a>(
     )))
 }
 
-/// Makes the error of a link that does not take its next program. `single`: the link is native, and the program takes
+/// Makes the error for a link that refuses its next program. `single`: the link is native, and the program is for
 /// packets of a single buffer.
 pub fn not_replaced(place: &HookPoint, single: bool, error: io::Error) -> AttachError {
     let reason = || place.netns.run(|| xdp::single_buffer(place, &error)).ok().flatten();

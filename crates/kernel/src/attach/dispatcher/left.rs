@@ -1,5 +1,4 @@
-//! Attachments that call no probe any more: those that a dead daemon has left, and those that could not be removed at
-//! once.
+//! Attachments that call no probe any more: those of a dead daemon, and those that could not be removed immediately.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,7 +94,7 @@ impl Dispatchers {
     }
 
     /// Detaches what `pins` hold and removes `pins`. If this is not possible now, [`Self::remove_left`] does it later:
-    /// a filter without pins is unknown to every daemon and stays for ever.
+    /// a filter without pins is unknown to every daemon and stays forever.
     pub fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins, None) {
             tracing::warn!(pins = %pins.display(), %error, "detaching failed; the daemon tries again");
@@ -145,7 +144,7 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
 }
 
 fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
-    // A link can be detached from any namespace; a filter goes with its namespace.
+    // A link can be detached from any namespace; a filter ends with its namespace.
     let left = match Attachment::adopt_link(pins)? {
         Some(link) => Some(link),
         None => match known.map_or_else(|| namespace(pins, netns), |known| Ok(Some(known.clone())))? {

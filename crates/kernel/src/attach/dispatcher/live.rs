@@ -1,4 +1,4 @@
-//! The time that dispatchers and the probes that they call take for the packets of their interfaces.
+//! The time of dispatchers and their probes for the packets of their interfaces.
 
 use std::collections::HashMap;
 use std::io;
@@ -54,7 +54,8 @@ impl Dispatchers {
             .flat_map(|(live, ..)| live.called.iter().flat_map(|call| call.programs).chain([live.own.0]));
         let owners = Owners::of(programs)?;
         // Without samples there are the times of the dispatchers.
-        let sampler = Sampler::start().inspect_err(|error| tracing::debug!(%error, "no samples of clocks"));
+        let sampler = Sampler::start()
+            .inspect_err(|error| tracing::debug!(%error, "the clocks of CPUs can't be sampled"));
         std::thread::sleep(time);
         let mut samples: HashMap<u32, u64> = HashMap::new();
         sampler.into_iter().for_each(|sampler| {

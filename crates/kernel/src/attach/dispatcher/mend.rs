@@ -16,7 +16,7 @@ use crate::attach::rank::DeploymentId;
 use crate::net::rtnl::socket::NetlinkSocket;
 
 /// The program that packets at a place meet.
-enum Standing {
+enum PlaceProgram {
     Ours,
     /// Another program is attached by the daemon's link.
     Another,
@@ -37,7 +37,7 @@ impl Dispatchers {
         self.remove_left();
     }
 
-    /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have been gone
+    /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have disappeared
     /// meanwhile. Returns false if the dispatcher there does not call the probe.
     pub fn keep(&self, place: &HookPoint, owner: DeploymentId, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock();
@@ -63,16 +63,16 @@ impl Dispatchers {
             tracing::debug!(interface, hook, %error, "the kernel refuses a dispatcher's next program again");
         }
         let standing = standing(dispatcher, place, was_gone);
-        let is_replaced = matches!(standing, Ok(Standing::Another));
+        let is_replaced = matches!(standing, Ok(PlaceProgram::Another));
         let mended = match standing {
-            Ok(Standing::Ours) => {
+            Ok(PlaceProgram::Ours) => {
                 dispatcher.is_well();
                 return;
             }
-            Ok(Standing::Another) => self.switch(dispatcher, place, dispatcher.entries.clone()),
+            Ok(PlaceProgram::Another) => self.switch(dispatcher, place, dispatcher.entries.clone()),
             // The watch of the interfaces is about to report that the interface was removed.
-            Ok(Standing::Nothing) if !was_gone && is_gone(place) => return,
-            Ok(Standing::Nothing) => self.attach_again(dispatcher, place),
+            Ok(PlaceProgram::Nothing) if !was_gone && is_gone(place) => return,
+            Ok(PlaceProgram::Nothing) => self.attach_again(dispatcher, place),
             Err(error) => {
                 tracing::debug!(interface, hook, %error, "the state of an attachment can't be read");
                 return;
@@ -97,7 +97,7 @@ impl Dispatchers {
                 let mut health = dispatcher.health.lock();
                 health.mode = None;
                 let reason = with_causes(&error);
-                let since = match &health.trouble {
+                let since = match &health.failure {
                     Some((known, since)) if *known == reason => *since,
                     known => {
                         let message = match is_replaced {
@@ -108,7 +108,7 @@ impl Dispatchers {
                         known.as_ref().map_or_else(Timestamp::now, |(_, since)| *since)
                     }
                 };
-                health.trouble = Some((reason, since));
+                health.failure = Some((reason, since));
             }
         }
     }
@@ -120,15 +120,15 @@ impl Dispatchers {
     }
 }
 
-fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::Result<Standing> {
-    let Some(attachment) = &dispatcher.attachment else { return Ok(Standing::Nothing) };
-    let Some(program) = attachment.program_at(place.ifindex)? else { return Ok(Standing::Nothing) };
+fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::Result<PlaceProgram> {
+    let Some(attachment) = &dispatcher.attachment else { return Ok(PlaceProgram::Nothing) };
+    let Some(program) = attachment.program_at(place.ifindex)? else { return Ok(PlaceProgram::Nothing) };
     if was_gone && !place.netns.run(|| attachment.is_found(place.ifindex, place.hook))?? {
-        return Ok(Standing::Nothing);
+        return Ok(PlaceProgram::Nothing);
     }
     // An id that could not be read when the program was attached does not prove that another program is there.
     let is_ours = dispatcher.program.is_none_or(|ours| ours == program);
-    Ok(if is_ours { Standing::Ours } else { Standing::Another })
+    Ok(if is_ours { PlaceProgram::Ours } else { PlaceProgram::Another })
 }
 
 fn is_gone(place: &HookPoint) -> bool {

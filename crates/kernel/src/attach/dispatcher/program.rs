@@ -55,8 +55,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut call_sites = Vec::new();
     // The instructions after which the verdict of an enforcing probe is in R0.
     let mut verdicts = Vec::new();
-    // The last probe's verdict is the dispatcher's, if it may stand as it is: nothing comes after this probe, so that it
-    // needs no subprogram to return from.
+    // The last probe's verdict becomes the dispatcher's, if it needs no change. No probe follows it, so it needs no
+    // subprogram to return from.
     let (calls, last) = match calls {
         [calls @ .., last] if last.stands => (calls, Some(last)),
         _ => (calls, None),
@@ -108,8 +108,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     Program { instructions: main, functions }
 }
 
-/// The largest number that one random number of 32 bits can choose one packet out of with an error below a
-/// hundred-thousandth.
+/// The largest N for sampling one packet in N with a single random number of 32 bits, with an error below
+/// a hundred-thousandth.
 const ONE_DRAW: u32 = 1 << 16;
 
 /// Skips the next `skipped` instructions unless the packet is chosen. A choice of one in very many is two choices: one
@@ -146,7 +146,7 @@ fn judge(hook: Hook) -> Vec<bpf_insn> {
     vec![asm::add_imm32(0, -first), asm::jump_le32(0, last - first, 0)]
 }
 
-/// Ends the program with a final verdict, which is in R0 less the first final one; goes on at `next` with any other of
+/// Ends the program with a final verdict, which is in R0 less the first final one; continues at `next` with any other of
 /// their range.
 fn finish(main: &mut Vec<bpf_insn>, next: usize, verdicts: &[i32]) {
     let (first, last) = range(verdicts);

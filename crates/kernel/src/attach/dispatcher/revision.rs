@@ -1,5 +1,5 @@
 //! The programs of dispatchers. Dispatchers that call the same probes in the same way have the same program: the kernel
-//! waits for a grace period whenever a program comes to XDP or goes that no other interface has, for one interface after
+//! waits for a grace period whenever XDP gets or loses a program that no other interface has, for one interface after
 //! the other.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct DispatcherProgram {
     pub id: u32,
 }
 
-/// Everything that a program follows from.
+/// Everything that determines a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     hook: Hook,
@@ -36,8 +36,8 @@ struct Key {
     place: Option<hook_point::HookKey>,
 }
 
-/// Slots, page and offset of the epoch word, whether the verdict counts, whether it stands, and the sample. The slots say
-/// whether the programs take packets of several buffers.
+/// For each call: the slots, the page and the offset of the epoch word, two flags (the verdict counts, the verdict stays
+/// unchanged), and the sampling. The slots say whether the programs take packets of several buffers.
 type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
 /// The programs that dispatchers have.
@@ -89,7 +89,7 @@ impl DispatcherPrograms {
         Ok(revision)
     }
 
-    /// Does what [`Self::get`] does where `present` is attached: returns `present` if it is such a program.
+    /// Does the same as [`Self::get`] where `present` is attached: returns `present` if it fits.
     pub fn get_or_adopt(
         &self,
         place: &HookPoint,

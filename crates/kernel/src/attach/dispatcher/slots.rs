@@ -49,7 +49,7 @@ impl Slots {
         Ok(is_whole.then_some(Self { id: info.id, map, programs }))
     }
 
-    /// Does what [`Self::left`] does for a dispatcher of an earlier version, which has the slots of all its probes in one
+    /// Does the same as [`Self::left`] for a dispatcher of an earlier version, which has the slots of all its probes in one
     /// prog-array. `open` opens a program.
     pub fn left_by_earlier_version(
         pins: &Path,

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::*;
 
 /// Words in a file without a name instead of a map.
-fn words(bytes: usize) -> Words {
+fn words(bytes: usize) -> MappedWords {
     let file = tempfile::tempfile().unwrap();
     file.set_len(bytes as u64).unwrap();
     let memory = Mapping::new(file.as_fd(), 0, bytes, MappingAccess::ReadWrite).unwrap();
-    Words { map: file.into(), memory, adopted: false }
+    MappedWords { map: file.into(), memory, adopted: false }
 }
 
 fn page() -> Arc<Page> {

@@ -45,7 +45,7 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// Attaches `program` at `place`. To be called in the interface's namespace. `pins` is the dispatcher's directory
+    /// Attaches `program` at `place`. Call this in the interface's namespace. `pins` is the dispatcher's directory
     /// of pins. Returns also why XDP is not native, if the program can be changed so that it is.
     pub fn attach(
         place: &HookPoint,
@@ -98,8 +98,8 @@ impl Attachment {
         Ok(None)
     }
 
-    /// Pins the attachment, so that it stays when the daemon ends. A clsact filter stays by itself and has a pin of its
-    /// own.
+    /// Pins the attachment, so that it stays when the daemon ends. A clsact filter stays anyway, and has a separate
+    /// pin.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
             Self::Link(link, mode) => object::obj_pin(link.as_fd(), &pins.join(link_pin(mode))),

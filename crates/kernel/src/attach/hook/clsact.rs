@@ -40,7 +40,7 @@ pub struct ClsactFilter {
 }
 
 impl ClsactFilter {
-    /// Attaches `program`. To be called in the interface's namespace.
+    /// Attaches `program`. Call this in the interface's namespace.
     pub fn attach(place: &HookPoint, program: BorrowedFd<'_>, pins: &Path) -> Result<Self, AttachError> {
         let failed = |error| place.failed(error);
         let parent = parent(place.ifindex, place.hook);
@@ -68,7 +68,7 @@ impl ClsactFilter {
         let place = socket
             .set_filter(parent, FilterLocation { priority, handle: 0 }, NAME, program)
             .and_then(|()| find(&mut socket, parent, program_identity.id))
-            .and_then(|place| place.ok_or_else(|| io::Error::other("the filter is gone at once")));
+            .and_then(|place| place.ok_or_else(|| io::Error::other("the filter disappeared at once")));
         match place {
             Ok(place) => Ok(Self { socket: Mutex::new(socket), parent, place, program: program_identity }),
             Err(error) => {
@@ -258,7 +258,7 @@ mod tests {
         assert!(!is_at(&again, index) && adopt().is_none());
         assert_eq!(again.replace(first.as_fd(), pins).unwrap_err().kind(), io::ErrorKind::NotFound);
         again.detach().unwrap();
-        // The older ingress qdisc is in the place of clsact.
+        // The older ingress qdisc occupies the place of clsact.
         tc("qdisc add dev tpa ingress");
         let refused = netns.run(|| ClsactFilter::attach(&place, second.as_fd(), pins)).unwrap();
         assert!(refused.unwrap_err().to_string().contains("the qdisc ingress"));

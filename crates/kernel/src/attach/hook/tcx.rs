@@ -25,16 +25,16 @@ fn attach_type(hook: Hook) -> bpf_attach_type {
     }
 }
 
-/// Tells whether the interface reports this program. To be called in the interface's namespace.
+/// Tells whether the interface reports this program. Call this in the interface's namespace.
 pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
     match link::prog_query(ifindex, attach_type(hook), &mut [0; MAX_PROGRAMS]) {
-        // These errors say that there is no such interface.
+        // The errors that say that the interface does not exist.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(false),
         programs => Ok(programs?.contains(&program)),
     }
 }
 
-/// Attaches `program` by a TCX link. To be called in the interface's namespace.
+/// Attaches `program` by a TCX link. Call this in the interface's namespace.
 pub fn attach(place: &HookPoint, program: BorrowedFd<'_>) -> Result<OwnedFd, AttachError> {
     // Without another program to relate to, the flags mean before or after all programs.
     let flags = match place.position {

@@ -41,7 +41,7 @@ pub struct XdpLink {
     pub fallback: Option<String>,
 }
 
-/// Attaches `program` by a link. To be called in the interface's namespace.
+/// Attaches `program` by a link. Call this in the interface's namespace.
 pub fn attach(
     place: &HookPoint,
     request: XdpRequest,
@@ -83,7 +83,7 @@ pub fn attach(
 }
 
 /// Returns the reason why a driver refuses a program for packets of a single buffer with this error, and the cure; `None` if
-/// the MTU of the interface is not a reason. To be called in the interface's namespace.
+/// the MTU of the interface is not a reason. Call this in the interface's namespace.
 pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
     let mtu = NetlinkSocket::here().ok()?.device(place.ifindex).ok()??.mtu;
     if !programs::has_frags() || mtu <= USUAL_MTU || mtu >= LOOPBACK_MTU {
@@ -96,7 +96,7 @@ pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
     ))
 }
 
-/// Tells whether the interface reports this program. To be called in the interface's namespace.
+/// Tells whether the interface reports this program. Call this in the interface's namespace.
 pub fn runs(ifindex: u32, program: u32) -> io::Result<bool> {
     let device = NetlinkSocket::here()?.device(ifindex)?;
     Ok(device.is_some_and(|device| device.programs.iter().any(|(_, id)| *id == program)))

@@ -34,8 +34,8 @@ pub struct MethodReport {
     reason: Option<String>,
 }
 
-/// A function that returns once a grace period that began after the call is over. The number is that of a CPU that programs
-/// which began before have left; `None` if there is none that is known to be so.
+/// A function that returns after a full grace period. The number is that of a CPU which all earlier programs have left;
+/// `None` if no such CPU is known.
 pub type Way = Arc<dyn Fn(Option<usize>) -> io::Result<()> + Send + Sync>;
 
 impl QuiesceMethod {

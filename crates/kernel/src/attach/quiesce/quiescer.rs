@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// A method, and the result of its trial.
 type Trial = (QuiesceMethod, io::Result<Way>);
 
-/// Waits for grace periods, on threads of its own, since a sweep moves its thread to other CPUs.
+/// Waits for grace periods on its own threads, because a sweep moves its thread to other CPUs.
 #[derive(Debug)]
 pub struct Quiescer {
     pub workers: Arc<Workers>,

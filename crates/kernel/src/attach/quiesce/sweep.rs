@@ -38,7 +38,7 @@ pub fn wait(left: Option<usize>) -> io::Result<()> {
     for &cpu in online.iter().filter(|cpu| **cpu != here && Some(**cpu) != left) {
         VISITING.store(cpu, Ordering::Relaxed);
         if let Err(error) = visit(cpu)
-            // A CPU that has just gone offline runs nothing any more.
+            // A CPU that has just become offline runs nothing any longer.
             && online_cpus()?.contains(&cpu)
         {
             return Err(io::Error::new(error.kind(), format!("CPU {cpu} can't be visited: {error}")));

@@ -21,13 +21,13 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 /// The time for which a caller looks for the end of a grace period before it sleeps. To sleep and to be woken takes more
 /// processor time than a sweep of two CPUs.
 const SOON: Duration = Duration::from_micros(100);
-/// The number of callers that sleep at once after one that has looked in vain: the machine is busy.
+/// The number of callers that sleep immediately after a caller has polled in vain: the machine is busy then.
 const SLEEPERS: u32 = 8;
 
 /// The available methods, in the order of preference, and the grace periods that callers wait for.
 #[derive(Debug)]
 pub struct Workers {
-    state: Mutex<State>,
+    state: Mutex<QuiesceState>,
     /// The condition that callers wait for: a grace period is over, or has failed.
     over: Condvar,
     /// The number of grace periods that were over or have failed, of all methods.
@@ -38,7 +38,7 @@ pub struct Workers {
 }
 
 #[derive(Debug)]
-struct State {
+struct QuiesceState {
     workers: Vec<Worker>,
     in_use: QuiesceMethod,
     reports: Vec<MethodReport>,
@@ -46,7 +46,7 @@ struct State {
     said: BTreeMap<&'static str, Instant>,
     /// True while a caller looks for the end of a grace period. A second one could keep the sweep from its CPU.
     looking: bool,
-    /// The number of callers that are to sleep at once.
+    /// The number of callers that must sleep immediately.
     sleepers: u32,
     ended: bool,
 }
@@ -91,8 +91,8 @@ impl Worker {
         self.wanted
     }
 
-    /// Begins the grace period that was asked for. Returns its number, and the CPU that programs have left since: who asked
-    /// ran on it after the flip. Of several who asked the others may have come later.
+    /// Begins the requested grace period. Returns its number, and a CPU that earlier programs have left: the caller ran on
+    /// it after the flip. With several callers this holds for the first; others may have come later.
     fn begin(&mut self) -> (u64, Option<usize>) {
         self.begun += 1;
         let asking = std::mem::take(&mut self.asking);
@@ -105,7 +105,7 @@ impl Worker {
     }
 }
 
-impl State {
+impl QuiesceState {
     fn report(&mut self, method: QuiesceMethod, failure: Option<String>) {
         let report = MethodReport::new(method, failure);
         if let Some(old) = self.reports.iter_mut().find(|old| old.name == report.name) {
@@ -137,7 +137,8 @@ impl Workers {
         let in_use = ways.first().map_or(QuiesceMethod::None, |(method, _)| *method);
         let workers = ways.iter().map(|(method, _)| Worker::new(*method)).collect();
         let said = BTreeMap::new();
-        let state = State { workers, in_use, reports, said, looking: false, sleepers: 0, ended: false };
+        let state =
+            QuiesceState { workers, in_use, reports, said, looking: false, sleepers: 0, ended: false };
         let asked = ways.iter().map(|_| Condvar::new()).collect();
         let (state, over, ended) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
         let workers = Arc::new(Self { state, over, ended, asked });
@@ -231,7 +232,7 @@ impl Workers {
 
     /// Looks for the end of a grace period for a while, unless somebody looks already, or has looked in vain lately.
     /// Returns true if one has ended.
-    fn ends_soon(&self, state: &mut MutexGuard<'_, State>, begun: Instant) -> bool {
+    fn ends_soon(&self, state: &mut MutexGuard<'_, QuiesceState>, begun: Instant) -> bool {
         if state.looking || begun.elapsed() >= SOON {
             return false;
         }

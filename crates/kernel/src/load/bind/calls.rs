@@ -21,10 +21,10 @@ const MAX_CALLS: i32 = 33;
 /// The registers that hold the table and the slot of a call.
 const TABLE: u8 = 2;
 const SLOT: u8 = 3;
-/// The number of instructions of each call in the loop, and of what each slot becomes.
+/// The number of instructions of each call in the loop, and of the code for each slot.
 const CALL: usize = 3;
 const LEAVE: usize = 3;
-/// The class of an instruction, in the lowest bits of its code, and those that write to memory or jump.
+/// The class of an instruction, in the lowest bits of its code, and the classes that write to memory or jump.
 const CLASS: u8 = 0x07;
 const WITHOUT_RESULT: [u8; 4] = [0x02, 0x03, 0x05, 0x06];
 
@@ -108,7 +108,7 @@ fn loaded(insn: &bpf_insn, first: usize) -> Option<usize> {
     usize::try_from(insn.imm).ok().filter(|_| refers)?.checked_sub(first)
 }
 
-/// Returns the table of the call at `at`: the one that is loaded before it in the same block, or the only one.
+/// Returns the table of the call at `at`: the table that is loaded before the call in the same block, or the only one.
 fn table(program: &[bpf_insn], at: InstructionIndex, first: usize) -> Option<usize> {
     let is_target = |place: InstructionIndex| {
         (0..program.len()).any(|from| {
@@ -161,12 +161,12 @@ fn leaving(
     Ok(Function { instructions, ..changed })
 }
 
-/// Returns what a call becomes: it leaves the function where the slot has a program, and goes on where it has none.
+/// Returns the code for a call: it leaves the function if the slot has a program, and continues otherwise.
 fn leave(slots: &[(u32, usize)]) -> Vec<bpf_insn> {
     let count = slots.len();
     let mut out = vec![low(SLOT)];
     for (index, (slot, _)) in slots.iter().enumerate() {
-        // Over the comparisons after this one, the jump, and what the slots before it become.
+        // The jump passes the comparisons after this one, the final jump, and the code of the slots before it.
         let distance = (count - 1 - index) + 1 + LEAVE * index;
         out.push(jump_eq(SLOT, *slot as i32, distance as i16));
     }

@@ -38,7 +38,7 @@ pub fn expect(program: &Function) -> Result<(), ObjectError> {
     }
 }
 
-/// Makes a call of such a function one that the kernel takes.
+/// Changes a call of such a function into one that the kernel accepts.
 pub fn bind(instruction: &mut bpf_insn) {
     if let Some(id) = called(instruction).and_then(|function| known().get(&function.number)) {
         instruction._bitfield_1 = bpf_insn::new_bitfield_1(0, BPF_PSEUDO_KFUNC_CALL as u8);

@@ -56,7 +56,7 @@ fn first() -> Vec<bpf_insn> {
     ]
 }
 
-/// `bpf_iter_num_next(R1)`: the address of the next number, or 0 for ever after the last.
+/// `bpf_iter_num_next(R1)`: the address of the next number, or 0 forever after the last.
 fn next() -> Vec<bpf_insn> {
     vec![
         load_u64(2, ITERATOR, 0),

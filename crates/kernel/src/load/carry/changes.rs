@@ -1,5 +1,5 @@
-//! The addition of what an old map has counted since it was copied to the map that packets are counted in now. What a
-//! field means decides how: counts are added, and other numbers join by the rules by which windows add up.
+//! The transfer of late counts: an old map's counts since its copy are added to the map that counts now. The meaning
+//! of a field decides how: counts are added, and other numbers join by the rules for windows.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -26,7 +26,7 @@ pub fn is_full(error: &io::Error) -> bool {
 
 /// An entry of the old map that has changed, with its value when it was copied.
 #[derive(Clone, Copy, Debug)]
-struct Change<'a> {
+struct ChangedEntry<'a> {
     key: &'a [u8],
     now: &'a [u8],
     before: Option<&'a [u8]>,
@@ -83,7 +83,9 @@ pub fn add_changes(
         let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}
-            Ok(false) => changes.push(Change { key, now: value, before: before.map(|before| &**before) }),
+            Ok(false) => {
+                changes.push(ChangedEntry { key, now: value, before: before.map(|before| &**before) });
+            }
             Err(error) if is_full(&error) => left.extend((!known.contains(key)).then(|| key.into())),
             Err(error) => return Err(error),
         }
@@ -110,7 +112,7 @@ pub fn add_changes(
             }
             Ok(())
         };
-        // Only programs on a CPU reach that CPU's value, so the addition runs there.
+        // The addition runs on the CPU of the value: only programs there reach the value.
         if layout.kind.is_percpu() { cpus::run_on(slot, add)? } else { add()? }
     }
     Ok(left)
@@ -120,7 +122,7 @@ fn add_counters(
     adder: &Adder,
     layout: &TableLayout,
     slot: usize,
-    Change { key, now, before }: Change<'_>,
+    ChangedEntry { key, now, before }: ChangedEntry<'_>,
     counters: &[(usize, usize)],
 ) -> io::Result<()> {
     let number = |value: &[u8], offset: usize, size: usize| {
@@ -141,7 +143,7 @@ fn join_others(
     map: &OwnedFd,
     layout: &TableLayout,
     slot: usize,
-    Change { key, now, before }: Change<'_>,
+    ChangedEntry { key, now, before }: ChangedEntry<'_>,
     others: &[(Leaf<LeafJoin>, usize)],
     exchanger: &mut Exchanger<'_>,
 ) -> io::Result<()> {

@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
 
-/// The words in which a field may lie, in bytes. Only those of more than one byte are exchanged atomically.
+/// The sizes of words that may contain a field, in bytes. Only words of more than one byte are exchanged atomically.
 const WORDS: [usize; 3] = [8, 4, 1];
 /// The times that the program tries while its neighbours change.
 const TRIES: usize = 16;
@@ -128,8 +128,8 @@ fn program(
     atomic: bool,
 ) -> Vec<bpf_insn> {
     let number = |index: usize| (start(key_size) + 8 * index) as i16;
-    // R6 is the start of the packet, which holds a key and four numbers: the offset of the word, and of the word the bits of
-    // the field, what they have to be, and what they become.
+    // R6 is the start of the packet, which holds a key and four numbers: the offset of the word, the mask of the field's
+    // bits in the word, their expected value, and their new value.
     let mut program = vec![
         asm::load_u32(6, 1, 0),
         asm::load_u32(7, 1, 4),
@@ -142,7 +142,7 @@ fn program(
     program.extend([asm::mov(2, 6), asm::call_helper(asm::HELPER_MAP_LOOKUP)]);
     let missing = program.len();
     program.push(asm::jump(0));
-    // R9 is the word, R1 the bits, R2 and R3 what they have to be and what they become.
+    // R9 is the word, R1 the bits, R2 and R3 are the expected and the new bits.
     program.extend([asm::load_u64(8, 6, number(0)), asm::and_imm(8, -(word as i32))]);
     let beyond = program.len();
     program.extend([asm::jump(0), asm::mov(9, 0), asm::add(9, 8)]);
@@ -161,7 +161,7 @@ fn program(
             program.push(asm::store_width(word, 9, 0, 5));
         }
     }
-    // What is tried in vain behaves as what has changed.
+    // An attempt that fails behaves as a change.
     let in_vain = program.len();
     program.push(asm::jump(0));
     let end = |program: &mut Vec<bpf_insn>, result: u32| {

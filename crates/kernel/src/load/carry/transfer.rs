@@ -119,14 +119,13 @@ impl Transfers {
             }
             if is_left_behind(old, &plan, new.0, origins) {
                 let message = format!(
-                    "map {name} begins empty on each interface: what was counted before can't be told apart by interfaces"
+                    "map {name} begins empty on each interface: the earlier counts can't be told apart by interfaces"
                 );
                 begun.losses.push((direction, message));
             }
             if first.is_none() && goes_on_elsewhere(old, direction, new.0) {
-                let message = format!(
-                    "map {name} begins empty: the other direction goes on with what both have counted"
-                );
+                let message =
+                    format!("map {name} begins empty: the other direction continues with the counts of both");
                 begun.losses.push((direction, message));
             }
         }
@@ -185,8 +184,7 @@ impl Transfers {
     fn give_up(&mut self, direction: &'static str, map: &str, error: &KernelError) {
         let error = with_causes(error);
         tracing::error!(direction, map, error, "the content of a map could not be taken over");
-        self.losses
-            .push((direction, format!("map {map}: what was counted could not be taken over: {error}")));
+        self.losses.push((direction, format!("map {map}: the counts could not be taken over: {error}")));
     }
 }
 
@@ -323,7 +321,7 @@ impl Transfer {
     }
 }
 
-/// Tells whether the map has entries of its own, not maps.
+/// Tells whether the entries of the map are values, not maps.
 fn is_flat(map: &MapPlan) -> bool {
     MapKind::from_bpf_type(map.spec.map_type).is_some_and(|kind| !kind.is_nested())
 }
@@ -336,7 +334,7 @@ fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool
     new.on_replace == OnReplace::Carry && old.iter().any(was_common)
 }
 
-/// Returns the value that a new entry begins with. Rows that go with a reading are added to the map's values, so the rows
+/// Returns the value that a new entry begins with. Rows that a reading includes are added to the map's values, so these
 /// begin at zero.
 fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     match (initial, target) {
@@ -345,7 +343,7 @@ fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     }
 }
 
-/// Tells whether replaced maps of interfaces together, or of interfaces that the probe leaves, have content that goes on in no map
+/// Tells whether replaced maps of interfaces together, or of interfaces that the probe leaves, have content that continues in no map
 /// of one interface alone. The first interface tells for all.
 fn is_left_behind(old: &[&ProbeMaps], plan: &DirectionPlan, map: &MapPlan, origins: &[usize]) -> bool {
     let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else { return false };
@@ -362,7 +360,7 @@ fn forget_new_initials(from: &mut TableLayout, old: &MapPlan, new: &MapPlan) {
     let (Shape::Struct(before), Shape::Struct(now)) = (&mut from.value.shape, &new.shape.value.shape) else {
         return;
     };
-    // Only data sections have initial values.
+    // Initial values are in data sections only.
     if old.spec.initial.is_empty() && new.spec.initial.is_empty() {
         return;
     }

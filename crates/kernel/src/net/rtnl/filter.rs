@@ -58,7 +58,7 @@ pub struct Filter {
 }
 
 impl NetlinkSocket {
-    /// Makes the qdisc if there is none. Fails with `EEXIST` if a qdisc of another kind is in its place.
+    /// Makes the qdisc if it is missing. Fails with `EEXIST` if its place has a qdisc of another kind.
     pub fn add_clsact(&mut self, ifindex: u32) -> io::Result<()> {
         let request = Request::new(
             libc::RTM_NEWQDISC,
@@ -89,7 +89,7 @@ impl NetlinkSocket {
         let request = Request::new(libc::RTM_GETTFILTER, 0, &at(parent, place));
         let asked = self.ask(&request, |payload| filter(payload)?.program);
         match asked.as_ref().map_err(io::Error::raw_os_error) {
-            // These errors say that there is no such filter, qdisc, chain or interface.
+            // The errors that say that the filter, qdisc, chain or interface does not exist.
             Err(Some(libc::ENOENT | libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP)) => Ok(None),
             _ => asked.map(|programs| programs.last().copied()),
         }

@@ -231,7 +231,7 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Bridges report their ports in messages of another family: a released port is not gone.
+    // Bridges report their ports in messages of another family: a released port still exists.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {

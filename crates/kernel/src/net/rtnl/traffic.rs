@@ -1,4 +1,4 @@
-//! Counts of what interfaces have received and sent, by the kernel.
+//! The kernel's counters of packets that interfaces have received and sent.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::net::rtnl::socket::{LINK_INFO, NetlinkSocket, Request, attributes, te
 /// An attribute of `linux/if_link.h`: `struct rtnl_link_stats64`.
 const IFLA_STATS64: u16 = 23;
 
-/// Counts of what an interface has received and sent since it was made.
+/// Counts of packets and bytes that an interface has received and sent since its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub index: u32,
@@ -41,7 +41,7 @@ fn one(payload: &[u8]) -> Option<Traffic> {
                 };
                 [found.received_packets, found.sent_packets] = [word(0), word(1)];
                 [found.received_bytes, found.sent_bytes] = [word(2), word(3)];
-                // The card had no room for those that it missed.
+                // Missed packets found no room in the card.
                 let missed = word(15);
                 [found.received_dropped, found.sent_dropped] = [word(6) + missed, word(7)];
             }
@@ -69,7 +69,7 @@ mod tests {
         }
         let after = of(&netns);
         assert_eq!(after.index, 1);
-        // Three datagrams, of which each is answered: no socket listens.
+        // Three datagrams, each with an answer: no socket listens.
         assert!(after.received_packets >= before.received_packets + 3, "{before:?} {after:?}");
         assert!(after.sent_bytes >= before.sent_bytes + 3 * 128, "{before:?} {after:?}");
     }

@@ -1,4 +1,4 @@
-//! The XDP programs that are attached to an interface, whoever attached them.
+//! The XDP programs that are attached to an interface, by any owner.
 
 use std::io;
 
@@ -9,7 +9,7 @@ const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
-/// An interface as it is now.
+/// The present state of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     pub index: u32,

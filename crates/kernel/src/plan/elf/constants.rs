@@ -9,7 +9,7 @@ use object::elf::{STT_NOTYPE, STT_SECTION};
 
 const HOME: &[u8] = b".rodata";
 const BY_SIZE: &[u8] = b".rodata.cst";
-/// The largest alignment of a section that is moved, in bytes: the gap before it is filled.
+/// The largest alignment of a moved section, in bytes. The gap before the section is filled.
 const MAX_ALIGN: u64 = 4096;
 /// The size of `struct btf_var_secinfo`, and the place of the variable's offset in it, in bytes.
 const ENTRY: usize = 12;

@@ -11,7 +11,7 @@ use crate::plan::elf::error::ElfError;
 use crate::plan::elf::types::{FUNCTION, INT, SECTION, TYPE, Types, VARIABLE};
 use crate::plan::request::KernelOptions;
 
-/// The section of the options in the type information, and the one that the daemon makes of it.
+/// The section of kernel options in the type information, and the section that the daemon makes from it.
 const OPTIONS: &[u8] = b".kconfig";
 const VALUES: &str = ".rodata.kconfig";
 /// The section of the kernel's functions and variables.
@@ -19,7 +19,7 @@ const SYMBOLS: &[u8] = b".ksyms";
 /// The linkage of a variable that the object defines.
 const GLOBAL: u32 = 1;
 /// The numbers of helper functions that the kernel does not have, for what [an iterator](crate::load::bind) over numbers begins with
-/// and goes on with.
+/// and continues with.
 pub const FIRST_NUMBER: u32 = 0x0bad_3001;
 pub const NEXT_NUMBER: u32 = 0x0bad_3002;
 /// The functions of the kernel that `bpf_for` and `bpf_repeat` of libbpf call; 0 for one that has nothing to do.
@@ -29,7 +29,7 @@ const CALL: u8 = 0x85;
 /// `r0 = 0`, in place of a call that the program does not reach.
 const NOTHING: [u8; 8] = [0xb7, 0, 0, 0, 0, 0, 0, 0];
 
-/// Gives options their values, and takes references to what the kernel may lack out of the code.
+/// Gives options their values, and removes references to kernel objects that may be missing.
 pub fn resolve(
     builder: &mut Builder<'_>,
     types: &mut Types,
@@ -167,8 +167,7 @@ fn forget_symbols(types: &mut Types) {
     types.forget_section(at);
 }
 
-/// Makes calls of iterators over numbers, and of the kernel's functions that probes may call, calls of what the loader writes in their
-/// place.
+/// Replaces calls of number iterators and of permitted kernel functions by calls of code that the loader writes.
 fn iterate(builder: &mut Builder<'_>) {
     let functions = FUNCTIONS.iter().map(|function| (function.name, function.number));
     let known: Vec<(&str, u32)> = ITERATORS.into_iter().chain(functions.clone()).collect();
@@ -190,7 +189,7 @@ fn iterate(builder: &mut Builder<'_>) {
     });
 }
 
-/// Tells whether a program asks for the address of a weak symbol: it does without, if that is 0.
+/// Tells whether a program reads the address of a weak symbol. Such a program works without the symbol if the address is 0.
 fn is_asked_for(builder: &Builder<'_>, symbol: &Symbol<'_>) -> bool {
     let mut asked = builder.sections.iter().flat_map(|section| match &section.data {
         SectionData::Relocation(relocations) => relocations.as_slice(),
@@ -211,7 +210,8 @@ fn undefined_symbols<'a, 'b>(builder: &'a Builder<'b>) -> impl Iterator<Item = &
     builder.symbols.iter().filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF)
 }
 
-/// Takes symbols out of the object: their addresses are zero, and `call` tells what a call of one becomes. Returns their names.
+/// Removes symbols from the object: their addresses become zero, and `call` tells the code for a call of one. Returns their
+/// names.
 fn take_out(builder: &mut Builder<'_>, symbols: &[SymbolId], call: impl Fn(&str) -> [u8; 8]) -> Vec<String> {
     let name = |builder: &Builder<'_>, id| {
         String::from_utf8_lossy(builder.symbols.get(id).name.as_slice()).into_owned()

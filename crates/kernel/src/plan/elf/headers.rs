@@ -30,7 +30,7 @@ pub struct Readable {
     pub strange: Vec<(usize, u32)>,
 }
 
-/// Makes an object readable. Fails with what it is instead of a BPF object.
+/// Makes an object readable. Fails with the kind of the file if it is not a BPF object.
 pub fn readable(elf: &[u8]) -> Result<Readable, ElfError> {
     let mut elf = elf.to_vec();
     let (start, count, names) = place(&elf)?;

@@ -15,7 +15,8 @@ const KNOWN: [&[u8]; 5] = [b".BTF", b".BTF.ext", b".maps", b"license", b"version
 const VARIABLES: [&[u8]; 4] = [b".data", b".rodata", b".bss", b"maps"];
 const TEXT: &[u8] = b".text";
 
-/// Removes what the program in the section `entry` does not need. `strange` are the sections of unknown types, by index.
+/// Removes the parts that the program in the section `entry` does not need. `strange` are the sections of unknown types,
+/// by index.
 pub fn keep(builder: &mut Builder<'_>, entry: SectionId, strange: &[(usize, u32)]) -> Result<(), ElfError> {
     let needed = needed(builder, entry);
     for (index, kind) in strange {
@@ -26,7 +27,7 @@ pub fn keep(builder: &mut Builder<'_>, entry: SectionId, strange: &[(usize, u32)
         }
     }
     let strange: HashSet<usize> = strange.iter().map(|(index, _)| index.wrapping_sub(1)).collect();
-    // The iterator leaves out what is deleted.
+    // The iterator leaves out deleted sections.
     let tables: Vec<SectionId> =
         builder.sections.iter().filter(|section| is_relocation(section)).map(Section::id).collect();
     for section in &mut builder.sections {

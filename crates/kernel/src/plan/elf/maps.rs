@@ -16,10 +16,10 @@ pub struct MapPointer {
 }
 
 /// The size and the symbol of each map definition in `.maps`, by the definition's offset in the section, in bytes.
-type Definitions = BTreeMap<u64, (u64, SymbolId)>;
+type MapDefinitions = BTreeMap<u64, (u64, SymbolId)>;
 
-/// Makes references to `static` maps name the map's own symbol: clang names such a map by its section and its place in
-/// it, and aya-obj would take any map of that section. Returns the pointers between map definitions.
+/// Makes references to `static` maps name the map's own symbol: clang names such a map by its section and its offset
+/// there, and aya-obj would take any map of that section. Returns the pointers between map definitions.
 pub fn name_maps(builder: &mut Builder<'_>) -> Vec<MapPointer> {
     let sections = builder.sections.iter().filter(|section| !section.delete && is_maps(section));
     let sections: Vec<SectionId> = sections.map(Section::id).collect();
@@ -35,7 +35,7 @@ fn name_maps_of(builder: &mut Builder<'_>, maps: SectionId) -> Vec<MapPointer> {
     let in_maps = || builder.symbols.iter().filter(|symbol| symbol.section == Some(maps));
     let section_symbols: Vec<SymbolId> =
         in_maps().filter(|symbol| symbol.st_type() == STT_SECTION).map(|symbol| symbol.id()).collect();
-    let definitions: Definitions = in_maps()
+    let definitions: MapDefinitions = in_maps()
         .filter(|symbol| symbol.st_type() != STT_SECTION && symbol.st_size > 0)
         .map(|symbol| (symbol.st_value, (symbol.st_size, symbol.id())))
         .collect();
@@ -87,7 +87,7 @@ fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) 
 }
 
 /// Returns the map definition that covers `place`, an offset in `.maps`, and the offset of `place` in the definition.
-fn definition(definitions: &Definitions, place: u64) -> Option<(u64, SymbolId)> {
+fn definition(definitions: &MapDefinitions, place: u64) -> Option<(u64, SymbolId)> {
     let (start, (size, symbol)) = definitions.range(..=place).next_back()?;
     (place - start < *size).then_some((place - start, *symbol))
 }

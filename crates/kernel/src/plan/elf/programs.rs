@@ -1,5 +1,5 @@
-//! The programs of an object, and the one that a configuration wants. A section tells what its author meant a program for; the
-//! hook of the configuration decides where it runs.
+//! The programs of an object, and the one that a configuration chooses. A section shows the hook that the author had in mind;
+//! the hook in the configuration decides.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ const TEXT: &[u8] = b".text";
 
 /// The meaning of a section's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum SectionMeaning {
     /// XDP, for packets of several buffers or of one.
     Xdp {
         frags: bool,
@@ -22,18 +22,18 @@ enum Meaning {
     Redirected,
     /// A program of another type, which the kernel runs elsewhere.
     Elsewhere,
-    /// A name that loaders leave to whoever attaches the program.
+    /// A name that loaders leave to the one who attaches the program.
     Free,
 }
 
-/// A function in a section of its own.
+/// A function in a separate section.
 #[derive(Debug)]
 pub struct ElfProgram {
     pub name: String,
     pub section: SectionId,
     /// The name of the section in the source.
     section_name: String,
-    meaning: Meaning,
+    meaning: SectionMeaning,
     /// True if a table for `bpf_tail_call` leads to it.
     is_called: bool,
 }
@@ -136,7 +136,7 @@ pub fn choose(programs: &[ElfProgram], hook: Hook, wanted: Option<&str>) -> Resu
     if others.is_empty() {
         return Ok(first.chosen(hook));
     }
-    // What others call is not called for packets, unless there is nothing else.
+    // A program that others call is not called for packets, unless it is the only one.
     let is_candidate = |program: &&ElfProgram| !program.is_called || programs.iter().all(|of| of.is_called);
     let candidates = programs.iter().filter(is_candidate);
     let scored = candidates.filter_map(|program| Some((program.score(hook)?, program)));
@@ -167,30 +167,30 @@ impl ElfProgram {
     fn chosen(&self, hook: Hook) -> ProgramChoice {
         let (name, section) = (self.name.clone(), self.section_name.clone());
         let unfit = match (self.meaning, hook.kind()) {
-            (Meaning::Redirected, ProgramKind::Xdp) => Some(Unfit::Redirected { name, section }),
-            (Meaning::Redirected | Meaning::Xdp { .. }, ProgramKind::Tc)
-            | (Meaning::Tc(_), ProgramKind::Xdp)
-            | (Meaning::Elsewhere, _) => Some(Unfit::OtherHook { name, section, hook }),
-            (Meaning::Xdp { .. }, ProgramKind::Xdp)
-            | (Meaning::Tc(_), ProgramKind::Tc)
-            | (Meaning::Free, _) => None,
+            (SectionMeaning::Redirected, ProgramKind::Xdp) => Some(Unfit::Redirected { name, section }),
+            (SectionMeaning::Redirected | SectionMeaning::Xdp { .. }, ProgramKind::Tc)
+            | (SectionMeaning::Tc(_), ProgramKind::Xdp)
+            | (SectionMeaning::Elsewhere, _) => Some(Unfit::OtherHook { name, section, hook }),
+            (SectionMeaning::Xdp { .. }, ProgramKind::Xdp)
+            | (SectionMeaning::Tc(_), ProgramKind::Tc)
+            | (SectionMeaning::Free, _) => None,
         };
-        let frags = self.meaning == Meaning::Xdp { frags: true };
+        let frags = self.meaning == SectionMeaning::Xdp { frags: true };
         ProgramChoice { entry: self.name.clone(), section: self.section, frags, unfit }
     }
 
     /// Tells how well the program fits the hook by its section and by the words of its name; `None` if it is for another one.
     fn score(&self, hook: Hook) -> Option<u8> {
         let ours = Direction::from(hook);
-        let words = Words::of(&[&self.section_name, &self.name]);
+        let words = SectionWords::of(&[&self.section_name, &self.name]);
         match (self.meaning, hook.kind()) {
-            (Meaning::Xdp { .. }, ProgramKind::Xdp) => Some(4),
-            (Meaning::Tc(Some(direction)), ProgramKind::Tc) => (direction == ours).then_some(5),
-            (Meaning::Tc(None), ProgramKind::Tc) => match words.direction {
+            (SectionMeaning::Xdp { .. }, ProgramKind::Xdp) => Some(4),
+            (SectionMeaning::Tc(Some(direction)), ProgramKind::Tc) => (direction == ours).then_some(5),
+            (SectionMeaning::Tc(None), ProgramKind::Tc) => match words.direction {
                 None => Some(4),
                 Some(direction) => (direction == ours).then_some(5),
             },
-            (Meaning::Free, kind) => {
+            (SectionMeaning::Free, kind) => {
                 let of_hook = words.kind.map(|named| named == kind);
                 let of_direction = words.direction.map(|direction| direction == ours);
                 match (of_hook, of_direction) {
@@ -205,13 +205,13 @@ impl ElfProgram {
     }
 }
 
-/// What the words in names say of a program.
-struct Words {
+/// The meaning of the words in a program's names.
+struct SectionWords {
     kind: Option<ProgramKind>,
     direction: Option<Direction>,
 }
 
-impl Words {
+impl SectionWords {
     fn of(names: &[&str]) -> Self {
         let split = |name: &&str| {
             name.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_ascii_lowercase).collect()
@@ -288,22 +288,22 @@ const ELSEWHERE: &[&str] = &[
     "usdt",
 ];
 
-fn meaning(section: &str) -> Meaning {
-    // A question mark asks libbpf not to load the program by itself.
+fn meaning(section: &str) -> SectionMeaning {
+    // A question mark asks libbpf not to load the program automatically.
     let name = section.trim_start_matches('?');
     let (head, rest) = name.split_once('/').unwrap_or((name, ""));
     let in_map = ["cpumap", "devmap"].contains(&rest.split('/').next().unwrap_or_default());
     match head {
-        "xdp" | "xdp.frags" if in_map => Meaning::Redirected,
-        "xdp_devmap" | "xdp_cpumap" | "xdp.frags_devmap" | "xdp.frags_cpumap" => Meaning::Redirected,
-        "xdp" | "xdp.frags" => Meaning::Xdp { frags: head == "xdp.frags" },
+        "xdp" | "xdp.frags" if in_map => SectionMeaning::Redirected,
+        "xdp_devmap" | "xdp_cpumap" | "xdp.frags_devmap" | "xdp.frags_cpumap" => SectionMeaning::Redirected,
+        "xdp" | "xdp.frags" => SectionMeaning::Xdp { frags: head == "xdp.frags" },
         "tc" | "tcx" | "classifier" | "action" => {
             let named =
                 |direction: &Direction| rest.split(['/', '_', '-']).any(|word| word == direction.name());
-            Meaning::Tc(Direction::ALL.into_iter().find(named))
+            SectionMeaning::Tc(Direction::ALL.into_iter().find(named))
         }
-        _ if ELSEWHERE.contains(&head) => Meaning::Elsewhere,
-        _ => Meaning::Free,
+        _ if ELSEWHERE.contains(&head) => SectionMeaning::Elsewhere,
+        _ => SectionMeaning::Free,
     }
 }
 

@@ -20,8 +20,8 @@ pub struct Misplaced {
     pub at: Option<(String, usize)>,
 }
 
-/// Returns the relocations of code that are at anything but what compilers put them at: a load of 64 bits, or a call of a
-/// function.
+/// Returns the relocations of code at unusual instructions. Compilers place relocations only at loads of 64 bits and at
+/// calls.
 pub fn misplaced(builder: &Builder<'_>) -> Vec<Misplaced> {
     let mut misplaced = Vec::new();
     for section in builder.sections.iter().filter(|section| !section.delete) {

@@ -1,4 +1,4 @@
-//! The type information of an object, as bytes: new names for sections, and what the kernel and aya-obj do not take.
+//! The type information of an object, as bytes: it renames sections, and removes parts that the kernel and aya-obj refuse.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// Takes the section apart, which [`Btf`](twinprobe_ebpf_common::Btf) has parsed.
+    /// Splits the section into its parts, which [`Btf`](twinprobe_ebpf_common::Btf) has parsed.
     pub fn read(btf: &[u8]) -> Result<Self, ElfError> {
         let header = word(btf, 4)? as usize;
         let part = |at: usize| -> Result<&[u8], ElfError> {
@@ -133,7 +133,7 @@ impl Types {
         self.cut(at + TYPE..end);
     }
 
-    /// Forgets the sections that are none of these.
+    /// Drops all other sections.
     pub fn retain_sections(&mut self, keep: impl Fn(&[u8]) -> bool) {
         let lost = |types: &Self| {
             let mut sections = types.each().filter(|(_, kind, _)| *kind == SECTION);
@@ -203,7 +203,7 @@ pub fn sections_renamed(
                 at = next;
             }
         }
-        // A table with nothing but the size of its records is none.
+        // A table that has only the size of its records does not count.
         if tables.len() as u32 == start + 4 {
             tables.truncate(start as usize);
         }

@@ -1,4 +1,4 @@
-//! The entries that a configuration lets maps begin with.
+//! The initial entries of maps, from the configuration.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ const fn is_fillable(kind: MapKind) -> bool {
     matches!(kind.family(), MapFamily::Hash | MapFamily::Array | MapFamily::Trie)
 }
 
-/// Returns the entries of each map of a direction, or what is wrong with them. `readers` are the direction's metrics, each with
+/// Returns the entries of each map of a direction, or their mistakes. `readers` are the direction's metrics, each with
 /// the index of its map.
 pub fn plan(
     defined: &Definitions,

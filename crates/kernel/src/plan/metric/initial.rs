@@ -13,7 +13,7 @@ use crate::plan::request::DirectionRequest;
 const SECTIONS: [&str; 3] = [".data", ".rodata", ".bss"];
 /// The section of the kernel's options, which the kernel decides.
 const OPTIONS: &str = ".rodata.kconfig";
-/// The beginning of the names of variables that the daemon sets.
+/// The prefix of the names of variables that the daemon sets.
 const OWN: &str = "twinprobe_";
 /// The most names that a message lists.
 const LISTED: usize = 50;

@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The section of the counters.
 const SECTION: &str = ".data.twinprobe";
-/// The counter of packets that stand for several frames, and whose headers `twinprobe.h` does not all know.
+/// The counter of packets that stand for several frames and have headers that `twinprobe.h` does not know.
 const UNSURE: &str = ".data.twinprobe:tp_unsure";
 /// The name of a counter, before that of its map.
 const PREFIX: &str = "tp_lost_";
@@ -23,8 +23,9 @@ const SIZE: usize = size_of::<u64>();
 /// The end of an entry's name if a metric of another map has the name of the map.
 const OTHERWISE: &str = "_map";
 
-/// Returns a request for the counter of each map that has one. `metrics` are those that read maps of the direction. The
-/// counters are private to each twin if any map is, since the section is one map. `field` is that of the source.
+/// Returns a request for the counter of each map that has one. `metrics` are the metrics of the direction's maps. All
+/// counters are in one section, which is a single map, so they are private to each twin if any map is. `field` is the
+/// field of the source.
 pub fn requests(
     defined: &Definitions,
     metrics: &[&MetricRequest],
@@ -86,7 +87,7 @@ pub fn is_unsure(counter: &str) -> bool {
     counter == UNSURE
 }
 
-/// Returns the map that `counter`, the map of a metric, counts the losses of; `None` if it is no such counter.
+/// Returns the map that `counter`, the map of a metric, counts the losses of; `None` if it counts no losses.
 pub fn counted(counter: &str) -> Option<&str> {
     counter.strip_prefix(SECTION)?.strip_prefix(':')?.strip_prefix(PREFIX)
 }
@@ -101,7 +102,7 @@ fn offset(defined: &Definitions, map: &str) -> Option<usize> {
     let size = defined.maps.get(SECTION)?.value_size as usize;
     let variables = defined.btf.section_variables(SECTION);
     let counter = variables.iter().find(|variable| variable.name == name)?;
-    // A source may define such a variable by itself.
+    // A source may also define such a variable.
     (counter.size == SIZE && counter.offset.is_multiple_of(SIZE) && counter.offset + SIZE <= size)
         .then_some(counter.offset)
 }

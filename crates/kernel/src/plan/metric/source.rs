@@ -1,4 +1,4 @@
-//! The choice of what a metric is read from, and of what a reading does to it.
+//! The choice of a metric's source, and of the effect of a reading on it.
 
 use twinprobe_ebpf_common::metric::Visibility;
 use twinprobe_ebpf_common::{EventKind, MapFamily};

@@ -139,13 +139,13 @@ fn maps_of_maps_go_on_together_with_the_maps_in_them() {
     assert_eq!(all(&old, &of(larger(), 1, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(begins_anew(live("outer"))))), [New, New, New]);
-    // A map of maps that no metric reads is made anew, and the inner maps that are the same go on.
+    // A map of maps that no metric reads is made anew, and the inner maps that are the same continue.
     assert_eq!(all(&old, &of(larger(), 1, None)), [Convert, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, None)), [Same, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(live("inner")))), [Same, Same, Same]);
 }
 
-/// The old map that each twin of a new one goes on with, for both twins that may see packets.
+/// The old map that each twin of a new one continues with, for both twins that may see packets.
 #[test]
 fn the_twin_that_sees_packets_goes_on() {
     for active in [0, 1] {
@@ -155,7 +155,7 @@ fn the_twin_that_sees_packets_goes_on() {
         let mut private = [None, None];
         private[active] = Some(active);
         assert_eq!(twins(FromActive, true), private);
-        // Private maps that become one: the one that packets are counted in.
+        // Private maps become a shared one: the map in which packets are counted continues.
         assert_eq!(FromActive.twin(false, 0, active), Some(active));
         for new in [New, Convert] {
             assert_eq!(twins(new, true), [None, None]);

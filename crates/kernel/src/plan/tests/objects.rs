@@ -85,7 +85,7 @@ fn tables_of_all_sizes_are_in_one_section() {
     }
 }
 
-/// A plan is made before the number of its maps is held against the limit.
+/// The daemon makes a plan before it compares the number of maps with the limit.
 #[test]
 fn many_maps_are_planned() {
     plan_many_maps();

@@ -158,7 +158,7 @@ fn one_metric_has_a_shared_map_begin_anew() {
     assert_eq!(plans.map(|plan| plan.maps[0].on_replace), [OnReplace::Reset; 2]);
 }
 
-/// Returns the origins of map `m` in both directions, and what becomes of its content.
+/// Returns the origins of map `m` in both directions, and the fate of its content.
 fn replaced(old: &[DirectionPlan; 2], new: &[DirectionPlan; 2]) -> [(Vec<usize>, Inherited); 2] {
     let none = Default::default();
     let old = old.each_ref().map(|plan| ReplacedDirection { plan, more_known: &none });
@@ -183,7 +183,7 @@ fn a_replacement_carries_what_is_shared_and_what_is_not() {
     assert_eq!(replaced(&together, &apart), [(vec![0], Same), (vec![], New)], "ingress goes on with it");
     let windows = of(cumulative("m"), &["m"]);
     assert_eq!(replaced(&together, &windows), [(vec![0], FromActive), (vec![0], FromActive)]);
-    // The only direction that still defines the map goes on with it.
+    // The only direction that still defines the map continues with it.
     let without = || (defines(&[("n", map(MapKind::Hash))], &[]), vec![]);
     let only_egress = both(without(), (hash(), vec![live("m")]), &[]).unwrap();
     assert_eq!(replaced(&together, &only_egress)[1], (vec![1], Same));

@@ -55,7 +55,8 @@ impl EventReader {
         }
     }
 
-    /// Takes away what only reading needs: until it is mapped again, nothing is read. A perf event array takes events only while its rings are mapped.
+    /// Frees the memory that only reading needs: until it is mapped again, no events are read. A perf event array takes events
+    /// only while its rings are mapped.
     pub fn unmap(&mut self) {
         if let Self::Ringbuf(ring) = self {
             ring.unmap();

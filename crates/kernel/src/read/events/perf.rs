@@ -155,7 +155,7 @@ impl CpuBuffer {
             // Records are aligned to 8, so a header never wraps.
             let size = (self.mapping.u32(self.page + at + 4).load(Ordering::Relaxed) >> 16) as usize;
             if size < HEADER {
-                // The kernel writes no such record. The rest is given up, because a size of 0 would loop for ever.
+                // The kernel writes no such record. The rest is given up, because a size of 0 would loop forever.
                 self.tail = head;
                 break;
             }
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(buffers.fds().count(), online.len());
         assert!(!buffers.follow(&online).unwrap(), "all have one");
 
-        // The last CPU goes. Its ring is empty, so that the next read removes it.
+        // The last CPU is removed. Its ring is empty, so the next read removes it.
         let (last, rest) = online.split_last().unwrap();
         assert!(!buffers.follow(rest).unwrap());
         assert_eq!(buffers.read(usize::MAX, |_| {}), ReadingEnd::Drained);

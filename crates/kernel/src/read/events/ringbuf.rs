@@ -17,8 +17,8 @@ const BUSY: u32 = 1 << 31;
 const DISCARD: u32 = 1 << 30;
 /// The size of a record's header: length and flags, then a page number for the kernel's own use.
 const HEADER: u64 = 8;
-/// The number of bytes after which space is given back to the kernel: often enough that writers find room during a long
-/// batch, and seldom enough that the word that they read does not change with every record.
+/// The number of bytes after which space is given back to the kernel: small enough that writers find room during a long
+/// batch, and large enough that the position which writers read does not change with every record.
 const RELEASE: u64 = 64 << 10;
 
 #[derive(Debug)]

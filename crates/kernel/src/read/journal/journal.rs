@@ -128,7 +128,7 @@ impl Journal {
         self.segments.iter().take(1).for_each(|first| first.set(word, number));
     }
 
-    /// Writes rows, of which the first gets this number. They belong to the journal once [`SegmentWord::Done`] covers them.
+    /// Writes rows. The first gets this number. They belong to the journal once [`SegmentWord::Done`] covers them.
     pub fn write(&mut self, number: usize, rows: &RawTable) -> io::Result<()> {
         let (layout, key_size) = (Arc::clone(&self.layout), self.shape.key);
         for (number, (key, value)) in (number..).zip(rows.entries(&layout)) {

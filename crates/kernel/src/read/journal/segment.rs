@@ -91,7 +91,7 @@ impl JournalShape {
 }
 
 impl Segment {
-    /// Makes a segment. It is pinned once it is complete, so that a crash leaves no unfinished one.
+    /// Makes a segment. It is pinned after it is complete, so that a crash leaves no unfinished one.
     pub fn create(pin: &Path, shape: JournalShape, index: usize) -> io::Result<Self> {
         let map = create(shape.bytes(index))?;
         let segment = Self::map(&map, shape, index)?;

@@ -63,8 +63,8 @@ fn next_key(map: &MapTable, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool,
     map::map_next_key(map.fd(), key, next).map_err(|error| map.error("key walk", error))
 }
 
-/// Reads and deletes an entry: in one call if the type has the operation, else in two. Returns false if there is no
-/// such entry.
+/// Reads and deletes an entry: in one call if the type has the operation, else in two. Returns false if the entry
+/// does not exist.
 fn take(map: &MapTable, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
     if map.access.operations.lookup_and_delete {
         return map::map_lookup_and_delete(map.fd(), key, value);

@@ -155,7 +155,7 @@ fn an_observing_program_that_changes_a_sample_packet_is_refused() {
     }
 }
 
-/// Only every fortieth run writes: all runs are looked at.
+/// Every fortieth run alone writes: all runs are looked at.
 #[test]
 fn a_change_that_comes_late_is_found() {
     let before = "u64 runs;";
@@ -213,7 +213,7 @@ fn streams_are_emptied_between_runs() {
     let copy = Copy::load(copied(&plan, Some(2)), &object, "ingress.source").unwrap();
     let mut streams = copy.streams().unwrap();
     assert_eq!(streams.len(), 3);
-    run(copy.program.as_fd(), Hook::Xdp, true, false, || streams.iter_mut().try_for_each(Stream::empty))
+    run(copy.program.as_fd(), Hook::Xdp, true, false, || streams.iter_mut().try_for_each(FilledMap::empty))
         .unwrap();
     let (_, fds) = copy.maps.by_name(".bss").unwrap();
     let mut values = [0; 16];

@@ -73,7 +73,7 @@ fn build(hook: Hook, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf
     let kind = hook.kind();
     let mut main = vec![asm::mov(6, 1)];
     main.extend(asm::load_map_value(7, control, 0));
-    if kind == ProgramKind::Tc {
+    if kind.has_skb() {
         main.extend([
             asm::load_u32(2, 7, TAG as i16),
             asm::jump_eq(2, 0, 3),
@@ -148,7 +148,7 @@ fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec
     out.extend([asm::mov_imm(1, 1), asm::store_u32(9, SEEN as i16, 1), asm::mov(1, 6)]);
     out.extend(asm::load_map(2, slots));
     out.extend([asm::mov_imm(3, 0), asm::call_helper(asm::HELPER_TAIL_CALL)]);
-    // The program was not there.
+    // The program did not run, because the slot was empty.
     out.extend([asm::mov_imm(1, 0), asm::store_u32(9, SEEN as i16, 1)]);
     let end = out.len();
     out.extend([asm::mov_imm(0, 0), asm::exit()]);

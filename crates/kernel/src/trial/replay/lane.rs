@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use twinprobe_ebpf_common::hook::{Hook, ProgramKind, Verdict};
+use twinprobe_ebpf_common::hook::{Hook, Verdict};
 
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::TwinMap;
@@ -46,20 +46,20 @@ pub struct Lane {
     /// its own.
     driver: Option<Driver>,
     /// The interface for packets that no run has room for, once there was such a packet.
-    interface: Interface,
+    interface: LongPacketInterface,
     /// The number of packets of the next run, and the most that a run may have.
     next: usize,
     most: usize,
     rings: Vec<EventReader>,
-    batch: Batch,
-    /// The state of the random numbers by which packets are sampled: those of a replay are the same each time.
+    batch: WaitingPackets,
+    /// The state of the random numbers by which packets are sampled: a replay uses the same numbers each time.
     random: u64,
     pub counts: Counts,
 }
 
 /// The interface for long packets, which only a program for packets of a single buffer needs.
 #[derive(Debug)]
-enum Interface {
+enum LongPacketInterface {
     NotTried,
     There(Tap),
     /// The daemon has no right to make one, or no means.
@@ -68,7 +68,7 @@ enum Interface {
 
 /// The packets that wait for the next run.
 #[derive(Debug)]
-struct Batch {
+struct WaitingPackets {
     packets: usize,
     /// The bytes of the control memory that are taken.
     bytes: usize,
@@ -76,7 +76,8 @@ struct Batch {
     frame: [u8; FRAME],
 }
 
-/// The fields that all packets of a run share, since only the kernel sets them: the protocol and the VLAN tag beside the packet.
+/// The fields that all packets of a run share, since only the kernel sets them: the protocol, and the VLAN tag outside of the
+/// packet's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Group {
     protocol: [u8; 2],
@@ -127,10 +128,10 @@ impl Lane {
             loaded,
             control,
             driver: driver.ok(),
-            interface: Interface::NotTried,
+            interface: LongPacketInterface::NotTried,
             next: 1,
             most: if alone || is_small { 1 } else { BATCH },
-            batch: Batch { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
+            batch: WaitingPackets { packets: 0, bytes: 0, group: Group::default(), frame: [0; FRAME] },
             random: SEED,
             counts: Counts::default(),
         })
@@ -152,7 +153,7 @@ impl Lane {
             self.counts.not_sampled += 1;
             return Ok(());
         }
-        let is_tc = self.hook.kind() == ProgramKind::Tc;
+        let is_tc = self.hook.kind().has_skb();
         let longest = if is_tc { LONGEST } else { LONGEST_XDP };
         if !is_tc && length > longest && !self.loaded.plan.frags {
             self.flush()?;
@@ -238,14 +239,14 @@ impl Lane {
             self.counts.too_long += 1;
             return Ok(());
         }
-        if matches!(self.interface, Interface::NotTried) {
+        if matches!(self.interface, LongPacketInterface::NotTried) {
             let made = Tap::open(self.control.map(), self.program());
             let made = made.inspect_err(|error| {
                 tracing::warn!(%error, "no interface can be made for long packets of a replay: they are left out");
             });
-            self.interface = made.map_or(Interface::Missing, Interface::There);
+            self.interface = made.map_or(LongPacketInterface::Missing, LongPacketInterface::There);
         }
-        let Interface::There(tap) = &mut self.interface else {
+        let LongPacketInterface::There(tap) = &mut self.interface else {
             self.counts.no_interface += 1;
             return Ok(());
         };
@@ -293,8 +294,8 @@ fn is_about_length(error: &io::Error) -> bool {
     )
 }
 
-/// Takes the outermost VLAN tag out of a packet, as the kernel does before TC programs see it. Returns what the packet
-/// has beside its bytes, and the bytes in two pieces.
+/// Takes the outermost VLAN tag out of a packet, as the kernel does before TC programs see it. Returns the packet's
+/// fields outside of its bytes, and the bytes in two pieces.
 fn split(bytes: &[u8]) -> (Group, [&[u8]; 2]) {
     let word = |at: usize| -> [u8; 2] { bytes.get(at..at + 2).map_or([0; 2], |word| [word[0], word[1]]) };
     let protocol = word(ADDRESSES);
@@ -307,7 +308,7 @@ fn split(bytes: &[u8]) -> (Group, [&[u8]; 2]) {
 }
 
 /// Returns what tells apart the protocols that the kernel gives to packets: of the lengths that old packets have in this
-/// place, whether the packet goes on with ones (`eth_type_trans`).
+/// place, whether the packet continues with ones (`eth_type_trans`).
 fn kernels(protocol: [u8; 2], next: [u8; 2]) -> [u8; 2] {
     if protocol[0] >= 0x06 { protocol } else { [0, u8::from(next == [0xff; 2])] }
 }

@@ -1,8 +1,8 @@
 //! An interface for the packets that no run of a program has room for. A program for packets of a single buffer sees a
 //! packet whole in generic mode, however long the packet is, while `BPF_PROG_TEST_RUN` gives it a page.
 //!
-//! The interface is a TAP in a network namespace of its own, where nothing else is. A frame that is written to the TAP is
-//! received, and its program called, before the write returns.
+//! The interface is a TAP in a network namespace of its own, without other interfaces. A write of a frame to the TAP
+//! returns after the kernel has received the frame and called the program.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -28,7 +28,7 @@ const XDP_DROP: i32 = 1;
 const PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_micros(100);
 
-/// The interface with its program, which goes with it.
+/// The interface with its program, which ends with it.
 #[derive(Debug)]
 pub struct Tap {
     _link: OwnedFd,

@@ -105,7 +105,7 @@ fn mistakes_have_their_place() {
     }
 }
 
-/// Within 1 KiB: what makes the parser, or what goes through its tree, call itself most often.
+/// Within 1 KiB: the texts that make the parser, or the reader of its tree, call itself most often.
 #[test]
 fn deep_expressions_are_refused() {
     let long = format!("1{} == 1", "+1".repeat(505));

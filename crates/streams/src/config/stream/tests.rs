@@ -32,13 +32,13 @@ fn each_mistake_is_named_with_its_field_and_line() {
         ("to:\n- file:\n    dir: /d\n", "stream.yaml:3:5: to[0].file.dir: unknown field `dir`"),
         ("to:\n- smoke: {}\n", "stream.yaml:2:3: to[0].smoke: this build has no receiver smoke"),
         ("to: [\"smoke://x\"]\n", "stream.yaml:1:6: to[0]: this build has no receiver smoke://"),
-        ("to: [\"file:///d\"]\nmemory: 5 parsecs\n", "stream.yaml:2:1: memory: \"5 parsecs\" is no size"),
+        ("to: [\"file:///d\"]\nmemory: 5 parsecs\n", "stream.yaml:2:1: memory: \"5 parsecs\" is not a size"),
         ("to: [\"file:///d\"]\nfrom:\n  servers: [ftp://x]\n", "stream.yaml:3:13: from.servers[0]: ftp://x"),
         ("to: [\"file:///d\"]\nfrom: { probes: [\"[\"] }\n", "stream.yaml:2:18: from.probes[0]"),
         ("to: [\"file:///d\"]\nfrom: { tokenFile: /none }\n", "stream.yaml:2:9: from.tokenFile: /none"),
         ("to: [\"file:///d\", \"file:///d\"]\n", "to[1]: file:///d stands there twice"),
         ("name: \"/\"\nto: [\"file:///d\"]\n", "stream.yaml:1:1: name: \"/\" is not a name of a collector"),
-        ("to: [\"file:///d\"]\nlisten: here\n", "stream.yaml:2:1: listen: \"here\" is no address"),
+        ("to: [\"file:///d\"]\nlisten: here\n", "stream.yaml:2:1: listen: \"here\" is not an address"),
         ("to: {\n", "stream.yaml:2:1"),
     ] {
         let mistakes = read(text).expect_err(text);

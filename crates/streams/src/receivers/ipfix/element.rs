@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-/// The enterprise that IANA has set aside for examples (RFC 5612). A site with a number of its own says it in the configuration.
+/// The enterprise that IANA has set aside for examples (RFC 5612). A site with its own number sets it in the configuration.
 pub const EXAMPLE_ENTERPRISE: u32 = 32473;
 /// The enterprise of the other direction of a conversation (RFC 5103).
 pub const REVERSE: u32 = 29305;
-/// The length in templates of what says its length in each record.
+/// The length in templates for elements with a length in each record.
 pub const VARIABLE: u16 = 65535;
 /// The numbers below are those of [`Own`].
 const FIRST_OF_FIELDS: u16 = 1024;
@@ -16,7 +16,7 @@ const NUMBERS: u16 = 0x8000;
 /// An abstract type, with its length in records (RFC 7012, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
-    /// So many octets; any number of them if `None`.
+    /// The number of octets; any number of them if `None`.
     Octets(Option<u16>),
     Unsigned8,
     Unsigned16,
@@ -46,7 +46,7 @@ pub struct Element {
     pub kind: ElementType,
 }
 
-/// What a number is, in IANA's registry of semantics.
+/// The meaning of a number, in IANA's registry of semantics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ElementSemantics {
     #[default]
@@ -58,7 +58,7 @@ pub enum ElementSemantics {
     Flags = 5,
 }
 
-/// What a type record says about an element of ours.
+/// The content of a type record about an element of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementInfo {
     pub element: Element,
@@ -94,11 +94,11 @@ pub enum Own {
 #[derive(Clone, Debug)]
 pub struct ElementRegistry {
     enterprise: u32,
-    /// By the names of our elements.
+    /// The numbers of our elements, by their names.
     known: HashMap<String, ElementInfo>,
-    /// The names that have these numbers.
+    /// The names of elements with these numbers.
     numbers: HashMap<u16, String>,
-    /// What no type record has said yet.
+    /// The elements that no type record has described yet.
     untold: Vec<ElementInfo>,
 }
 
@@ -251,7 +251,7 @@ impl ElementRegistry {
         element
     }
 
-    /// Returns what no type record has said yet.
+    /// Returns the elements without a type record so far.
     pub fn take_untold(&mut self) -> Vec<ElementInfo> {
         std::mem::take(&mut self.untold)
     }
@@ -287,7 +287,7 @@ fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns the number of a unit in IANA's registry; 0 is none.
+/// Returns the number of a unit in IANA's registry; 0 if it has none.
 pub fn unit(name: Option<&str>) -> u16 {
     match name {
         Some("bytes") => 2,

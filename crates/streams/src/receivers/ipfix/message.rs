@@ -15,15 +15,15 @@ pub struct MessageWriter {
     domain: u32,
     /// The records of data of the session before the open message.
     sequence: u32,
-    /// Those of the open message.
+    /// The number of records in the open message.
     records: u32,
     open: Vec<u8>,
-    /// Where the open set begins, and its number.
+    /// The start of the open set, and its number.
     set: Option<(usize, u16)>,
     finished: Vec<Vec<u8>>,
 }
 
-/// Whether the sequence number counts a record.
+/// True if the sequence number counts a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Data,

@@ -21,21 +21,21 @@ const WITH_REST: u64 = 1 << 63;
 /// The most addresses of either version in one record.
 const ADDRESSES: u32 = 62;
 
-/// The elements of the identity that a record begins with. The first has a fixed length: python3-ipfix 0.9 loops for ever at
+/// The elements of the identity that a record begins with. The first has a fixed length: python3-ipfix 0.9 loops forever at
 /// records that begin with a variable one.
 pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own::Instance];
 
-/// How the entries of a metric become records.
+/// The way in which the entries of a metric become records.
 #[derive(Debug)]
 pub struct MetricTemplates {
-    /// Elements before those of the entry.
+    /// The elements before those of the entry.
     head: Vec<Element>,
-    /// The first elements that are the scope: a metric without a flow's key is no flow but says something about the probe.
+    /// The first elements that are the scope: a metric without a flow's key describes the probe and not a flow.
     scope: usize,
     fields: Vec<RecordField>,
     rest: Element,
     per_cpu: bool,
-    /// Whether records need the window's times in place of those of a flow.
+    /// True if records need the window's times in place of those of a flow.
     pub with_start: bool,
     pub with_end: bool,
     /// The templates by what differs between records: versions of addresses, and the rest.
@@ -60,7 +60,7 @@ enum FieldSource {
     Cpu,
 }
 
-/// What a plan makes elements with.
+/// The parts that a plan makes elements with.
 struct Planner<'a> {
     registry: &'a mut ElementRegistry,
     metric: &'a MetricShape,
@@ -221,7 +221,7 @@ impl MetricTemplates {
 
 impl Planner<'_> {
     fn field(&mut self, source: FieldSource, field: &FieldShape, path: &[String]) -> RecordField {
-        // A number without a name of its own is what its metric is called.
+        // A number without a name gets the name of its metric.
         let name = path.last().unwrap_or(&self.metric.name);
         let more = self.more.iter().map(|(field, element)| (field.as_str(), element.as_str()));
         let choice = standard(name, &field.content, self.metric.reading, more).filter(|choice| {
@@ -277,7 +277,7 @@ impl Planner<'_> {
     }
 }
 
-/// Calls `visit` with each field that is no struct, and the names of the members on the way.
+/// Calls `visit` with each field that is not a struct, and the names of the members on the way.
 fn leaves(field: &FieldShape, path: &mut Vec<String>, visit: &mut impl FnMut(&FieldShape, &[String])) {
     let FieldContent::Struct { fields } = &field.content else { return visit(field, path) };
     for member in fields {

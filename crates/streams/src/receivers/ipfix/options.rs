@@ -23,11 +23,11 @@ use crate::tls::ReceiverTls;
 
 const PORT: u16 = 4739;
 const TLS_PORT: u16 = 4740;
-/// RFC 7011, section 10.3.3: what every path takes.
+/// RFC 7011, section 10.3.3: the size that every path supports.
 const LEAST_MTU: usize = 576;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How messages travel.
+/// The transport of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum IpfixTransport {
@@ -108,7 +108,7 @@ impl ReceiverOptions for IpfixOptions {
             let collector = &self.collector;
             return Err((
                 "collector",
-                format!("{collector:?} is no address; write HOST or HOST:PORT, as in collector:4739"),
+                format!("{collector:?} is not an address; write HOST or HOST:PORT, as in collector:4739"),
             ));
         }
         if self.enterprise == 0 {
@@ -207,7 +207,7 @@ struct IpfixReceiver {
     open: Option<OpenSession>,
 }
 
-/// A connection, and what its collector knows.
+/// A connection, and the templates that its collector knows.
 struct OpenSession {
     link: CollectorLink,
     encoder: WindowEncoder,
@@ -265,7 +265,7 @@ impl Receiver for IpfixReceiver {
 
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
         async move {
-            // After an error the session is gone. The next one begins with its templates.
+            // After an error the session has ended. The next one begins with its templates.
             self.store(batch).await?;
             Ok(Receipt::all(batch, &ItemFate::Stored))
         }

@@ -25,7 +25,7 @@ const TYPE_RECORD: [Element; 7] = [
     Element::iana(340, ElementType::Text),       // informationElementDescription
 ];
 
-/// What all messages of a session have in common.
+/// The facts that all messages of a session share.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSettings {
     pub enterprise: u32,
@@ -42,7 +42,7 @@ pub struct Template {
     pub elements: Vec<Element>,
 }
 
-/// What the collector has been told.
+/// The templates that the collector has got.
 #[derive(Debug)]
 pub struct CollectorSession {
     pub registry: ElementRegistry,

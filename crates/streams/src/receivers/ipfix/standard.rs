@@ -11,7 +11,7 @@ pub struct StandardElement {
     pub name: &'static str,
     pub number: u16,
     pub kind: ElementType,
-    /// Which content a field must have, as its name alone does not say what it is.
+    /// The content that a field must have, as its name alone does not say what it is.
     content: StandardContent,
     fields: &'static [&'static str],
     /// The same, counted from the deployment of the probe and not within a window.

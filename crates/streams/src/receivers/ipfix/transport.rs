@@ -15,15 +15,15 @@ use tokio_rustls::client::TlsStream;
 use crate::receiver::SendError;
 use crate::tls::ReceiverTls;
 
-/// How long a collector may take to answer, and to read what it gets.
+/// The time that a collector may take to answer, and to read what it gets.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Datagrams without a pause. A collector loses what is behind the end of its buffer.
+/// Datagrams without a pause. A collector loses datagrams beyond the end of its buffer.
 const BURST: usize = 16;
 const PAUSE: Duration = Duration::from_millis(1);
 /// The least that a datagram has in front of a message: the headers of IPv6 and UDP, and of IPv4 and UDP.
 const HEADERS: [usize; 2] = [48, 28];
 
-/// Where and how a connection leads.
+/// The address of a connection, and its kind.
 #[derive(Clone, Debug)]
 pub enum CollectorRoute {
     Tcp,
@@ -58,7 +58,7 @@ impl CollectorLink {
                 let host =
                     collector.rsplit_once(':').map_or(collector, |(host, _)| host).trim_matches(['[', ']']);
                 let name = ServerName::try_from(host.to_owned())
-                    .map_err(|error| SendError::caused(&format!("{host} is no name for TLS"), &error))?;
+                    .map_err(|error| SendError::caused(&format!("{host} is not a name for TLS"), &error))?;
                 let stream = tcp(collector).await.map_err(failed)?;
                 let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
                 Ok(Self::Tls(Box::new(stream)))
@@ -87,7 +87,7 @@ impl CollectorLink {
                     }
                     sleep(PAUSE).await;
                 }
-                // A host where nobody listens may have said so.
+                // A host without a listener may have answered so.
                 socket.take_error()?.map_or(Ok(()), Err)
             }
         }
@@ -100,11 +100,11 @@ impl CollectorLink {
             Self::Tls(stream) => stream.get_ref().0,
             Self::Udp { .. } => return false,
         };
-        // A collector sends nothing but the end, besides what TLS does by itself.
+        // A collector sends nothing until it closes the connection, except for TLS messages.
         matches!(stream.peek(&mut [0; 1]).now_or_never(), Some(Ok(0) | Err(_)))
     }
 
-    /// Says that no more comes, and waits until the collector has closed its side, too: it closes behind the last message.
+    /// Tells the collector that the messages have ended, and waits until it has closed its side, too: it closes behind the last message.
     pub async fn finish(self) -> Result<(), SendError> {
         let closed = timeout(PATIENCE, async {
             match self {

@@ -1,4 +1,4 @@
-//! Values of documents as the octets of records. Numbers are exact: what does not fit is told, never rounded.
+//! Values of documents as the octets of records. Numbers are exact: a value that does not fit is reported, never rounded.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub fn put(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value: 
     false
 }
 
-/// Adds what stands for a missing value.
+/// Adds the mark of a missing value.
 pub fn put_nothing(out: &mut Vec<u8>, kind: ElementType) {
     match kind {
         ElementType::Octets(None) | ElementType::Text => put_variable(out, &[]),
@@ -46,7 +46,7 @@ pub fn put_variable(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// The most octets that one field can have, far below what a message can.
+/// The most octets of a field, far below the limit of a message.
 const LONGEST: usize = 60_000;
 
 fn put_value(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value: &Value) -> Option<()> {

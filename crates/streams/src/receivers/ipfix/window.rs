@@ -12,7 +12,7 @@ use super::session::{CollectorSession, SessionSettings, Template};
 use super::value::{put, put_variable};
 use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
 
-/// What a record of a window has behind its identity. It comes behind the records of all entries.
+/// The part of a window's record behind its identity. It comes behind the records of all entries.
 const WINDOW: [Own; 7] = [
     Own::WindowStart,
     Own::WindowEnd,
@@ -30,7 +30,7 @@ pub struct WindowEncoder {
     session: CollectorSession,
     /// Names of fields, with the names of IANA's elements that they mean.
     more: BTreeMap<String, String>,
-    /// By the shape's digest, the direction and the name of the metric.
+    /// The templates, by the shape's digest, the direction and the name of the metric.
     plans: HashMap<(String, Direction, String), MetricTemplates>,
 }
 
@@ -121,7 +121,7 @@ fn times(record: &mut Vec<u8>, name: &ItemName, kind: ElementType) {
     }
 }
 
-/// Returns what each record of a metric begins with.
+/// Returns the first fields of each record of a metric.
 fn head(name: &ItemName, metric: &MetricShape, plan: &MetricTemplates) -> Vec<u8> {
     let mut record = identity(name);
     times(&mut record, name, ElementType::Nanoseconds);

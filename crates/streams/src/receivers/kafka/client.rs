@@ -16,10 +16,10 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use super::options::{KafkaCompression, KafkaOptions, SaslMechanism};
 use crate::receiver::SendError;
 
-/// The time for which a client is asked what its connections told, which stands in a queue with other things.
+/// The time for which a client is polled for messages of its connections, which share a queue with other events.
 pub const SETTLE: Duration = Duration::from_millis(20);
 
-/// What a client has told of beside its answers.
+/// The news of a client beside its answers.
 #[derive(Clone, Debug, Default)]
 pub struct Told(Arc<Mutex<ToldState>>);
 
@@ -27,7 +27,7 @@ pub struct Told(Arc<Mutex<ToldState>>);
 struct ToldState {
     /// The last error of a connection.
     reason: Option<String>,
-    /// Why the first of the messages was not delivered.
+    /// The reason why the first of the messages was not delivered.
     undelivered: Option<String>,
 }
 
@@ -37,10 +37,10 @@ impl Told {
         self.0.lock().undelivered.take()
     }
 
-    /// Tells an error, with what connections have told meanwhile.
+    /// Makes an error, with the messages of connections in the meantime.
     pub fn failed(&self, what: &str, error: &KafkaError) -> SendError {
         let told = match error {
-            // It shows the value of a setting, which may be a password.
+            // This message shows the value of a setting, which may be a password.
             KafkaError::ClientConfig(_, told, name, _) => SendError::new(format!("{what}: {told} of {name}")),
             error => SendError::caused(what, error),
         };
@@ -58,7 +58,7 @@ impl ClientContext for Told {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
-        // It comes after the reason why they are down.
+        // This error follows the reason why the brokers are down, so it must not replace the reason.
         if !matches!(error, KafkaError::Global(RDKafkaErrorCode::AllBrokersDown)) {
             self.0.lock().reason = Some(reason.to_owned());
         }
@@ -134,7 +134,7 @@ pub fn producer(options: &KafkaOptions, id: Option<&str>) -> Result<ClientConfig
         .set("compression.type", compression)
         // The partition of a key as Kafka's own clients choose it.
         .set("partitioner", "murmur2_random")
-        // Producers ask for the end of the cursors whatever is not committed yet.
+        // Producers request the end of the topic of cursors, including uncommitted messages.
         .set("isolation.level", "read_uncommitted");
     if let Some(id) = id {
         config.set("transactional.id", id);

@@ -15,9 +15,9 @@ use crate::receiver::{SendError, SeriesName};
 
 /// The partition that has the cursors.
 pub const PARTITION: i32 = 0;
-/// How often the end of what is committed is asked for.
+/// The number of requests for the end of the committed messages.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The pause between two looks at whether the stream goes on.
+/// The pause between two looks at whether the stream continues.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// The last window of each series, by the key of its message.
@@ -49,7 +49,7 @@ pub fn read(
         .set("isolation.level", "read_committed");
     let consumer: BaseConsumer<Told> =
         config.create_with_context(told.clone()).map_err(|error| failed(&error))?;
-    // Transactions of other nodes hide what is behind their beginning until they end.
+    // Open transactions of other nodes hide the messages after their beginning.
     while consumer.fetch_watermarks(&topic, PARTITION, 10 * SLICE).map_err(|error| failed(&error))?.1 < end {
         if is_over() {
             return Err(late());

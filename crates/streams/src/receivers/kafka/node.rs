@@ -13,14 +13,14 @@ use super::options::KafkaOptions;
 use crate::names::part;
 use crate::receiver::{ItemFate, SendError, SeriesName, StreamItem};
 
-/// What headers and cursors take of a message's size.
+/// The part of a message's size that headers and cursors take.
 const OVERHEAD: usize = 1024;
 /// The time that a step of a transaction may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The pause between two looks at whether the stream goes on.
+/// The pause between two looks at whether the stream continues.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// Where the windows of a stream go.
+/// The place where the windows of a stream go.
 #[derive(Clone, Debug)]
 pub struct KafkaPlace {
     pub options: Arc<KafkaOptions>,
@@ -32,18 +32,18 @@ pub struct NodeProducer {
     place: KafkaPlace,
     producer: BaseProducer<Told>,
     told: Told,
-    /// How far the series are that this node has; `None` without transactions.
+    /// The progress of the series of this node; `None` without transactions.
     cursors: Option<Cursors>,
 }
 
-/// What a message has beside its content.
-struct Stamp {
+/// The parts of a message beside its content.
+struct MessageStamp {
     key: String,
     headers: OwnedHeaders,
 }
 
 impl NodeProducer {
-    /// Makes a producer. With transactions it ends what an earlier one of the node has begun, and shuts that one out.
+    /// Makes a producer. With transactions it aborts those of an earlier producer of the node, and fences that producer off.
     pub fn open(place: &KafkaPlace, node: &str, is_over: &dyn Fn() -> bool) -> Result<Self, SendError> {
         let (options, told) = (&place.options, Told::default());
         let id = format!("twinprobe/{}/{}/{}", part(node), part(&place.stream), options.topic);
@@ -103,7 +103,7 @@ impl NodeProducer {
         Ok(fates)
     }
 
-    /// Ends what has begun, so that readers of the topic do not wait for its end.
+    /// Ends the open transaction, so that readers of the topic do not wait for its end.
     pub fn give_up(self) {
         if self.cursors.is_some() {
             let _ = self.producer.abort_transaction(10 * SLICE);
@@ -150,7 +150,7 @@ impl NodeProducer {
         let record = if let StreamItem::Gap(gap) = item { gap.record().to_string() } else { String::new() };
         let content =
             if let StreamItem::Window(window) = item { &*window.document } else { record.as_bytes() };
-        let Stamp { key, headers } = stamp(item);
+        let MessageStamp { key, headers } = stamp(item);
         self.put(is_over, || {
             BaseRecord::to(topic).key(key.as_str()).payload(content).headers(headers.clone())
         })
@@ -173,7 +173,7 @@ impl NodeProducer {
         }
     }
 
-    /// Waits until brokers have what is in the queue.
+    /// Waits until brokers have the messages of the queue.
     fn drained(&self, is_over: &dyn Fn() -> bool) -> Result<(), SendError> {
         let until = Instant::now() + PATIENCE;
         while self.producer.in_flight_count() > 0 {
@@ -189,7 +189,7 @@ impl NodeProducer {
         }
     }
 
-    /// Calls a step of transactions, which goes on in the background, until it has ended.
+    /// Calls a step of transactions, which continues in the background, until it has ended.
     fn repeated(
         &self,
         what: &str,
@@ -208,7 +208,7 @@ impl NodeProducer {
     }
 
     fn failed(&self, what: &str, error: &KafkaError) -> SendError {
-        // Errors of connections are told to whoever polls.
+        // Errors of connections reach the thread that polls.
         self.producer.poll(SETTLE);
         let told = self.told.failed(what, error);
         match error.rdkafka_error_code() {
@@ -249,7 +249,7 @@ fn rest(item: &Arc<StreamItem>, after: Option<u64>) -> Option<Arc<StreamItem>> {
 }
 
 /// Returns the key of the message, by which Kafka chooses the partition, and the headers that say which window it is.
-fn stamp(item: &StreamItem) -> Stamp {
+fn stamp(item: &StreamItem) -> MessageStamp {
     let SeriesName { node, instance, probe } = &*item.name().series;
     let seq = last(item).to_string();
     let mut headers = OwnedHeaders::new();
@@ -265,7 +265,7 @@ fn stamp(item: &StreamItem) -> Stamp {
         headers =
             headers.insert(Header { key: "Twinprobe-Shape", value: Some(window.shape.digest.as_str()) });
     }
-    Stamp { key: message_key(&item.name().series), headers }
+    MessageStamp { key: message_key(&item.name().series), headers }
 }
 
 /// The key of a message.

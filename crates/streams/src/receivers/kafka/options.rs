@@ -9,7 +9,7 @@ use crate::config::tls_mode::{TlsMode, is_here};
 /// The longest name of a topic.
 const LONGEST: usize = 249;
 
-/// How batches are compressed.
+/// The compression of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaCompression {
@@ -20,7 +20,7 @@ pub enum KafkaCompression {
     Snappy,
 }
 
-/// How the stream says who it is.
+/// The way in which the stream says who it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum SaslMechanism {
     #[serde(rename = "PLAIN")]
@@ -41,10 +41,10 @@ pub struct KafkaOptions {
     pub topic: String,
     /// The topic that says how far each node is; by default `TOPIC.cursors`.
     pub cursor_topic: Option<String>,
-    /// Whether topics that are not there are made.
+    /// True if missing topics are made.
     #[serde(default = "yes")]
     pub create: bool,
-    /// Whether windows and cursors go in transactions.
+    /// True if windows and cursors go in transactions.
     #[serde(default = "yes")]
     pub exactly_once: bool,
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct KafkaOptions {
     pub password_file: Option<PathBuf>,
     #[serde(default)]
     pub mechanism: SaslMechanism,
-    /// By default `require`, but for brokers of this machine.
+    /// The default is `require`, but for brokers of this machine.
     pub tls: Option<TlsMode>,
     /// Authorities that have signed the brokers' certificates (PEM).
     pub ca: Option<PathBuf>,
@@ -68,13 +68,13 @@ const fn yes() -> bool {
     true
 }
 
-/// What brokers take by default.
+/// The size that brokers take by default.
 const fn largest() -> usize {
     1_000_000
 }
 
 impl KafkaOptions {
-    /// The topic that says how far each node is.
+    /// The topic with the cursor of each node.
     pub fn cursors(&self) -> String {
         self.cursor_topic.clone().unwrap_or_else(|| format!("{}.cursors", self.topic))
     }
@@ -87,7 +87,7 @@ impl KafkaOptions {
         self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
     }
 
-    /// Checks what the types do not say.
+    /// Checks the rules that types do not express.
     pub fn checked(&self) -> Result<(), (&'static str, String)> {
         let wrong = |field, message: &str| Err((field, message.to_owned()));
         if self.brokers.is_empty() {

@@ -32,16 +32,16 @@ pub struct KafkaReceiver {
     nodes: HashMap<String, NodeProducer>,
 }
 
-/// Tells threads that nobody waits for them any more.
-struct Waiting(Arc<AtomicBool>);
+/// Tells threads that their caller waits for them no longer.
+struct WaitGuard(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-impl Waiting {
+impl WaitGuard {
     /// Calls `work` in a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
@@ -55,7 +55,7 @@ impl Waiting {
 
 impl KafkaReceiver {
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
-        let waiting = Waiting(Arc::default());
+        let waiting = WaitGuard(Arc::default());
         if !self.is_ready {
             let options = Arc::clone(&self.place.options);
             waiting.call(move |_| topics::ensure(&options)).await?;
@@ -109,7 +109,7 @@ impl KafkaReceiver {
     /// Makes the producers that are missing. Each shuts out an earlier one of its node before anybody reads the cursors.
     async fn open(
         &mut self,
-        waiting: &Waiting,
+        waiting: &WaitGuard,
         nodes: impl Iterator<Item = &String>,
     ) -> Result<(), SendError> {
         let missing: Vec<String> = nodes.filter(|node| !self.nodes.contains_key(*node)).cloned().collect();

@@ -13,7 +13,7 @@ use crate::receiver::SendError;
 
 /// The time that an answer of a broker may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Small segments: only what is in closed ones is compacted, and each start reads all.
+/// Small segments: Kafka compacts only closed segments, and each start reads everything.
 const SEGMENT: &str = "4194304";
 const COMPACTED: [(&str, &str); 3] =
     [("cleanup.policy", "compact"), ("segment.bytes", SEGMENT), ("min.cleanable.dirty.ratio", "0.1")];
@@ -58,7 +58,7 @@ pub fn ensure(options: &KafkaOptions) -> Result<(), SendError> {
 }
 
 fn make(admin: &AdminClient<Told>, name: &str, config: &[(&str, &str)]) -> Result<(), SendError> {
-    // Cursors stand in one partition. The numbers of others are those that the cluster prefers.
+    // The topic of cursors has one partition. Other topics get the cluster's default number.
     let partitions = if config.is_empty() { -1 } else { 1 };
     let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
     for (setting, value) in config {
@@ -76,12 +76,12 @@ fn make(admin: &AdminClient<Told>, name: &str, config: &[(&str, &str)]) -> Resul
     }
 }
 
-/// A topic that forgets what is old would forget how far a node is.
+/// A topic that deletes old messages would lose the cursors of nodes.
 fn check(admin: &AdminClient<Told>, cursors: &str) -> Result<(), SendError> {
     let options = AdminOptions::new().request_timeout(Some(PATIENCE));
     let told =
         Handle::current().block_on(admin.describe_configs([&ResourceSpecifier::Topic(cursors)], &options));
-    // Whoever may not ask has to know it.
+    // A client that may not ask has to know it.
     let Some(Ok(config)) = told.ok().and_then(|told| told.into_iter().next()) else { return Ok(()) };
     match config.get("cleanup.policy").and_then(|entry| entry.value.as_deref()) {
         Some(policy) if policy != "compact" => Err(SendError::new(format!(

@@ -1,4 +1,4 @@
-//! Which windows the messages of a subject are.
+//! The windows that the messages of a subject are.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use crate::push::receiver::PushReceiver;
 use crate::receiver::Receiver;
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 
-/// Where collectors take metrics.
+/// The path where collectors take metrics.
 const PATH: &str = "v1/metrics";
 const PORT: u16 = 4318;
 

@@ -19,7 +19,7 @@ pub struct OtlpPoint {
     pub value: PointValue,
 }
 
-/// What the points of a metric have in common.
+/// The facts that the points of a metric share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpHead {
     name: String,
@@ -28,11 +28,11 @@ pub struct OtlpHead {
     data: PointData,
 }
 
-/// What numbers are.
+/// The meaning of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointData {
     Gauge,
-    /// What was counted, in the window or from the deployment on.
+    /// The counts, in the window or since the deployment.
     Sum {
         of_window: bool,
         is_monotonic: bool,
@@ -128,7 +128,7 @@ impl OtlpHead {
     }
 }
 
-/// Adds a point to the metric that its head has made.
+/// Adds a point to the metric that was made for its head.
 pub fn add(metric: &mut Metric, value: &PointValue) {
     match (&mut metric.data, value) {
         (Some(metric::Data::Gauge(gauge)), PointValue::Number(point)) => {
@@ -148,7 +148,7 @@ pub fn attribute(name: &str, value: &str) -> KeyValue {
     KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
 }
 
-/// Returns the shape of the number that a sample is, with what it counts.
+/// Returns the shape of a sample's number, with the quantity that it counts.
 fn found<'a>(
     family: &SampleFamily<'_>,
     sample: &NamedSample<'_>,

@@ -18,7 +18,7 @@ use crate::receiver::{SeriesName, StreamWindow};
 use crate::samples::document::{NamedSample, SampleDocument, SamplePoint};
 use crate::samples::window::{WINDOW_SECONDS, WINDOW_SEQ, is_of_window, times};
 
-/// The bytes of a point beside its own: those of the metric and the resource around it, as far as it is not alone there.
+/// The additional bytes of a point: its share of the metric and the resource around it.
 const OVERHEAD: usize = 32;
 
 /// The protocol, with attributes that each resource gets.
@@ -68,12 +68,14 @@ fn metrics(points: &[OtlpPoint]) -> Vec<Metric> {
 }
 
 impl PushProtocol for OtlpMetrics {
-    const HEADERS: &'static [(&'static str, &'static str)] = &[
-        ("content-type", "application/x-protobuf"),
-        ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION"))),
-    ];
-
     type Point = OtlpPoint;
+
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("content-type", "application/x-protobuf"),
+            ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION"))),
+        ]
+    }
 
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<OtlpPoint> {
         let times = times(&window.name);
@@ -137,7 +139,7 @@ impl PushProtocol for OtlpMetrics {
     }
 
     fn rejected(&self, answer: &[u8]) -> Option<(u64, String)> {
-        // Some receivers answer with JSON or nothing; what they say then is that they have taken all.
+        // Some receivers answer with JSON or with an empty body. Both mean that they have stored everything.
         let answer = ExportMetricsServiceResponse::decode(answer).ok()?;
         let partial = answer.partial_success?;
         let rejected = u64::try_from(partial.rejected_data_points).ok().filter(|rejected| *rejected > 0);

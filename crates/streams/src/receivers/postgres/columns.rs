@@ -1,18 +1,11 @@
 //! The tables of PostgreSQL: their names, columns and types.
 
-use std::collections::BTreeSet;
-
 use twinprobe_ebpf_common::window::shape::MetricShape;
 
-use super::names::{identifier, listed, quoted};
 use crate::rows::columns::{ColumnKind, IDENTITY, REST, RowColumn, columns};
+use crate::rows::identifier::{FreeNames, listed, quoted};
+use crate::rows::shapes::{self, GAPS, ROW, WINDOWS};
 
-/// The table with a row for each window. It decides which windows are new.
-pub const WINDOWS: &str = "windows";
-/// The table with a row for each gap.
-pub const GAPS: &str = "gaps";
-/// The number of a row within its window.
-const ROW: &str = "row";
 /// The most columns for the members of a metric. A row has to fit into a page of the server.
 const MOST: usize = 400;
 /// Columns that each table has without being asked.
@@ -59,7 +52,7 @@ fn column(name: &str, kind: &'static str) -> PgColumn {
     PgColumn { name: name.to_owned(), kind }
 }
 
-/// Returns the table of windows.
+/// Returns the table of windows. It decides which windows are new.
 pub fn windows() -> PgTable {
     let mut columns: Vec<PgColumn> = IDENTITY.iter().map(|name| column(name, identity(name))).collect();
     for name in ["window_start_ns", "window_end_ns", "duration_ns", "lost_windows"] {
@@ -96,16 +89,8 @@ pub fn metric(probe: &str, metric: &MetricShape) -> PgMetric {
     parts.truncate(MOST);
     let mut found: Vec<PgColumn> = IDENTITY.iter().map(|name| column(name, identity(name))).collect();
     found.push(column(ROW, "integer"));
-    let mut taken: BTreeSet<String> = found.iter().map(|column| column.name.clone()).collect();
-    taken.extend(SYSTEM.iter().chain(&[REST]).map(|name| (*name).to_owned()));
-    let mut add = |name: &str, kind| {
-        let (mut free, mut number) = (identifier(name), 2);
-        while !taken.insert(free.clone()) {
-            free = identifier(&format!("{name}_{number}"));
-            number += 1;
-        }
-        found.push(PgColumn { name: free, kind });
-    };
+    let mut names = FreeNames::new(IDENTITY.into_iter().chain(SYSTEM).chain([ROW, REST]));
+    let mut add = |name: &str, kind| found.push(PgColumn { name: names.take(name), kind });
     for part in &parts {
         add(&part.name, kind(part.kind));
         if part.kind == ColumnKind::Time {
@@ -113,9 +98,8 @@ pub fn metric(probe: &str, metric: &MetricShape) -> PgMetric {
         }
     }
     found.push(column(REST, JSON_TEXT));
-    let name = format!("{probe}.{}.{}", metric.direction.name(), metric.name);
     let table = PgTable {
-        name: identifier(&name),
+        name: shapes::table(probe, metric),
         columns: found,
         key: &["node", "probe", "instance", "seq", ROW],
         by_time: Some("window_end"),
@@ -132,7 +116,7 @@ fn identity(name: &str) -> &'static str {
     }
 }
 
-/// Returns the type for what a column holds. Few types: then few changes of a layout begin another table.
+/// Returns the type of a column. There are few types, so that few changes of a layout need another table.
 pub const fn kind(kind: ColumnKind) -> &'static str {
     match kind {
         ColumnKind::Unsigned { bits: ..=31 } | ColumnKind::Signed { bits: ..=32 } => "integer",
@@ -159,7 +143,7 @@ impl PgTable {
         listed(self.columns.iter().map(|column| &*column.name))
     }
 
-    /// Returns what makes the table, as SQL.
+    /// Returns the SQL that creates the table.
     pub fn creation(&self, schema: &str) -> String {
         let columns: Vec<String> = self.columns.iter().map(PgColumn::definition).collect();
         let (address, key) = (self.address(schema), listed(self.key.iter().copied()));
@@ -171,7 +155,7 @@ impl PgTable {
         sql
     }
 
-    /// Returns what inserts rows that are not there, given an array of texts for each column, as SQL.
+    /// Returns the SQL that inserts missing rows, given an array of texts for each column.
     pub fn insertion(&self, schema: &str) -> String {
         let numbered = |text: fn(usize, &PgColumn) -> String| {
             let parts = self.columns.iter().enumerate().map(|(at, column)| text(at, column));
@@ -201,6 +185,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::rows::identifier::identifier;
 
     #[test]
     fn members_become_columns_with_types() {

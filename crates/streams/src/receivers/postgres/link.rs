@@ -19,7 +19,7 @@ use crate::tls::ReceiverTls;
 /// The time that a connection may take, and that sent bytes may wait for their confirmation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An open connection. It is closed on drop, whatever it does.
+/// An open connection. It is closed on drop, even during a statement.
 pub struct PgLink {
     pub client: Client,
     task: JoinHandle<()>,
@@ -107,7 +107,7 @@ impl PgLink {
 
 impl Drop for PgLink {
     fn drop(&mut self) {
-        // What waits for the server must not keep the connection open: the server would keep its transaction.
+        // A task that waits for the server must not keep the connection open: the server would keep its transaction.
         self.task.abort();
     }
 }
@@ -140,7 +140,7 @@ fn configured(options: &PostgresOptions) -> Result<Config, SendError> {
     Ok(config)
 }
 
-/// Moves the bytes of a connection until it ends. Its error reaches whoever waits for an answer.
+/// Moves the bytes of a connection until it ends. Its error reaches the task that waits for an answer.
 fn driven<S>(connection: Connection<Socket, S>) -> JoinHandle<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -2,7 +2,6 @@
 
 pub mod columns;
 pub mod link;
-pub mod names;
 pub mod options;
 pub mod receiver;
 pub mod tables;

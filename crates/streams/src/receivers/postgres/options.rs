@@ -10,7 +10,7 @@ use crate::names::part;
 use crate::receiver::SendError;
 use crate::receivers::kind::ReceiverOptions as _;
 
-/// Where Debian's servers have their sockets.
+/// The place where Debian's servers have their sockets.
 const SOCKETS: &str = "/run/postgresql";
 
 /// Options of a database.
@@ -24,13 +24,13 @@ pub struct PostgresOptions {
     #[serde(default = "port")]
     pub port: u16,
     pub database: String,
-    /// By default that of `PGUSER`, else the user of the process.
+    /// The default is that of `PGUSER`, else the user of the process.
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
     /// The schema of the tables, which is made if it is not there.
     #[serde(default = "schema")]
     pub schema: String,
-    /// By default `require`, but for hosts of this machine.
+    /// The default is `require`, but for hosts of this machine.
     tls: Option<TlsMode>,
     /// Authorities that have signed the server's certificate (PEM).
     pub ca: Option<PathBuf>,
@@ -113,7 +113,7 @@ impl PostgresOptions {
                     "; the server wants a password: name a file with it as `passwordFile`"
                 }
                 text if text.contains("TLS") => {
-                    "; `ca` names the authorities of the server, `tls: disable` goes without TLS"
+                    "; `ca` names the authorities of the server, `tls: disable` turns TLS off"
                 }
                 _ => "",
             };

@@ -1,9 +1,9 @@
 //! The receiver: each batch is one transaction.
 //!
-//! It inserts the windows first. Those that the table of windows did not have are new, and only their entries follow. So a batch
+//! A batch inserts the windows first. Windows that the table did not have are new, and only their entries follow. So a batch
 //! whose outcome is not known can be sent again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,21 @@ use tokio_postgres::{Error, Row, Transaction};
 
 use super::columns::{PgMetric, PgTable};
 use super::link::PgLink;
-use super::names::LONGEST;
 use super::options::PostgresOptions;
 use super::text::{MetricRows, PgCell, gap, window};
 use crate::config::duration;
 use crate::receiver::{
-    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem, StreamWindow,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem,
 };
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::rows::identifier::LONGEST;
+use crate::rows::shapes::{ShapeGroup, by_shape, entries};
 
 /// The time that a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes of rows that are sent at once.
 const CHUNK: usize = 1 << 18;
-/// A server whose client is gone must not keep the locks of its transaction. Windows that are acknowledged have to be on its disk.
+/// A server whose client has disconnected must not keep the locks of its transaction. Windows that are acknowledged have to be on its disk.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 
@@ -43,7 +44,7 @@ pub struct PostgresReceiver {
     link: Option<PgLink>,
 }
 
-/// What tells a row of the table of windows, or of gaps, from others.
+/// The identity of a row in the table of windows, or of gaps.
 type RowKey = (String, String, String, i64);
 
 /// Windows of a batch that share their tables, with their places in the batch.
@@ -59,7 +60,7 @@ impl PostgresReceiver {
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
         let options = Arc::clone(&self.options);
-        // A failure drops the connection, and with it the transaction and what is known about tables.
+        // A failure drops the connection, and with it the transaction and the knowledge about tables.
         let mut link = match self.link.take() {
             Some(link) if !link.client.is_closed() => link,
             _ => PgLink::open(&options).await?,
@@ -95,25 +96,15 @@ impl Receiver for PostgresReceiver {
     }
 }
 
-/// Returns the windows of a batch by their probe and shape, and makes the tables that are missing.
+/// Returns the windows of a batch with their tables, and makes those that are missing.
 async fn groups<'a>(
     link: &mut PgLink,
     options: &PostgresOptions,
     batch: &'a [Arc<StreamItem>],
 ) -> Result<Vec<TableGroup<'a>>, SendError> {
-    let mut windows: BTreeMap<(&str, &str), Vec<(usize, &StreamWindow)>> = BTreeMap::new();
-    for (at, item) in batch.iter().enumerate() {
-        if let StreamItem::Window(window) = &**item {
-            let place = (&*window.name.series.probe, &*window.shape.digest);
-            windows.entry(place).or_default().push((at, window));
-        }
-    }
     let mut groups = Vec::new();
-    for windows in windows.into_values() {
-        let Some((_, first)) = windows.first() else { continue };
-        let tables = link.metric_tables(options, first).await?;
-        let parsed = windows.iter().map(|(at, window)| Ok((*at, &window.name, window.parsed()?)));
-        groups.push(TableGroup { tables, windows: parsed.collect::<Result<_, SendError>>()? });
+    for ShapeGroup { first, windows } in by_shape(batch)? {
+        groups.push(TableGroup { tables: link.metric_tables(options, first).await?, windows });
     }
     Ok(groups)
 }
@@ -133,7 +124,7 @@ async fn stored(
     let mut new = inserted(&transaction, &options.schema, windows, &rows).await?;
     let mut fates = vec![ItemFate::Repeat; batch.len()];
     for group in groups {
-        // A window that stood in the batch twice would be new once.
+        // A window that is in the batch twice would be new once.
         let fresh: Vec<&(usize, &ItemName, Value)> =
             group.windows.iter().filter(|(_, name, _)| new.remove(&key(name))).collect();
         fresh.iter().for_each(|(at, ..)| fates[*at] = ItemFate::Stored);
@@ -184,7 +175,7 @@ async fn copy(
     table: &PgMetric,
     windows: &[&(usize, &ItemName, Value)],
 ) -> Result<(), Error> {
-    if windows.iter().all(|(_, _, document)| entries(table, document).is_empty()) {
+    if windows.iter().all(|(_, _, document)| entries(&table.metric, document).is_empty()) {
         return Ok(());
     }
     let sql = format!("COPY {} ({}) FROM STDIN", table.table.address(schema), table.table.names());
@@ -192,7 +183,7 @@ async fn copy(
     let mut buffer = BytesMut::new();
     for (_, name, document) in windows {
         let mut rows = MetricRows::new(table, name);
-        for entry in entries(table, document) {
+        for entry in entries(&table.metric, document) {
             rows.add(entry, &mut buffer);
             if buffer.len() >= CHUNK {
                 sink.send(buffer.split().freeze()).await?;
@@ -201,11 +192,6 @@ async fn copy(
     }
     sink.send(buffer.freeze()).await?;
     sink.finish().await.map(drop)
-}
-
-fn entries<'a>(table: &PgMetric, document: &'a Value) -> &'a [Value] {
-    let metric = &document[table.metric.direction.name()][&table.metric.name];
-    metric["entries"].as_array().map_or(&[], Vec::as_slice)
 }
 
 impl ReceiverOptions for PostgresOptions {

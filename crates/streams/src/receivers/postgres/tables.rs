@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use tokio_postgres::Transaction;
 
 use super::columns::{PgColumn, PgTable};
-use super::names::{digest, identifier, quoted};
 use super::options::PostgresOptions;
 use crate::receiver::SendError;
+use crate::rows::identifier::{quoted, variant};
 
 /// One stream at a time changes tables.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('twinprobe stream'))";
@@ -15,10 +15,8 @@ const SCHEMA: &str = "SELECT 1 FROM pg_namespace WHERE nspname = $1";
 const COLUMNS: &str = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute \
     JOIN pg_class ON pg_class.oid = attrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace \
     WHERE nspname = $1 AND relname = $2 AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped";
-/// The hex digits that tell tables of one metric apart.
-const DIGITS: usize = 8;
 
-/// Makes what is missing, in a transaction of its own.
+/// Creates missing tables and columns, in a separate transaction.
 pub struct TableMaker<'a> {
     pub transaction: &'a Transaction<'a>,
     pub options: &'a PostgresOptions,
@@ -46,14 +44,14 @@ impl TableMaker<'_> {
         }
         let layout: String =
             table.columns.iter().map(|column| format!("{}\n", column.definition())).collect();
-        table.name = identifier(&format!("{}~{}", table.name, &digest(&layout)[..DIGITS]));
+        table.name = variant(&table.name, &layout);
         match self.fit(&table).await? {
             None => Ok(table),
             Some(conflict) => Err(SendError::new(conflict)),
         }
     }
 
-    /// Makes the table as it is wanted. Returns what can't be changed.
+    /// Creates or extends the table. Returns the differences that can't be changed.
     async fn fit(&self, table: &PgTable) -> Result<Option<String>, SendError> {
         let (schema, address) = (&self.options.schema, table.address(&self.options.schema));
         let rows = self.transaction.query(COLUMNS, &[schema, &table.name]).await;

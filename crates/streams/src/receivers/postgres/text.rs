@@ -18,7 +18,7 @@ pub fn window(name: &ItemName, document: &Value) -> Vec<PgCell> {
     let window = &document["window"];
     let number = |name: &str| window[name].as_u64().unwrap_or_default();
     let parts = [&document["interfaces"], &document["labels"]];
-    // What jsonb refuses stands in the rest.
+    // The rest has a value that jsonb refuses.
     let fits = parts.iter().all(|part| json_fits(&part.to_string()));
     let [interfaces, labels] = parts.map(|part| (fits && !part.is_null()).then(|| part.to_string()));
     let rest = serde_json::json!({ "interfaces": parts[0], "labels": parts[1] });
@@ -84,7 +84,7 @@ impl<'a> MetricRows<'a> {
     }
 }
 
-/// Adds what stands in the columns of a part, each behind a tabulator. Returns false if PostgreSQL can't hold the cell.
+/// Adds the text of a cell behind a tab. Returns false if PostgreSQL can't hold the cell.
 fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
     let text = match (kind, cell) {
         (_, Cell::Missing) => None,

@@ -1,5 +1,7 @@
 //! The messages of remote write 1.0, as `prometheus/prompb/remote.proto` and `types.proto` of Prometheus have them.
 
+use std::sync::Arc;
+
 use prost::Message;
 
 /// A message.
@@ -14,7 +16,7 @@ pub struct WriteRequest {
 /// Samples of one series, by time.
 #[derive(Clone, PartialEq, Message)]
 pub struct WrittenSeries {
-    /// By name; the name of the series is the label `__name__`.
+    /// The labels, by name; the name of the series is the label `__name__`.
     #[prost(message, repeated, tag = "1")]
     pub labels: Vec<WrittenLabel>,
     #[prost(message, repeated, tag = "2")]
@@ -38,7 +40,7 @@ pub struct WrittenSample {
     pub time: i64,
 }
 
-/// What a family is.
+/// The description of a family.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct WrittenMetadata {
     /// A number of the enumeration `MetricType`.
@@ -48,4 +50,17 @@ pub struct WrittenMetadata {
     pub family: String,
     #[prost(string, tag = "4")]
     pub help: String,
+    #[prost(string, tag = "5")]
+    pub unit: String,
+}
+
+/// A sample, or the metadata of a family.
+pub enum RemotePoint {
+    Sample {
+        labels: Vec<WrittenLabel>,
+        sample: WrittenSample,
+        family: Arc<WrittenMetadata>,
+    },
+    /// The metadata of a family. Only messages of 1.0 have it apart from the samples.
+    Family(Arc<WrittenMetadata>),
 }

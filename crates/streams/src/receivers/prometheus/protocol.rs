@@ -6,7 +6,12 @@ use std::sync::Arc;
 use prost::Message as _;
 use reqwest::StatusCode;
 
-use super::message::{WriteRequest, WrittenLabel, WrittenMetadata, WrittenSample, WrittenSeries};
+use super::message::{
+    RemotePoint, WriteRequest, WrittenLabel, WrittenMetadata, WrittenSample, WrittenSeries,
+};
+use super::symbols;
+use super::version::RemoteVersion;
+use crate::http::access::HttpAnswer;
 use crate::push::protocol::PushProtocol;
 use crate::receiver::StreamWindow;
 use crate::samples::document::{NamedSample, SampleDocument, SampleKind};
@@ -17,20 +22,31 @@ const OVERHEAD: usize = 24;
 /// The bytes of a label beside its texts.
 const LABEL: usize = 6;
 
+const AGENT: (&str, &str) = ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION")));
+/// The headers of messages of 1.0.
+const FIRST: &[(&str, &str)] = &[
+    ("content-type", "application/x-protobuf"),
+    ("content-encoding", "snappy"),
+    ("x-prometheus-remote-write-version", "0.1.0"),
+    AGENT,
+];
+/// The headers of messages of 2.0.
+const SECOND: &[(&str, &str)] = &[
+    ("content-type", "application/x-protobuf;proto=io.prometheus.write.v2.Request"),
+    ("content-encoding", "snappy"),
+    ("x-prometheus-remote-write-version", "2.0.0"),
+    AGENT,
+];
+
 /// The protocol, with labels that each series gets.
 pub struct RemoteWrite {
     labels: BTreeMap<String, String>,
-}
-
-/// A sample, or what a family is.
-pub enum RemotePoint {
-    Sample { labels: Vec<WrittenLabel>, sample: WrittenSample },
-    Family(Arc<WrittenMetadata>),
+    version: RemoteVersion,
 }
 
 impl RemoteWrite {
-    pub const fn new(labels: BTreeMap<String, String>) -> Self {
-        Self { labels }
+    pub fn new(labels: BTreeMap<String, String>) -> Self {
+        Self { labels, version: RemoteVersion::default() }
     }
 
     /// Returns the labels of a sample, by name. Labels of the document that have a name of ours get another one.
@@ -45,14 +61,14 @@ impl RemoteWrite {
         labels.insert("node".to_owned(), node.to_owned());
         labels.extend(self.labels.clone());
         labels.insert("__name__".to_owned(), sample.name.to_owned());
-        // To Prometheus an empty label is none.
+        // To Prometheus an empty label does not exist.
         labels.retain(|_, value| !value.is_empty());
         labels.into_iter().map(|(name, value)| WrittenLabel { name, value }).collect()
     }
 }
 
 /// The number of a type in `MetricType`.
-const fn kind(kind: SampleKind) -> i32 {
+const fn number(kind: SampleKind) -> i32 {
     match kind {
         SampleKind::Unknown => 0,
         SampleKind::Counter => 1,
@@ -63,41 +79,70 @@ const fn kind(kind: SampleKind) -> i32 {
     }
 }
 
-impl PushProtocol for RemoteWrite {
-    const HEADERS: &'static [(&'static str, &'static str)] = &[
-        ("content-type", "application/x-protobuf"),
-        ("content-encoding", "snappy"),
-        ("x-prometheus-remote-write-version", "0.1.0"),
-        ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION"))),
-    ];
+fn metadata(kind: SampleKind, family: &str, help: &str, unit: &str) -> WrittenMetadata {
+    WrittenMetadata {
+        kind: number(kind),
+        family: family.to_owned(),
+        help: help.to_owned(),
+        unit: unit.to_owned(),
+    }
+}
 
+/// Returns the message of 1.0 with these points.
+fn first<'a>(points: impl Iterator<Item = &'a RemotePoint>) -> WriteRequest {
+    let (mut request, mut places) = (WriteRequest::default(), HashMap::<&[WrittenLabel], usize>::new());
+    for point in points {
+        match point {
+            RemotePoint::Sample { labels, sample, .. } => {
+                let place = *places.entry(labels).or_insert_with(|| {
+                    request.series.push(WrittenSeries { labels: labels.clone(), samples: Vec::new() });
+                    request.series.len() - 1
+                });
+                request.series[place].samples.push(*sample);
+            }
+            RemotePoint::Family(metadata) if request.metadata.contains(metadata) => {}
+            RemotePoint::Family(metadata) => request.metadata.push(WrittenMetadata::clone(metadata)),
+        }
+    }
+    request
+}
+
+impl PushProtocol for RemoteWrite {
     type Point = RemotePoint;
+
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        if self.version.is_second() { SECOND } else { FIRST }
+    }
+
+    fn has_turned(&self, answer: &HttpAnswer) -> bool {
+        self.version.has_turned(answer)
+    }
 
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<RemotePoint> {
         let (name, mut points) = (&window.name, Vec::new());
         let node = &*name.series.node;
         let [start, end] = times(name);
         let time = end / 1_000_000;
-        let mut add = |sample: &NamedSample<'_>, value: f64| {
-            let labels = self.labels(node, sample);
-            points.push(RemotePoint::Sample { labels, sample: WrittenSample { value, time } });
+        let mut add = |sample: &NamedSample<'_>, value: f64, family: &Arc<WrittenMetadata>| {
+            let (labels, family) = (self.labels(node, sample), Arc::clone(family));
+            points.push(RemotePoint::Sample { labels, sample: WrittenSample { value, time }, family });
         };
         let probe = vec![("probe", name.series.probe.as_str().into())];
-        for (family, number) in [(WINDOW_SECONDS, (end - start) as f64 / 1e9), (WINDOW_SEQ, name.seq as f64)]
+        for (family, unit, number) in
+            [(WINDOW_SECONDS, "seconds", (end - start) as f64 / 1e9), (WINDOW_SEQ, "", name.seq as f64)]
         {
-            add(&NamedSample { name: family, labels: probe.clone(), number: "" }, number);
+            let metadata = Arc::new(metadata(SampleKind::Gauge, family, "", unit));
+            add(&NamedSample { name: family, labels: probe.clone(), number: "" }, number, &metadata);
         }
+        let mut families = Vec::new();
         for family in document.families.iter().filter(|family| is_of_window(family)) {
+            let metadata = Arc::new(metadata(family.kind, family.name, &family.help, family.unit));
             for sample in family.points.iter().flat_map(|point| &point.samples) {
-                add(sample, sample.float());
+                add(sample, sample.float(), &metadata);
             }
+            families.push(metadata);
         }
-        let families = document.families.iter().filter(|family| is_of_window(family));
-        points.extend(families.map(|family| {
-            let help = family.help.to_string();
-            let (kind, family) = (kind(family.kind), family.name.to_owned());
-            RemotePoint::Family(Arc::new(WrittenMetadata { kind, family, help }))
-        }));
+        points.extend(families.into_iter().map(RemotePoint::Family));
         points
     }
 
@@ -116,22 +161,13 @@ impl PushProtocol for RemoteWrite {
     }
 
     fn message(&self, parts: &[(&StreamWindow, &[RemotePoint])]) -> Vec<u8> {
-        let (mut request, mut places) = (WriteRequest::default(), HashMap::<&[WrittenLabel], usize>::new());
-        for point in parts.iter().flat_map(|(_, points)| *points) {
-            match point {
-                RemotePoint::Sample { labels, sample } => {
-                    let place = *places.entry(labels).or_insert_with(|| {
-                        request.series.push(WrittenSeries { labels: labels.clone(), samples: Vec::new() });
-                        request.series.len() - 1
-                    });
-                    request.series[place].samples.push(*sample);
-                }
-                RemotePoint::Family(metadata) if request.metadata.contains(metadata) => {}
-                RemotePoint::Family(metadata) => request.metadata.push(WrittenMetadata::clone(metadata)),
-            }
-        }
-        let bytes = request.encode_to_vec();
-        // Only what is larger than 4 GiB can't be compressed.
+        let points = parts.iter().flat_map(|(_, points)| *points);
+        let bytes = if self.version.is_second() {
+            symbols::request(points).encode_to_vec()
+        } else {
+            first(points).encode_to_vec()
+        };
+        // A message of more than 4 GiB alone can't be compressed.
         snap::raw::Encoder::new().compress_vec(&bytes).unwrap_or_default()
     }
 
@@ -140,7 +176,7 @@ impl PushProtocol for RemoteWrite {
     }
 
     fn is_final(&self, status: StatusCode) -> bool {
-        // Remote write 1.0: anything but 429 and 5xx is not to be sent again.
+        // Both versions: the stream must not repeat messages after answers other than 429 and 5xx.
         status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS
     }
 

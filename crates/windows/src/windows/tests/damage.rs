@@ -7,10 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::scene::{damage, put_body};
 use super::*;
-use crate::body::stored::WindowError;
+use crate::body::stored::{BodySource as _, WindowError};
+use crate::body::verified::FileState;
 use crate::retention::{Missing, RetentionLimits};
 
-/// Returns a body of a later version, of which only the magic, the version and the digest are as today.
+/// Returns a body of a later version. Its magic, version and digest alone are as today.
 fn newer() -> Vec<u8> {
     let mut bytes = b"tpwind77something new".to_vec();
     let digest = Sha256::digest(&bytes);
@@ -36,6 +37,26 @@ fn a_body_with_any_byte_wrong_or_missing_is_set_aside_and_the_rest_is_intact() {
             assert_eq!((statistics.lost, statistics.retained), (lost + 1, 0));
         }
     }
+}
+
+#[test]
+fn a_large_body_is_verified_once_and_again_after_a_change() {
+    let directory = directory();
+    let windows = open(directory.path());
+    let window = commit(&windows, 1, 6_000);
+    let state = || FileState::of(&windows.content(&window).unwrap()).unwrap();
+    // A file that has just been written is not known yet.
+    while !windows.bodies.verified.knows(window.id, state()) {
+        drop(window.open_at_once(u64::MAX).unwrap());
+        std::thread::yield_now();
+    }
+    let read = || Some(window.open_at_once(u64::MAX).ok()?.table(0).unwrap());
+    assert_eq!(read(), Some(rows(1, 6_000)));
+    damage(directory.path(), &window, 50_000);
+    assert_eq!(read(), None);
+    windows.acknowledge(1, None).unwrap();
+    commit(&windows, 2, 2);
+    assert!(!windows.bodies.verified.has(window.id), "it is forgotten with its window");
 }
 
 #[test]

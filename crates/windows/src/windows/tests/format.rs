@@ -1,4 +1,4 @@
-//! A reader gets what was written.
+//! A reader gets the written content back.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -134,7 +134,7 @@ fn windows_of_this_format_are_read_and_written() {
     assert_window("window-5", &head);
 }
 
-/// A window that holds what has changed in its sums, here since the window of the format before.
+/// A window that holds the changes in its sums, here since a window of the previous format.
 #[test]
 fn windows_with_changes_are_read_and_written() {
     let (directory, windows) = with(7, &golden("window-5"));

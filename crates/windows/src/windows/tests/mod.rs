@@ -1,4 +1,4 @@
-//! Windows against a real store; what is damaged in `damage`, everything in random order in `random`.
+//! Windows against a real store; `damage` has damaged files, `random` random sequences of operations.
 
 pub mod damage;
 pub mod format;
@@ -46,7 +46,7 @@ pub fn open(directory: &Path) -> Arc<Windows> {
     store(directory).of("p")
 }
 
-/// Changes the store as nobody does who knows what it means.
+/// Changes the store in a way that makes no sense.
 pub fn tamper(directory: &Path, sql: &str) {
     let database = Database::open(directory).unwrap();
     let sql = sql.to_owned();

@@ -16,7 +16,7 @@ pub struct Model {
     /// The newest window, once it is acknowledged.
     pub acked: Option<u64>,
     pub lost: BTreeSet<u64>,
-    /// What went while no collector was named.
+    /// The windows that were removed while no collector was named.
     pub outlived: BTreeSet<u64>,
     pub damaged: u64,
     pub reported: u64,

@@ -20,7 +20,7 @@ fn those_who_wait_see_the_newest_window() {
     assert_eq!(*open(directory.path()).changed().borrow(), 1);
 }
 
-/// On a full disk nothing is done by halves: what can't be written down has not happened.
+/// On a full disk no change is half done: a change that can't be stored has no effect.
 #[test]
 fn on_a_full_disk_everything_stays_as_it_is() {
     let directory = directory();
@@ -91,7 +91,7 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     assert_eq!(store.statistics()["b"], store.of("b").statistics());
 }
 
-/// A client that reads slowly keeps no more on the disk than the budget, and loses nothing that is retained.
+/// A client that reads slowly keeps at most the budget on the disk, and loses nothing that is retained.
 #[test]
 fn slow_readers_keep_no_more_than_the_budget() {
     const LARGE: usize = 10_000;
@@ -184,7 +184,7 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     }
 }
 
-/// A page needs the sums of a window only: its window goes with the next one, and drives out none that others wait for.
+/// A page needs only the sums of a window: its window is removed with the next one, and pushes out none that others wait for.
 #[test]
 fn windows_of_pages_take_nothing_from_collectors() {
     let directory = directory();
@@ -208,7 +208,7 @@ fn windows_of_pages_take_nothing_from_collectors() {
     commit(&windows, 9, 1);
     assert_eq!((numbers(&windows), windows.statistics().lost), (vec![2, 9], 1));
     page(10);
-    // The next daemon does not know what closed the window, and keeps it for everybody.
+    // The next daemon does not know the reason for closing the window, and keeps it for all clients.
     let again = open(directory.path());
     assert_eq!((numbers(&again), again.last_seq()), (vec![2, 9, 10], 10));
     let again = again.get(10).unwrap().open().unwrap().head.closed_by;

@@ -33,14 +33,14 @@ pub enum Operation {
     },
     SetLimits(RetentionLimits),
     DropOldest,
-    /// Changes a byte of a body, which a reader finds.
+    /// Changes a byte of a body; a reader must notice.
     Damage {
         pick: u64,
         byte: usize,
     },
     /// Removes the probe and makes it again.
     Remove,
-    /// Starts again, after an end in order or none.
+    /// Starts again, after an orderly end or a crash.
     Reopen {
         in_order: bool,
     },

@@ -1,4 +1,4 @@
-//! Windows that hold what has changed in a sum, against an accumulator whose sums are all kept.
+//! Windows that hold changes of a sum, compared with an accumulator whose sums are all kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::retention::RetentionLimits;
 use crate::rows::Form;
 use crate::windows::tests::scene::damage;
 
-/// What happens to a probe.
+/// The events of a probe.
 #[derive(Clone, Debug)]
 enum Event {
     /// A window ends with these keys, each with its number.
@@ -28,7 +28,7 @@ enum Event {
     },
     /// A window can't be stored at first.
     Retry(BTreeMap<u32, u64>),
-    /// A replacement goes on with the sum.
+    /// A replacement continues with the sum.
     Replace,
     /// The daemon ends, in order or not, and another one begins.
     Restart {
@@ -84,7 +84,7 @@ struct Scene {
     sum: Accumulator,
     sums: BTreeMap<u64, (Arc<TableLayout>, RawTable, Vec<u64>)>,
     limits: RetentionLimits,
-    /// The number of windows after which an entry goes.
+    /// The number of windows after which an entry is removed.
     age: u64,
     /// The number of windows that held changes.
     changes: usize,
@@ -203,7 +203,7 @@ impl Scene {
         self.sum.note_changes(seq);
     }
 
-    /// Goes on with the sum that the newest window has.
+    /// Continues with the sum that the newest window has.
     fn resume(&mut self) {
         self.sum = empty_sum();
         let Some(base) = self.windows.base(None).unwrap() else { return };
@@ -215,7 +215,7 @@ impl Scene {
         assert_eq!((self.sum.layout(), self.sum.table(), self.sum.ages()), (layout, rows, &ages[..]));
     }
 
-    /// Checks that each window is read as if it had the whole sum, and that no more is kept than has to be.
+    /// Checks that each window is read as if it had the whole sum, and that only the necessary is kept.
     fn check(&self, reads: impl Fn(u64) -> bool) {
         let listed = self.windows.stored();
         let is_read = |(window, form): &&(Arc<StoredWindow>, Form)| {
@@ -275,7 +275,7 @@ fn there_is_a_whole_sum_every_64_windows() {
     assert_eq!(kept(&scene), (193..=200).collect::<Vec<_>>());
 }
 
-/// 30,000 keys, of which 300 are in each window.
+/// 30,000 keys; 300 of them are in each window.
 #[test]
 fn a_window_takes_little_more_than_what_changed() {
     let mut scene = Scene::new();
@@ -292,7 +292,7 @@ fn a_window_takes_little_more_than_what_changed() {
     }
 }
 
-/// What builds on a damaged window is lost with it, and only that: the next window has whole sums.
+/// A window that builds on a damaged one is lost with it, and only that: the next window has whole sums.
 #[test]
 fn a_damaged_window_takes_those_along_that_build_on_it() {
     let mut scene = Scene::new();

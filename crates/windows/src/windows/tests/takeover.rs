@@ -9,7 +9,7 @@ use crate::retention::Missing;
 use crate::rows::Form;
 use crate::takeover::take_over;
 
-/// Returns the body of window `seq`, of so many rows.
+/// Returns the body of window `seq` with this size.
 fn body(seq: u64, size: usize) -> Vec<u8> {
     let directory = directory();
     bytes(&commit(&open(directory.path()), seq, size))

@@ -1,4 +1,4 @@
-//! The comparison of what a daemon says now with what clients were told.
+//! The comparison of a daemon's present answers with its earlier ones.
 
 use anyhow::{Result, bail, ensure};
 use twinprobe_tests::windows::{List, Windows};
@@ -6,7 +6,7 @@ use twinprobe_tests::windows::{List, Windows};
 use super::Ledger;
 
 impl Ledger {
-    /// Compares the list with what was told, and learns of windows that are new.
+    /// Compares the list with earlier answers, and notes new windows.
     pub fn look(&mut self, client: &Windows) -> Result<()> {
         let list = self.list(client)?;
         for number in list.seqs() {
@@ -24,7 +24,7 @@ impl Ledger {
         }
         let limit = match &self.instance {
             Some(instance) => instance.kind.retain.unwrap_or(32),
-            // The limits of a probe that has gone are not known here.
+            // The limits of a deleted probe are not known here.
             None => 1,
         };
         let gone: Vec<u64> = self.windows.keys().copied().filter(|seq| !seqs.contains(seq)).collect();
@@ -68,7 +68,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Compares every window with what was told.
+    /// Compares every window with earlier answers.
     pub fn check(&mut self, client: &Windows) -> Result<()> {
         self.look(client)?;
         for (number, window) in &self.windows {

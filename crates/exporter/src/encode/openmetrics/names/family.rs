@@ -109,8 +109,8 @@ pub fn sample_name(kind: FamilyKind, value: &FamilySamples) -> String {
     format!("{}{ending}", value.family)
 }
 
-/// Returns the families of all series but those that are [`sums`], in the order of their first samples, and the members that belong to none: those
-/// of families with a name in `reserved`, and those with a name that their probe and direction already has.
+/// Returns the families of all series except [`sums`], in the order of their first samples. Also returns the members without a
+/// family: their name is in `reserved`, or their probe and direction already has it.
 pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();

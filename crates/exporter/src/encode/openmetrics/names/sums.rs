@@ -1,4 +1,4 @@
-//! The sums of histograms. Counts by magnitude do not tell the sum of what was counted. A program may keep it beside
+//! The sums of histograms. A histogram does not tell the sum of the counted values. A program may keep the sum beside it
 //! (`TP_HISTOGRAM_SUM` of `twinprobe.h`): the metric with the name of the histogram and the ending `_sum`, one number.
 
 use std::collections::HashMap;

@@ -25,7 +25,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// From nanoseconds.
+    /// The factor from nanoseconds.
     pub const NANO: Self = Self::Decimal(NANO);
 }
 

@@ -1,4 +1,4 @@
-//! A page about one table: how often its rows are asked for, and which of them become samples.
+//! A page about one table: the number of requests for its rows, and the rows that become samples.
 
 use twinprobe_ebpf_common::{Direction, MapKind, TableLayout};
 

@@ -14,7 +14,7 @@ use crate::encode::openmetrics::text::integer;
 
 /// The name of a key that stands for all others.
 const OTHER: &str = "other";
-/// The bits of what the others add up to.
+/// The bits of the sum of the others.
 const WIDTH: u32 = 128;
 
 /// A row and its size. Of rows that are as large, the first ones are larger.
@@ -26,13 +26,13 @@ pub struct Ranking {
     /// The smallest comes first.
     rows: BinaryHeap<Reverse<Ranked>>,
     seen: u64,
-    others: Others,
+    others: HiddenRows,
 }
 
-/// What the rows that are not shown add up to: for each value of the samples the numbers of all CPUs, and of all items
+/// The total of the rows that are not shown: for each value of the samples the numbers of all CPUs, and of all items
 /// of its arrays.
 #[derive(Debug, Default)]
-struct Others {
+struct HiddenRows {
     rows: usize,
     numbers: Vec<Vec<u128>>,
 }
@@ -43,7 +43,7 @@ pub struct Largest {
     rows: RawTable,
     /// The label of the key of all other rows, and their sums.
     label: String,
-    others: Others,
+    others: HiddenRows,
 }
 
 impl Ranking {
@@ -99,7 +99,7 @@ impl Largest {
     }
 }
 
-impl Others {
+impl HiddenRows {
     fn add(&mut self, series: &MetricSeries, value: &[u8]) {
         let (is_first, values) = (self.rows == 0, &series.samples.values);
         self.rows += 1;
@@ -144,7 +144,7 @@ impl Others {
     }
 }
 
-/// Calls `visit` with each number that a value has in its family.
+/// Calls `visit` with each number of a value in its family.
 fn each_number(series: &MetricSeries, of: &FamilySamples, value: &[u8], visit: &mut impl FnMut(u128)) {
     for slot in series.slots_of(value) {
         each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| visit(of.leaf.load(slot, base)));

@@ -28,7 +28,7 @@ impl Generator<'_> {
 
     /// Makes a loop in which pointers change places.
     pub(super) fn repeat(&mut self) {
-        // R0 counts: nothing in the loop calls.
+        // R0 is the loop's counter, because nothing in the loop calls a function.
         let begin = {
             self.emit([mov_imm(0, 3)]);
             self.code.len()

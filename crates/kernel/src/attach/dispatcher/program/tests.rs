@@ -32,7 +32,7 @@ struct Machine<'a> {
     /// The verdicts of the programs in the slots, which have the numbers of [`slot`].
     programs: &'a BTreeMap<usize, i32>,
     words: &'a BTreeMap<i32, u64>,
-    /// The random numbers, of which the last comes first.
+    /// The random numbers; the last one comes first.
     random: Vec<u32>,
     /// The slots whose programs have run, in order.
     called: Vec<usize>,
@@ -42,7 +42,7 @@ struct Machine<'a> {
     have_twins: Vec<bool>,
 }
 
-/// What a call says, but for its maps.
+/// The text of a call without its maps.
 #[derive(Clone, Copy, Debug)]
 struct Probed {
     has_twins: bool,
@@ -155,7 +155,7 @@ impl Machine<'_> {
     }
 }
 
-/// Returns what a dispatcher has to do: the verdict, and the slots that it calls.
+/// Returns the expected behaviour of a dispatcher: the verdict, and the slots that it calls.
 fn expected(
     hook: Hook,
     calls: &[Probed],
@@ -255,7 +255,7 @@ fn run(
     assert_eq!((verdict, machine.called), expected, "{hook:?}: {calls:?}");
 }
 
-/// One probe of a chain: true if its verdict counts, its epoch, the number of packets of which it sees one, and the
+/// One probe of a chain: true if its verdict counts, its epoch, its sampling rate (one packet in this many), and the
 /// results of its twins; `None` if the slot is empty.
 type Probe = (bool, usize, u32, [Option<i32>; 2]);
 
@@ -276,7 +276,7 @@ fn epochs(values: &[u64]) -> BTreeMap<i32, u64> {
     values.iter().enumerate().map(|(i, value)| (64 + 32 * i as i32, *value)).collect()
 }
 
-/// Returns numbers of packets of which a probe sees one: 0 and 1 stand for all.
+/// Returns sampling rates, one packet in this many: 0 and 1 stand for all.
 fn sample() -> impl Strategy<Value = u32> {
     prop_oneof![0..4_u32, 2..70_000_u32, any::<u32>()]
 }
@@ -289,7 +289,7 @@ proptest! {
         // Small numbers are as frequent as large ones, so that samples of every size are chosen.
         random in prop::collection::vec((any::<u32>(), 0..32_u32), 32),
     ) {
-        // Most numbers are small, as verdicts are; some are no verdict.
+        // Most numbers are small, as verdicts are; some are not verdicts.
         let verdict = |verdict: i8| if verdict < 100 { i32::from(verdict.rem_euclid(11)) - 1 } else { i32::from(verdict) << 24 };
         let probes: Vec<Probe> =
             probes.into_iter().map(|(enforces, epoch, one_in, twins)| (enforces, epoch, one_in, twins.map(|v| v.map(verdict)))).collect();

@@ -14,7 +14,7 @@ fn stuck(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, Trial) {
     (sender, trial)
 }
 
-/// Makes such a method that also tells of each run that it begins.
+/// Makes a test's method that also reports each run that it begins.
 fn told(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, mpsc::Receiver<()>, Trial) {
     let (sender, released) = mpsc::channel();
     let (begins, begun) = mpsc::channel();
@@ -99,7 +99,7 @@ fn one_that_is_held_up_holds_up_nobody() {
     let took = quiescer.quiesce().unwrap();
     assert!(took >= PATIENCE && took < LIMIT, "{took:?}");
     assert!(quiescer.workers.in_use() != Sweep && !available(&quiescer)[0]);
-    // The method is marked as late, so that nobody waits for it alone again.
+    // The method is marked as late, so that no flip waits for it alone again.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| quiescer.quiesce().unwrap());
@@ -133,7 +133,7 @@ fn one_that_fails_is_not_waited_for() {
     assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
 }
 
-/// The CPU of who asks needs no visit only if nobody else asks: the flip of another may have come later.
+/// The asker's own CPU needs no visit only if no other flip asks: another flip may have come later.
 #[test]
 fn the_cpu_of_one_who_asks_is_left() {
     use QuiesceMethod::{Auto, Sweep};
@@ -174,7 +174,7 @@ fn a_grace_period_begins_after_the_call() {
     let (release, begun, held_up) = told(Sweep);
     let quiescer = Quiescer::with(Auto, vec![held_up]).unwrap();
     let short = || quiescer.workers.wait(Instant::now() + Duration::from_millis(20));
-    // On a busy machine the time may be over before anybody has asked.
+    // On a busy machine the time may be over before the first request.
     while begun.try_recv().is_err() {
         assert_eq!(short().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

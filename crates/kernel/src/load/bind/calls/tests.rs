@@ -17,7 +17,7 @@ const TABLES: &str = r#"
     u64 seen[4];
 "#;
 
-/// Returns the joined program of a source, or why there is none.
+/// Returns the joined program of a source, or the reason why it can't be joined.
 fn joined(source: &str) -> Result<(Vec<bpf_insn>, Vec<String>), String> {
     let elf = compile(&format!("{TABLES}{source}"));
     let (plan, objects, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);

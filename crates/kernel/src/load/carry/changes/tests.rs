@@ -67,7 +67,7 @@ fn each_field_joins_by_what_it_means() {
         let map = map_create(&create).unwrap();
         let key = |key: u8| [&[key, 0, 0, 0], &vec![0; key_size - 4][..]].concat();
         let cases: [(Option<Value>, Value, Value, Value); 4] = [
-            // As it was copied, the old programs', the new programs', and what they come to.
+            // The value as it was copied, the old programs' value, the new programs' value, and their join.
             (
                 Some((9, 60, 100, 0x10, 64, 80, 500, 3)),
                 (19, 40, 120, 0x12, 63, 81, 900, 5),

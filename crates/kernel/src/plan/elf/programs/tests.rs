@@ -34,10 +34,10 @@ fn what_others_call_is_no_entry_point() {
 #[test]
 fn sections_are_understood_by_their_first_part() {
     for name in ["xdp", "xdp/eth0", "?xdp", "xdp/ingress/x"] {
-        assert_eq!(meaning(name), Meaning::Xdp { frags: false }, "{name}");
+        assert_eq!(meaning(name), SectionMeaning::Xdp { frags: false }, "{name}");
     }
     for name in ["xdp.frags", "xdp.frags/x", "?xdp.frags"] {
-        assert_eq!(meaning(name), Meaning::Xdp { frags: true }, "{name}");
+        assert_eq!(meaning(name), SectionMeaning::Xdp { frags: true }, "{name}");
     }
     for name in [
         "xdp.frags_devmap",
@@ -47,7 +47,7 @@ fn sections_are_understood_by_their_first_part() {
         "xdp_cpumap/a",
         "xdp.frags/devmap",
     ] {
-        assert_eq!(meaning(name), Meaning::Redirected, "{name}");
+        assert_eq!(meaning(name), SectionMeaning::Redirected, "{name}");
     }
     for (name, direction) in [
         ("tc", None),
@@ -55,13 +55,13 @@ fn sections_are_understood_by_their_first_part() {
         ("classifier/ingress", Some(Direction::Ingress)),
         ("tc/entry", None),
     ] {
-        assert_eq!(meaning(name), Meaning::Tc(direction), "{name}");
+        assert_eq!(meaning(name), SectionMeaning::Tc(direction), "{name}");
     }
     for name in ["kprobe/x", "tracepoint/net/x", "cgroup_skb/egress", "sk_skb/stream_parser"] {
-        assert_eq!(meaning(name), Meaning::Elsewhere, "{name}");
+        assert_eq!(meaning(name), SectionMeaning::Elsewhere, "{name}");
     }
     for name in ["xdp_prog", "tc_ingress", "classifier_x", "prog", "from-netdev", "2/1", "tcp"] {
-        assert_eq!(meaning(name), Meaning::Free, "{name}");
+        assert_eq!(meaning(name), SectionMeaning::Free, "{name}");
     }
 }
 

@@ -167,7 +167,7 @@ fn an_end_at_every_point_of_a_pop() {
     }
 }
 
-/// An error comes before the pop, and the next call goes on.
+/// An error comes before the pop, and the next call continues.
 #[test]
 fn no_room() {
     let table = fifo(MapKind::Queue, 3000, 100);
@@ -283,7 +283,7 @@ fn the_copy_of_what_was_popped_does_not_fault() {
     assert!(more < 100, "{more} faults");
 }
 
-/// The journal has what a plain reading has, and in this order.
+/// The journal has the same rows as a plain reading, in the same order.
 #[test]
 fn large_queues_are_drained_whole() {
     compare_with_a_plain_reading(20_000, 1);

@@ -102,7 +102,7 @@ fn a_trie_whose_cursor_is_deleted_starts_again() {
     let kind = MapKind::LpmTrie;
     let access = accesses(kind)[0];
     if access.strategy == Strategy::Iterative {
-        // This kernel walks no trie in batches.
+        // This kernel can't read tries in batches.
         return;
     }
     let table = table(kind, (8, 8), ENTRIES, access, 20 * 16);

@@ -84,7 +84,7 @@ fn an_end_at_every_step_of_a_batch() {
     for kind in [MapKind::Hash, MapKind::LruHash, MapKind::PercpuHash, MapKind::LruPercpuHash] {
         let access = accesses(kind)[0];
         if access.strategy != Strategy::LookupAndDeleteBatch {
-            // This kernel takes no batches out of maps of this kind.
+            // This kernel can't look up and delete batches in maps of this kind.
             continue;
         }
         for step in 0..5 {
@@ -168,7 +168,7 @@ fn an_end_at_every_step_of_a_chunk() {
     }
 }
 
-/// Entries that are rows already stay out of a walk that goes on: entries that have come since belong to the next
+/// Entries that are rows already stay out of a walk that continues: entries that have come since belong to the next
 /// window.
 #[test]
 fn a_walk_that_goes_on_leaves_what_has_come_since() {

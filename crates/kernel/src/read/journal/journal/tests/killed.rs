@@ -174,7 +174,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Copying and resetting loses nothing either, as long as nobody writes to the map.
+/// Copying and resetting loses nothing either, as long as no program writes to the map.
 #[test]
 fn of_an_array_at_rest_nothing_is_lost() {
     let (pins, map) = pinned("array", MapKind::Array);

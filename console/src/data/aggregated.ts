@@ -1,0 +1,39 @@
+// Charts that the daemon has aggregated, as points and lines.
+import type { Value } from "../api/types.ts";
+import { address, exact } from "./format.ts";
+import { isPort, portText } from "./names.ts";
+import { rowOf } from "./rows.ts";
+import type { Choice, Line, Point } from "./series.ts";
+
+type Numbers = (number | bigint | null)[];
+
+/** The answer of `GET .../series`. */
+export interface Series {
+  times: string[];
+  seconds: number[];
+  windows: number;
+  left_out?: number;
+  series: { key: Value; total?: number | bigint; values: Numbers }[];
+  others?: { keys: number; total?: number | bigint; values: Numbers };
+}
+
+/** The points of a chart. They have no groups: the daemon has already made the lines. */
+export const pointsIn = (chart: Series): Point[] =>
+  chart.times.map((time, place) => ({ seq: place + 1, time: Date.parse(time) / 1000, seconds: chart.seconds[place] ?? 0, groups: new Map() }));
+
+/** The lines of a chart: its keys, and all others together. */
+export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" | "names">): Line[] {
+  const scaled = (values: Numbers) =>
+    values.map((value, place) => {
+      if (value === null) return null;
+      const seconds = chart.seconds[place] ?? 0;
+      return choice.perSecond && seconds > 0 ? Number(value) / seconds : Number(value);
+    });
+  const label = (key: Value) => {
+    const row = rowOf({ key, value: 0 });
+    return choice.by.map((id) => (choice.names && isPort(id) ? portText(row[id]) : address(String(row[id] ?? "")))).join(" ") || "all";
+  };
+  const lines = chart.series.map(({ key, total, values }) => ({ label: label(key), total: Number(total ?? 0), values: scaled(values) }));
+  const { others } = chart;
+  return others ? [...lines, { label: `${exact(others.keys)} others`, total: Number(others.total ?? 0), values: scaled(others.values) }] : lines;
+}

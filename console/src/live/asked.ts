@@ -1,0 +1,73 @@
+// What the stream of changes does not tell: it is asked for again when something has happened that it goes by.
+import { effect } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ask, asProblem } from "../api/client.ts";
+import type { Loading } from "../parts/basics.tsx";
+import { connection, onWindow, probes } from "./changes.ts";
+
+/** The time after a window in which rules judge it, in milliseconds. Windows of many probes in it make one request. */
+const SOON = 300;
+/** What nothing announces, such as another user's change, is seen after this time. */
+const REST = 5000;
+
+/** All that is told of and that the answers may go by, but windows. */
+const told = () => `${connection.value} ${[...probes.value.values()].map((probe) => `${probe.name} ${probe.revision} ${probe.state}`).join(" ")}`;
+
+/**
+ * What `path` answers, as long as the view is open. It is asked again after each window of a probe that `goesBy` names,
+ * after each change of a probe, and after a while. A lost connection leaves what was there.
+ */
+export function useLive<T>(path: string, goesBy: (value: T) => string[]): [Loading<T>, () => void] {
+  const [loading, set] = useState<Loading<T>>({ state: "loading" });
+  const again = useRef(() => {});
+  useEffect(() => {
+    const control = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let due = Infinity;
+    let [sent, seen] = [0, 0];
+    let watched: string[] = [];
+    const readIn = (ms: number) => {
+      const time = performance.now() + ms;
+      if (control.signal.aborted || time >= due) return;
+      clearTimeout(timer);
+      due = time;
+      timer = setTimeout(read, ms);
+    };
+    const read = async () => {
+      due = Infinity;
+      if (document.hidden) return readIn(REST);
+      const number = (sent += 1);
+      let answer: Loading<T>;
+      try {
+        const value = await ask<T>(path, { signal: control.signal });
+        watched = goesBy(value);
+        answer = { state: "there", value };
+      } catch (error) {
+        answer = { state: "failed", problem: asProblem(error) };
+      }
+      // An answer that a later one has overtaken is old.
+      const isLost = answer.state === "failed" && answer.problem.status === 0;
+      if (!control.signal.aborted && number > seen && !isLost) {
+        seen = number;
+        set(answer);
+      }
+      readIn(REST);
+    };
+    const stop = onWindow((probe) => watched.includes(probe) && readIn(SOON));
+    let before = told();
+    const dispose = effect(() => {
+      const now = told();
+      if (now !== before) readIn(SOON);
+      before = now;
+    });
+    again.current = () => readIn(0);
+    readIn(0);
+    return () => {
+      stop();
+      dispose();
+      clearTimeout(timer);
+      control.abort();
+    };
+  }, [path]);
+  return [loading, () => again.current()];
+}

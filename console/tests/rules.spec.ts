@@ -1,0 +1,160 @@
+// Rules over the windows of real traffic: the list, one rule, and the way back.
+import { execFileSync, spawn } from "node:child_process";
+import { expect, open, ROLES, type Scene, test } from "./scene.ts";
+
+const URL_OF = (name: string) => `/v1/rules/${name}`;
+/** The probe counts from its deployment on, and 350 packets come in each second. */
+const BUSY = "rate(ingress.talker, 'packets') > 100";
+const IDLE = "rate(ingress.talker, 'packets') > 100000000";
+/** An address that sends only while the test lets it. */
+const VISITOR = "192.0.2.13";
+const sent = (window: string) => `sum(${window}ingress.talker, '${VISITOR}', 'packets')`;
+const VISITED = `${sent("")} > ${sent("previous.")}`;
+const MARK = { mark: "most of {{top(ingress.talker)}}" };
+
+async function put(scene: Scene, name: string, rule: object, message = "") {
+  const answer = await scene.api("PUT", `${URL_OF(name)}?message=${encodeURIComponent(message)}`, { watch: "top-talkers", ...rule });
+  if (answer.status >= 300) throw new Error(answer.text);
+}
+
+/** Lets one more address send, until what it returns is called. */
+function visit(): () => void {
+  const client = process.env.CONSOLE_CLIENT!;
+  const address = (change: string) => execFileSync("ip", ["-n", client, "address", change, `${VISITOR}/24`, "dev", "client0"]);
+  address("add");
+  const ping = spawn("nsenter", [`--net=/run/netns/${client}`, "ping", "-q", "-i", "0.1", "-I", VISITOR, "192.0.2.2"], { stdio: "ignore" });
+  return () => {
+    ping.kill();
+    address("del");
+  };
+}
+
+const remove = (scene: Scene, ...names: string[]) => Promise.all(names.map((name) => scene.api("DELETE", URL_OF(name))));
+
+test("the list has each rule, and what rules do comes by itself", async ({ page, scene }) => {
+  await put(scene, "quiet", { when: IDLE, do: [MARK] });
+  await open(page, scene, "operator");
+  await page.getByRole("navigation").getByRole("link", { name: "Rules" }).click();
+  await expect(page).toHaveURL(/#\/rules$/);
+  const row = (name: string) => page.getByRole("region", { name: "Rules" }).getByRole("row").filter({ has: page.getByRole("rowheader", { name }) });
+  const cell = (name: string, index: number) => row(name).getByRole("cell").nth(index);
+  for (const [index, text] of ["top-talkers", "watching", IDLE, "never", "20", "none"].entries()) {
+    await expect(cell("quiet", index)).toHaveText(text);
+  }
+  // Nothing of the page is touched from here on.
+  await put(scene, "loud", { when: BUSY, do: [{ apply: { name: "loud-packets", probe: "packet-counter", expires: "5m" } }, MARK] });
+  await expect(cell("loud", 3)).toHaveText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/);
+  await expect(cell("loud", 1)).toHaveText("firing");
+  await expect(cell("loud", 4)).toHaveText("18");
+  // A rule that may take fewer actions than it has stops.
+  await put(scene, "greedy", { when: BUSY, do: [MARK, MARK], max_actions_per_hour: 1 });
+  await expect(cell("greedy", 1)).toHaveText("stopped");
+  await expect(cell("greedy", 5)).toContainText(/actions/);
+  await remove(scene, "greedy", "quiet");
+  await expect(row("greedy")).toHaveCount(0);
+  await row("loud").getByRole("link", { name: "loud" }).click();
+  await expect(page).toHaveURL(/#\/rule\/loud$/);
+  await expect(page).toHaveTitle(/^loud/);
+  await remove(scene, "loud");
+  await expect(page.getByText("There is no rule of this name")).toBeVisible();
+});
+
+test("a rule shows its firings with window, time, actions and end, its document and its numbers", async ({ page, scene }) => {
+  await put(scene, "seen", { when: VISITED, do: [{ apply: { name: "seen-packets", probe: "packet-counter", expires: "5m" } }, MARK] });
+  await open(page, scene, "operator", "rule/seen");
+  await expect(page.getByText("The rule has not fired")).toBeVisible();
+  const firing = page.getByRole("region", { name: "Firings" }).getByRole("row").nth(1);
+  const leave = visit();
+  try {
+    await expect(firing).toContainText("apply seen-packets (packet-counter) for 5m");
+    await expect(firing).toContainText(/mark “most of .*192\.0\.2\.1”/);
+    await expect(firing).toContainText(/taken \d\d:/);
+    await expect(firing.getByRole("cell").last()).toHaveText("not yet");
+    await expect(page.locator(".figures").getByRole("link", { name: "seen-packets" })).toBeVisible();
+  } finally {
+    leave();
+  }
+  await expect(firing.getByRole("cell").last()).toHaveText(/^\d{4}-/);
+  await expect(page.locator(".figures")).toContainText("Probes made or changednone");
+  const { firings } = JSON.parse((await scene.api("GET", URL_OF("seen"))).text) as { firings: { window: number }[] };
+  await expect(firing.getByRole("rowheader")).toHaveText(String(firings[0]!.window));
+  await expect(page.locator(".figures")).toContainText("Actions left in this hour18");
+  await page.getByRole("tab", { name: "Document" }).click();
+  await expect(page).toHaveURL(/rule\/seen\/document/);
+  await expect(page.getByRole("tabpanel")).toContainText(`Fires when${VISITED}`);
+  await expect(page.getByRole("region", { name: "Document" })).toContainText(`"when": "${VISITED}"`);
+  await page.reload();
+  await expect(page.getByRole("tab", { name: "Document" })).toHaveAttribute("aria-selected", "true");
+  // The watched probe is a step away, and the way back leads here.
+  await page.getByRole("tabpanel").getByRole("link", { name: "top-talkers" }).click();
+  await expect(page.getByRole("heading", { name: "top-talkers", level: 1 })).toBeVisible();
+  await page.goBack();
+  await expect(page.getByRole("region", { name: "Document" })).toBeVisible();
+  await remove(scene, "seen");
+});
+
+test("an action that fails is shown with its firing and its rule", async ({ page, scene }) => {
+  await put(scene, "wrong", { when: BUSY, do: [{ notify: "http://127.0.0.1:9/" }] });
+  await open(page, scene, "operator", "rule/wrong");
+  await expect(page.getByRole("alert")).toContainText("has stopped itself");
+  await expect(page.getByRole("region", { name: "Firings" }).getByRole("row").nth(1)).toContainText("127.0.0.1 was not notified");
+  await page.goto(`${scene.url}#/rules`);
+  await expect(page.getByRole("row").filter({ hasText: "wrong" }).getByRole("cell").last()).toContainText("was not notified");
+  await remove(scene, "wrong");
+});
+
+test("revisions of a rule, their difference, and the way back", async ({ page, scene }) => {
+  await put(scene, "turned", { when: IDLE, do: [MARK] });
+  await put(scene, "turned", { when: IDLE, for: 3, do: [MARK] }, "was too nervous");
+  await open(page, scene, "operator", "rule/turned/revisions");
+  const why = (revision: string) => page.getByRole("region", { name: "Revisions" }).getByRole("row").filter({ has: page.getByRole("rowheader", { name: revision }) });
+  await expect(why("2 in force")).toContainText("was too nervous");
+  await expect(page.locator("tr.added")).toContainText(['"for": 3']);
+  await page.getByLabel("from").selectOption("2");
+  await expect(page).toHaveURL(/old=2/);
+  await expect(page.getByText("are the same")).toBeVisible();
+  await page.goBack();
+  await page.getByRole("button", { name: "Roll back… to revision 1" }).click();
+  await page.getByRole("dialog").getByLabel("Reason for the change").fill("missed too much");
+  await page.getByRole("button", { name: "Roll back", exact: true }).click();
+  await expect(page.getByText("Revision 1 is in force again, as revision 3.")).toBeVisible();
+  await expect(why("3 in force")).toContainText("missed too much");
+  const { rule } = JSON.parse((await scene.api("GET", URL_OF("turned"))).text) as { rule: { for?: number } };
+  expect(rule.for ?? 1).toBe(1);
+  await remove(scene, "turned");
+});
+
+test("templates stand below, with the rules that name them", async ({ page, scene }) => {
+  const { ingress } = JSON.parse((await scene.api("GET", "/v1/probes/packet-counter")).text).config as { ingress: object };
+  expect((await scene.api("PUT", "/v1/templates/counted", { ingress })).status).toBe(201);
+  await put(scene, "names-it", { when: IDLE, do: [{ apply: { name: "counted-now", template: "counted", expires: "5m" } }] });
+  await open(page, scene, "operator", "rules");
+  const row = page.getByRole("region", { name: "Templates" }).getByRole("row").filter({ hasText: "counted" });
+  await row.getByRole("link", { name: "names-it" }).click();
+  await page.getByRole("tab", { name: "Document" }).click();
+  await expect(page.getByRole("tabpanel")).toContainText("apply counted-now of template counted for 5m");
+  await remove(scene, "names-it");
+  await scene.api("DELETE", "/v1/templates/counted");
+});
+
+for (const role of ROLES) {
+  test(`the role ${role} sees of rules what it may`, async ({ page, scene }) => {
+    await put(scene, "hidden", { when: IDLE, do: [MARK] });
+    const requests: string[] = [];
+    page.on("request", (request) => requests.push(new URL(request.url()).pathname));
+    await open(page, scene, role, "rules");
+    const [rank, needed] = [ROLES.indexOf(role), ROLES.indexOf("operator")];
+    for (const view of ["rules", "rule/hidden"]) {
+      await page.goto(`${scene.url}#/${view}`);
+      if (rank >= needed) await expect(page.getByText(view === "rules" ? IDLE : "has not fired").first()).toBeVisible();
+      else await expect(page.getByText("Rules need the role operator")).toBeVisible();
+    }
+    const asked = requests.filter((path) => /^\/v1\/(rules|templates)/.test(path)).length;
+    if (rank >= needed) expect(asked).toBeGreaterThan(0);
+    else expect(asked).toBe(0);
+    await remove(scene, "hidden");
+  });
+}
+
+// A rule that is gone is asked for until the view is left.
+test.use({ expected: [404] });

@@ -1,0 +1,24 @@
+//! Handler of `/v1/names`.
+
+use axum::Json;
+use axum::extract::State;
+use twinprobe_api::NameList;
+
+use crate::api::error::ProblemAnswer;
+use crate::api::extract::Query;
+use crate::api::state::Api;
+use crate::engine::error::EngineError;
+use crate::names::question::NameQuestion;
+
+/// Answers `GET /v1/names`.
+pub async fn get(
+    State(api): State<Api>,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> Result<Json<NameList>, ProblemAnswer> {
+    let question = NameQuestion::parse(pairs).map_err(EngineError::Query)?;
+    let pods = match api.names.wants_pods(&question) {
+        true => api.engine.list_pods().await?.pods,
+        false => Vec::new(),
+    };
+    Ok(Json(api.names.answer(question, &pods).await))
+}

@@ -1,0 +1,4 @@
+//! Handlers for rules and their templates.
+
+pub mod rules;
+pub mod templates;

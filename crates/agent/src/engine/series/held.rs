@@ -1,0 +1,161 @@
+//! The part of a window that makes up a chart: the keys of one metric, and one number of each entry.
+
+use std::sync::Arc;
+
+use twinprobe_ebpf_common::{Direction, Layout, TableLayout};
+use twinprobe_exporter::{Metric, NumberColumn, Numbers};
+use twinprobe_windows::{StoredWindow, WindowReader};
+
+/// The largest body in bytes that is read at once.
+const AT_ONCE: u64 = 8 << 20;
+
+/// The numbers that a chart is made of.
+#[derive(Debug)]
+pub struct WantedNumbers {
+    pub direction: Direction,
+    pub metric: String,
+    pub field: String,
+    /// The layout of the keys, as one table; windows with other keys are left out.
+    pub key: Layout,
+}
+
+/// The rows of a table: keys one after the other, and a number for each.
+#[derive(Debug)]
+pub struct KeyedNumbers {
+    pub layout: Arc<TableLayout>,
+    /// The size of a key in bytes.
+    pub key: usize,
+    pub keys: Vec<u8>,
+    pub numbers: NumberColumn,
+}
+
+/// The part of the numbers that a window holds.
+#[derive(Debug)]
+pub enum Held {
+    /// All rows.
+    Whole(KeyedNumbers),
+    /// The changes since the window `since`.
+    Changes(HeldChanges),
+    /// Another metric, other keys, or no such number.
+    Other,
+    /// The body could not be read.
+    Unread,
+}
+
+/// The changes of a sum: the keys are those of new entries, the numbers those of changed entries, then of new ones.
+#[derive(Debug)]
+pub struct HeldChanges {
+    pub since: u64,
+    pub gone: Vec<usize>,
+    pub changed: Vec<usize>,
+    pub rows: KeyedNumbers,
+}
+
+/// Reads numbers of windows. Windows of one layout share its description.
+#[derive(Debug)]
+pub struct NumberReader<'a> {
+    wanted: &'a WantedNumbers,
+    known: Option<(Arc<Metric>, Numbers)>,
+}
+
+impl KeyedNumbers {
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The key at this place.
+    pub fn key(&self, place: usize) -> Option<&[u8]> {
+        self.keys.get(place * self.key..)?.get(..self.key)
+    }
+
+    /// The number of rows that have a key.
+    pub fn with_keys(&self) -> usize {
+        self.keys.len().checked_div(self.key).map_or(self.len(), |keys| keys.min(self.len()))
+    }
+}
+
+impl<'a> NumberReader<'a> {
+    pub const fn new(wanted: &'a WantedNumbers) -> Self {
+        Self { wanted, known: None }
+    }
+
+    /// Reads the content of the window, as it is stored.
+    pub fn stored(&mut self, window: &StoredWindow) -> Held {
+        window.open_at_once(AT_ONCE).map_or(Held::Unread, |reader| self.held(&reader))
+    }
+
+    /// Reads the content of an open window.
+    pub fn held(&mut self, reader: &WindowReader) -> Held {
+        let WantedNumbers { direction, metric, field, key } = self.wanted;
+        let mut metrics = reader.head.metrics.iter();
+        let place = metrics.position(|one| one.direction == *direction && one.name == *metric);
+        let Some(place) = place else { return Held::Other };
+        let head = &reader.head.metrics[place];
+        if self.known.as_ref().is_none_or(|(metric, _)| metric.layout != head.layout) {
+            let metric: Arc<Metric> = Arc::new(head.clone().into());
+            let numbers = Numbers::new(&metric, Some(field)).ok();
+            self.known = numbers.map(|numbers| (metric, numbers));
+        }
+        let Some((metric, numbers)) = &mut self.known else { return Held::Other };
+        if numbers.layout().key != *key {
+            return Held::Other;
+        }
+        match reader.changes(place) {
+            // Its rows are not those of one table.
+            Ok(Some(_)) if metric.layout.inner.is_some() => Held::Unread,
+            Ok(None) => whole(reader, place, metric, numbers).unwrap_or(Held::Unread),
+            Ok(Some(changes)) => Held::Changes(HeldChanges {
+                since: reader.head.changes.as_ref().map_or(0, |changes| changes.since),
+                gone: changes.gone,
+                changed: changes.changed,
+                rows: KeyedNumbers {
+                    layout: Arc::clone(&metric.layout),
+                    key: key_size(numbers),
+                    numbers: numbers.column(&changes.rows.values),
+                    keys: changes.rows.keys,
+                },
+            }),
+            Err(_) => Held::Unread,
+        }
+    }
+}
+
+fn key_size(numbers: &Numbers) -> usize {
+    let layout = numbers.layout();
+    if layout.kind.has_keys() { layout.key.size } else { 0 }
+}
+
+fn whole(reader: &WindowReader, place: usize, metric: &Metric, numbers: &mut Numbers) -> Option<Held> {
+    let key = key_size(numbers);
+    let mut all = KeyedNumbers {
+        layout: Arc::clone(&metric.layout),
+        key,
+        keys: Vec::new(),
+        numbers: numbers.column(&[]),
+    };
+    let stride = numbers.layout().value_stride();
+    if metric.layout.inner.is_none() && key > 0 {
+        let mut is_cut_off = false;
+        let is_flat = reader.each_flat(place, |keys, values| {
+            is_cut_off |= keys.len() / key * stride != values.len() || !keys.len().is_multiple_of(key);
+            all.keys.extend_from_slice(keys);
+            all.numbers.append(numbers.column(values));
+        });
+        if is_flat.ok()? && !is_cut_off {
+            return Some(Held::Whole(all));
+        }
+        (all.keys, all.numbers) = (Vec::new(), numbers.column(&[]));
+    }
+    let mut index = 0;
+    while let Some(chunk) = reader.chunk(place, index).ok()? {
+        index += 1;
+        let rows = numbers.rows(&chunk);
+        // An entry that is cut off does not count.
+        let count = rows.len(numbers.layout());
+        let more = numbers.column(rows.values.get(..count * stride)?);
+        all.keys.extend_from_slice(rows.keys.get(..count * key)?);
+        all.numbers.append(more);
+    }
+    Some(Held::Whole(all))
+}

@@ -1,0 +1,51 @@
+//! The revisions of a rule, and the rollback to one of them.
+
+use std::sync::Arc;
+
+use twinprobe_api::{RuleRevision, RuleStatus};
+
+use crate::engine::conditions::Conditions;
+use crate::engine::deploy::cause::ChangeAuthor;
+use crate::engine::error::EngineError;
+use crate::rules::book::{RuleBook, missing};
+
+impl RuleBook {
+    /// Returns the documents of a rule so far, oldest first.
+    pub async fn revisions(&self, name: &str) -> Result<Vec<RuleRevision>, EngineError> {
+        let stored = self.stored(name).ok_or_else(|| missing(name))?;
+        let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
+        let read = move || engine.deployer.store.rule_revisions(&of, &stored);
+        Ok(tokio::task::spawn_blocking(read).await??)
+    }
+
+    /// Puts an earlier document again, as a new revision: the one before the present one, or `to`.
+    pub async fn roll_back(
+        &self,
+        name: &str,
+        to: Option<u64>,
+        author: ChangeAuthor,
+        when: &Conditions,
+    ) -> Result<RuleStatus, EngineError> {
+        let _change = self.changes.lock().await;
+        let revisions = self.revisions(name).await?;
+        let known: Vec<_> = revisions.iter().map(|revision| revision.revision.to_string()).collect();
+        let wanted = match to {
+            Some(to) => revisions.into_iter().find(|revision| revision.revision == to),
+            None => revisions.into_iter().rev().find(|revision| !revision.current),
+        };
+        match (wanted, to) {
+            (Some(RuleRevision { rule, revision, .. }), _) => {
+                let author = author.explained(|| format!("back to revision {revision}"));
+                let (_, status) = self.put_alone(name, rule, author, when).await?;
+                Ok(status)
+            }
+            (None, Some(to)) => Err(EngineError::Missing(format!(
+                "rule {name} has no revision {to}; it has {}",
+                known.join(", ")
+            ))),
+            (None, None) => Err(EngineError::Conflict(format!(
+                "rule {name} has had one document only; there is none to go back to"
+            ))),
+        }
+    }
+}

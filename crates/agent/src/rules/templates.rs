@@ -1,0 +1,139 @@
+//! Templates: configurations that rules deploy with values of windows in them. They are put before the rules that name them,
+//! and stay as long as a rule names them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use twinprobe_access::Principal;
+use twinprobe_api::{ConfigDocument, RuleDocument, TemplateStatus};
+use twinprobe_config::is_probe_name;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_rules::check_template;
+
+use crate::engine::conditions::{Conditions, tag};
+use crate::engine::deploy::cause::ChangeAuthor;
+use crate::engine::engine::permitted;
+use crate::engine::error::EngineError;
+use crate::engine::probe::probe::Probe;
+use crate::rules::book::{PutOutcome, RuleBook};
+use crate::store::templates::StoredTemplate;
+
+/// The number of templates that there may be.
+const MOST_TEMPLATES: usize = 64;
+/// An interface that each machine has, for the check of a template that names none.
+const SOME_INTERFACE: &str = "lo";
+
+impl RuleBook {
+    /// Returns all templates without their sources, ordered by name.
+    pub async fn templates(&self) -> Result<Vec<TemplateStatus>, EngineError> {
+        let engine = Arc::clone(&self.engine);
+        let read = tokio::task::spawn_blocking(move || engine.deployer.store.templates()).await??;
+        let shown = read.into_iter().map(|(name, stored)| self.shown(&name, stored).without_sources());
+        Ok(shown.collect())
+    }
+
+    pub async fn template(&self, name: &str) -> Result<TemplateStatus, EngineError> {
+        let stored = self.stored_template(name).await?.ok_or_else(|| missing(name))?;
+        Ok(self.shown(name, stored))
+    }
+
+    /// Puts a template. Rules that name it deploy this configuration from their next firing on.
+    pub async fn put_template(
+        &self,
+        name: &str,
+        config: ConfigDocument,
+        author: &ChangeAuthor,
+        when: &Conditions,
+    ) -> Result<(PutOutcome, TemplateStatus), EngineError> {
+        if !is_probe_name(name) {
+            let message =
+                format!("{name:?} is not a name of a template; the same names as for probes are possible");
+            return Err(Rejection::from(Finding::config("name", message)).into());
+        }
+        let _change = self.changes.lock().await;
+        let known = self.stored_template(name).await?;
+        when.check_tag(known.as_ref().map(|known| tag(known.revision, &known.created)))?;
+        if let Some(known) = known.as_ref().filter(|known| known.config == config) {
+            return Ok((PutOutcome::Unchanged, self.shown(name, known.clone())));
+        }
+        self.check_template(name, &config, &author.principal).await?;
+        let now = Timestamp::now().to_string();
+        let stored = StoredTemplate {
+            revision: known.as_ref().map_or(1, |known| known.revision + 1),
+            created: known.as_ref().map_or_else(|| now.clone(), |known| known.created.clone()),
+            changed: now,
+            pushed_by: author.principal.who.to_string(),
+            config,
+        };
+        let (engine, of, record) = (Arc::clone(&self.engine), name.to_owned(), stored.clone());
+        let kept = move || engine.deployer.store.keep_template(&of, &record);
+        tokio::task::spawn_blocking(kept).await??;
+        let outcome = if known.is_some() { PutOutcome::Replaced } else { PutOutcome::Created };
+        Ok((outcome, self.shown(name, stored)))
+    }
+
+    /// Refuses a template that could not be deployed, or whose values the windows of a rule that names it do not have.
+    async fn check_template(
+        &self,
+        name: &str,
+        config: &ConfigDocument,
+        by: &Principal,
+    ) -> Result<(), EngineError> {
+        let engine = Arc::clone(&self.engine);
+        let all = tokio::task::spawn_blocking(move || engine.deployer.store.templates()).await??;
+        if all.iter().filter(|(known, _)| known != name).count() >= MOST_TEMPLATES {
+            let message = format!("there are {MOST_TEMPLATES} templates, which is the limit");
+            return Err(EngineError::Conflict(message));
+        }
+        let mut placed = ConfigDocument { name: Some(name.to_owned()), ..config.clone() };
+        if placed.goes_nowhere() {
+            placed.interface = Some(SOME_INTERFACE.to_owned());
+        }
+        permitted(name, &placed, by)?;
+        let refused = |message| EngineError::from(Rejection::from(Finding::config("", message)));
+        check_template(config, None).map_err(refused)?;
+        for (rule, document) in self.documents() {
+            if document.templates().any(|named| named == name)
+                && let Ok(shape) = self.engine.in_turn(&document.watch, Probe::shape).await
+            {
+                let checked = check_template(config, Some(&shape));
+                checked.map_err(|message| refused(format!("rule {rule} names the template: {message}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn delete_template(&self, name: &str, when: &Conditions) -> Result<(), EngineError> {
+        let _change = self.changes.lock().await;
+        let known = self.stored_template(name).await?.ok_or_else(|| missing(name))?;
+        when.check_tag(Some(tag(known.revision, &known.created)))?;
+        if let Some(rule) = self.users(name).first() {
+            let message = format!("rule {rule} names the template {name}; change the rule first");
+            return Err(EngineError::Conflict(message));
+        }
+        let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
+        Ok(tokio::task::spawn_blocking(move || engine.deployer.store.forget_template(&of)).await??)
+    }
+
+    async fn stored_template(&self, name: &str) -> Result<Option<StoredTemplate>, EngineError> {
+        let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
+        Ok(tokio::task::spawn_blocking(move || engine.deployer.store.template(&of)).await??)
+    }
+
+    /// The rules that name a template.
+    fn users(&self, name: &str) -> Vec<String> {
+        let naming = |document: &RuleDocument| document.templates().any(|named| named == name);
+        let users = self.documents().into_iter().filter(|(_, document)| naming(document));
+        users.map(|(rule, _)| rule).collect()
+    }
+
+    fn shown(&self, name: &str, stored: StoredTemplate) -> TemplateStatus {
+        let StoredTemplate { revision, created, changed, pushed_by, config } = stored;
+        let rules = self.users(name);
+        TemplateStatus { name: name.to_owned(), revision, created, changed, pushed_by, rules, config }
+    }
+}
+
+fn missing(name: &str) -> EngineError {
+    EngineError::Missing(format!("there is no template named {name}; GET /v1/templates lists them"))
+}

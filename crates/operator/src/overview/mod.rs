@@ -1,0 +1,4 @@
+//! The overview of the fleet for people: a page of the console, and the document that it shows.
+
+mod listing;
+pub mod serve;

@@ -1,0 +1,213 @@
+//! A rule over the windows of many nodes: those that end in the same period count as one window.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use twinprobe_api::{RuleAction, RuleDocument, RuleNodes};
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::window::shape::WindowShape;
+
+use crate::fleet::merged::merged;
+use crate::rule::{Judgement, Rule};
+use crate::state::{Decision, RuleState};
+use crate::template::Templates;
+use crate::view::WindowView;
+
+/// A window of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeWindow<'a> {
+    pub node: &'a str,
+    pub document: &'a Value,
+    /// The labels of the watched probe at this node.
+    pub labels: &'a BTreeMap<String, String>,
+}
+
+/// A decision of a rule that daemons remember: their histories have it as the reason of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FleetEvent {
+    /// The end of the period, nanoseconds since the Unix epoch.
+    pub end: i64,
+    /// True for a firing, false for the end of its actions.
+    pub has_begun: bool,
+}
+
+/// The actions of a rule at the end of a period.
+#[derive(Debug)]
+pub struct PeriodDecision {
+    pub decision: Option<Decision>,
+    /// Empty unless the rule fires.
+    pub actions: Result<Vec<RuleAction>, String>,
+    /// The nodes at which the rule takes actions.
+    pub nodes: BTreeSet<String>,
+}
+
+/// A rule with its memory.
+#[derive(Debug)]
+pub struct FleetRule {
+    rule: Rule,
+    length: Duration,
+    pub state: RuleState,
+    previous: Option<JudgedPeriod>,
+}
+
+/// The results of a period: for all nodes together, and for each node.
+#[derive(Debug)]
+struct JudgedPeriod {
+    period: u64,
+    whole: Value,
+    nodes: BTreeMap<String, Value>,
+}
+
+impl FleetRule {
+    /// Checks what can be checked without windows.
+    pub fn check(document: &RuleDocument) -> Result<(), Rejection> {
+        Rule::check(document)?;
+        let mut findings = Vec::new();
+        for (index, action) in document.actions.iter().enumerate() {
+            let field = format!("do[{index}]");
+            match action {
+                RuleAction::Apply(probe) if probe.template.is_some() => {
+                    let message = "nodes have templates of their own; over a fleet give `probe` or `config`";
+                    findings.push(Finding::config(format!("{field}.apply.template"), message));
+                }
+                RuleAction::Apply(probe) if probe.name.contains("{{") => {
+                    let message = "over a fleet the name of a probe has no value of a window in it";
+                    findings.push(Finding::config(format!("{field}.apply.name"), message));
+                }
+                RuleAction::Change(_) => {
+                    let message = "over a fleet a rule changes no probe; give it another one by `apply`";
+                    findings.push(Finding::config(format!("{field}.change"), message));
+                }
+                RuleAction::Apply(_)
+                | RuleAction::Notify(_)
+                | RuleAction::Delete(_)
+                | RuleAction::Mark(_) => {}
+            }
+        }
+        if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
+    }
+
+    /// A rule over windows of this shape and length that continues from `state`.
+    pub fn new(
+        document: RuleDocument,
+        shape: WindowShape,
+        length: Duration,
+        state: RuleState,
+    ) -> Result<Self, Rejection> {
+        Self::check(&document)?;
+        let rule = Rule::new(document, shape)?;
+        if rule.asks_percentiles() {
+            let message = "percentiles of many nodes can't be told from theirs; ask for a sum or a maximum";
+            return Err(Finding::config("when", message).into());
+        }
+        Ok(Self { rule, length, state, previous: None })
+    }
+
+    /// Judges the windows of a period together.
+    pub fn step(&mut self, period: u64, windows: &[NodeWindow<'_>]) -> PeriodDecision {
+        let all: Vec<&Value> = windows.iter().map(|window| window.document).collect();
+        let whole = merged(&all, period, self.length);
+        let mut nodes: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+        for window in windows {
+            nodes.entry(window.node.to_owned()).or_default().push(window.document);
+        }
+        let nodes = nodes.into_iter().map(|(node, own)| (node, merged(&own, period, self.length)));
+        let judged = JudgedPeriod { period, whole, nodes: nodes.collect() };
+        let previous = self.previous.take().filter(|previous| previous.period + 1 == period);
+        let judgement = self.judge(&judged.whole, previous.as_ref().map(|previous| &previous.whole));
+        let end = end_of(period, self.length);
+        let decision = self.state.step(&self.rule, period, end, judgement);
+        let (mut actions, mut chosen) = (Ok(Vec::new()), BTreeSet::new());
+        if let Some(Decision::Fire { .. }) = decision {
+            let before = previous.as_ref().map(|previous| &previous.whole);
+            actions = self.actions(&judged.whole, before);
+            chosen = self.chosen(windows, &judged, previous.as_ref());
+        }
+        self.previous = Some(judged);
+        PeriodDecision { decision, actions, nodes: chosen }
+    }
+
+    fn judge(&self, window: &Value, before: Option<&Value>) -> Result<Judgement, String> {
+        let before = before.map(WindowView::new).transpose()?;
+        self.rule.judge(&WindowView::new(window)?, before.as_ref())
+    }
+
+    fn actions(&self, window: &Value, before: Option<&Value>) -> Result<Vec<RuleAction>, String> {
+        let before = before.map(WindowView::new).transpose()?;
+        self.rule.actions(&WindowView::new(window)?, before.as_ref(), &Templates::new())
+    }
+
+    /// Returns the nodes that the actions are for. If the condition holds at no node alone, it holds for all of them together.
+    fn chosen(
+        &self,
+        windows: &[NodeWindow<'_>],
+        judged: &JudgedPeriod,
+        previous: Option<&JudgedPeriod>,
+    ) -> BTreeSet<String> {
+        let all = || windows.iter().map(|window| window.node.to_owned()).collect();
+        match &self.rule.document().on {
+            Some(RuleNodes::Labels(wanted)) => {
+                let fits = |window: &&NodeWindow<'_>| {
+                    wanted.iter().all(|(name, value)| window.labels.get(name) == Some(value))
+                };
+                windows.iter().filter(fits).map(|window| window.node.to_owned()).collect()
+            }
+            Some(RuleNodes::Named(name)) if name == RuleNodes::ALL => all(),
+            Some(RuleNodes::Named(_)) | None => {
+                let holds = |(node, window): (&String, &Value)| {
+                    let before = previous.and_then(|previous| previous.nodes.get(node));
+                    let judgement = self.judge(window, before);
+                    judgement.is_ok_and(|judgement| judgement.when).then(|| node.clone())
+                };
+                let own: BTreeSet<String> = judged.nodes.iter().filter_map(holds).collect();
+                if own.is_empty() { all() } else { own }
+            }
+        }
+    }
+}
+
+/// Returns the period that a window belongs to: the one whose end is the nearest to that of the window.
+pub fn period_of(end: i64, length: Duration) -> u64 {
+    let (end, length) = (u128::try_from(end).unwrap_or(0), length.as_nanos().max(1));
+    u64::try_from((end + length / 2) / length).unwrap_or(u64::MAX)
+}
+
+/// Returns the end of a period in nanoseconds since the Unix epoch.
+pub fn end_of(period: u64, length: Duration) -> i64 {
+    i64::try_from(u128::from(period).saturating_mul(length.as_nanos())).unwrap_or(i64::MAX)
+}
+
+/// Returns the state of a rule before a period, from the decisions that daemons have stored. `actions` is the number of its
+/// actions.
+pub fn state_before(events: &[FleetEvent], period: u64, length: Duration, actions: usize) -> RuleState {
+    let mut state = RuleState { window: period.saturating_sub(1), ..RuleState::default() };
+    let before: BTreeSet<&FleetEvent> =
+        events.iter().filter(|event| period_of(event.end, length) < period).collect();
+    for event in before {
+        if event.has_begun {
+            state.firing = Some(period_of(event.end, length));
+            state.fired = Some(event.end);
+            state.taken.extend(std::iter::repeat_n(event.end, actions));
+        } else {
+            state.firing = None;
+        }
+    }
+    state
+}
+
+/// The reason that daemons note for a rule's actions. The next process recognizes the actions by it.
+pub fn reason(rule: &str, end: i64) -> String {
+    let time = Timestamp::from_nanosecond(end.into()).unwrap_or_default();
+    format!("fleet rule {rule}, {time}")
+}
+
+/// Returns the end of the period from such a reason; `None` if it is not of this rule.
+pub fn end_in(reason: &str, rule: &str) -> Option<i64> {
+    let time = reason.strip_prefix("fleet rule ")?.strip_prefix(rule)?.strip_prefix(", ")?;
+    i64::try_from(time.parse::<Timestamp>().ok()?.as_nanosecond()).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! The receiver: each batch is one insert into each table.
+//!
+//! There are no transactions over tables, so each table is asked which windows it has before the first ones of a series come. After a
+//! failure, all are asked again. Within a table a window is there as a whole or not at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::binary::{self, EntryRows};
+use super::columns::{ChMetric, ChTable, gaps, text, windows};
+use super::link::ChLink;
+use super::options::ClickhouseOptions;
+use super::server::ChServer;
+use crate::config::duration;
+use crate::receiver::{
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
+};
+use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::rows::identifier::digest;
+use crate::rows::shapes::{ShapeGroup, by_shape, entries};
+
+/// The time that a batch may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A database.
+pub struct ClickhouseReceiver {
+    options: Arc<ClickhouseOptions>,
+    stream: String,
+    limits: BatchLimits,
+    /// Made anew after a failure.
+    link: Option<ChLink>,
+}
+
+/// A window with its place in the batch.
+type Placed<'a> = (usize, &'a ItemName, Value);
+
+impl ClickhouseReceiver {
+    pub fn new(options: Arc<ClickhouseOptions>, stream: String, limits: BatchLimits) -> Self {
+        Self { options, stream, limits, link: None }
+    }
+
+    async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
+        // After a failure the knowledge about tables is dropped: an insert may have been done although its answer is missing.
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => ChLink::open(&self.options, &self.stream).await?,
+        };
+        let (groups, mut fates) = (by_shape(batch)?, vec![ItemFate::Repeat; batch.len()]);
+        for ShapeGroup { first, windows } in &groups {
+            for table in link.metric_tables(first).await?.iter() {
+                add_entries(&mut link, table, windows).await?;
+            }
+        }
+        // The table of windows comes last: a window in this table is in all other tables, too.
+        let rows: Vec<&Placed<'_>> = groups.iter().flat_map(|group| &group.windows).collect();
+        for at in add_windows(&mut link, &rows).await? {
+            fates[at] = ItemFate::Stored;
+        }
+        for (fate, item) in fates.iter_mut().zip(batch) {
+            if let StreamItem::Gap(gap) = &**item
+                && add_gap(&link.server, gap).await?
+            {
+                *fate = ItemFate::Stored;
+            }
+        }
+        self.link = Some(link);
+        Ok(Receipt(fates))
+    }
+}
+
+impl Receiver for ClickhouseReceiver {
+    fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
+        async move {
+            let target = self.options.target();
+            let stored = timeout(PATIENCE, self.store(batch)).await;
+            stored.unwrap_or_else(|_| {
+                Err(SendError::new(format!("{target}: no answer within {} s", PATIENCE.as_secs())))
+            })
+        }
+        .boxed()
+    }
+
+    fn preview(&self, item: &ItemName) -> String {
+        format!("{item} -> {} table `{}.DIRECTION.METRIC`", self.options.target(), item.series.probe)
+    }
+}
+
+impl ReceiverOptions for ClickhouseOptions {
+    const NAME: &'static str = "clickhouse";
+    const SCHEMES: &'static [&'static str] = &["clickhouse", "clickhouse+https", "clickhouse+http"];
+
+    fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
+        Self::of_url(url)
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        self.checked()
+    }
+
+    fn target(&self) -> String {
+        format!("clickhouse+{}/{}", self.address().trim_end_matches('/'), self.database)
+    }
+
+    fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
+        let linger = if setup.once { duration::SOON.min(self.every()) } else { self.every() };
+        // A batch is full before the stream has no memory left, so that nothing waits for the time to pass.
+        let limits = BatchLimits { items: 16_384, bytes: setup.memory / 8, linger };
+        Box::new(ClickhouseReceiver::new(Arc::new(self), setup.stream.clone(), limits))
+    }
+}
+
+/// Returns those windows that a table does not have.
+async fn fresh<'a, 'b>(
+    link: &mut ChLink,
+    table: &ChTable,
+    windows: impl Iterator<Item = &'b Placed<'a>>,
+) -> Result<Vec<&'b Placed<'a>>, SendError>
+where
+    'a: 'b,
+{
+    let windows: Vec<&Placed<'_>> = windows.collect();
+    let names: Vec<&ItemName> = windows.iter().map(|(_, name, _)| *name).collect();
+    link.look(table, &names).await?;
+    Ok(windows.into_iter().filter(|(_, name, _)| link.held(table, name) != Some(true)).collect())
+}
+
+/// Adds the entries of windows to the table of a metric.
+async fn add_entries(link: &mut ChLink, table: &ChMetric, windows: &[Placed<'_>]) -> Result<(), SendError> {
+    let counted = windows.iter().filter(|(_, _, document)| !entries(&table.metric, document).is_empty());
+    let fresh = fresh(link, &table.table, counted).await?;
+    let mut out = Vec::new();
+    for (_, name, document) in &fresh {
+        let mut rows = EntryRows::new(table, name);
+        entries(&table.metric, document).iter().for_each(|entry| rows.add(entry, &mut out));
+    }
+    insert(&link.server, &table.table, fresh.iter().map(|(_, name, _)| *name), out).await
+}
+
+/// Adds windows to the table of windows. Returns the places of those that it did not have.
+async fn add_windows(link: &mut ChLink, rows: &[&Placed<'_>]) -> Result<Vec<usize>, SendError> {
+    let table = windows();
+    let (fresh, mut out) = (fresh(link, &table, rows.iter().copied()).await?, Vec::new());
+    fresh.iter().for_each(|(_, name, document)| binary::window(name, document, &mut out));
+    insert(&link.server, &table, fresh.iter().map(|(_, name, _)| *name), out).await?;
+    Ok(fresh.iter().map(|(at, ..)| *at).collect())
+}
+
+/// Inserts rows. The token stands for the windows and the columns: the same rows again have the same token.
+async fn insert<'a>(
+    server: &ChServer,
+    table: &ChTable,
+    names: impl Iterator<Item = &'a ItemName>,
+    rows: Vec<u8>,
+) -> Result<(), SendError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut identity = format!("{}\n{}\n", table.name, table.names());
+    names.for_each(|name| identity.push_str(&format!("{name}\n")));
+    server.insert(table, &digest(&identity), rows).await
+}
+
+/// Adds a gap. Returns whether it is new.
+async fn add_gap(server: &ChServer, gap: &StreamGap) -> Result<bool, SendError> {
+    let (table, SeriesName { node, instance, probe }) = (gaps(), &*gap.name.series);
+    let [node, probe, instance] = [node, probe, instance].map(|name| text(name));
+    let (address, first, last) = (table.address(&server.options.database), gap.name.seq, gap.last);
+    let sql = format!(
+        "SELECT 1 FROM {address} WHERE node = {node} AND probe = {probe} AND instance = {instance} \
+         AND first_seq = {first} AND last_seq = {last} LIMIT 1"
+    );
+    if !server.ask(&sql).await?.is_empty() {
+        return Ok(false);
+    }
+    let mut row = Vec::new();
+    binary::gap(gap, &mut row);
+    server.insert(&table, &digest(&format!("{}\n{last}", gap.name)), row).await?;
+    Ok(true)
+}

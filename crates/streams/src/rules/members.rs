@@ -1,0 +1,243 @@
+//! The nodes of a fleet as a rule sees them: their daemons, the actions that these have taken for the rule, and the actions
+//! that are left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use twinprobe_api::{ChangeKind, ConfigDocument, RuleAction, RuleProbe};
+use twinprobe_client::{Notification, notify};
+use twinprobe_rules::{FleetEvent, end_in, reason};
+
+use super::document::NamedRule;
+use crate::sources::daemon::{AskError, SourceDaemon};
+
+/// The label of probes that a rule has made.
+const LABEL: &str = "fleet_rule";
+/// The attempts at an action, and the time before the second one. It doubles each time.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(200);
+/// The time that a receiver of notifications has to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A daemon whose probe a rule watches.
+#[derive(Clone, Debug)]
+pub struct RuleMember {
+    pub daemon: Arc<SourceDaemon>,
+    pub labels: BTreeMap<String, String>,
+    config: ConfigDocument,
+}
+
+/// The daemons that have the watched probe, by their nodes.
+#[derive(Debug, Default)]
+pub struct RuleMembers {
+    pub nodes: BTreeMap<String, RuleMember>,
+    /// The length of a period: the longest interval of windows.
+    pub length: Option<Duration>,
+    /// The rule's events that daemons remember.
+    pub events: Vec<FleetEvent>,
+}
+
+/// The firing that an action belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetFiring<'a> {
+    pub rule: &'a NamedRule,
+    /// The end of the period, nanoseconds since the Unix epoch.
+    pub end: i64,
+    pub nodes: &'a BTreeSet<String>,
+}
+
+impl RuleMembers {
+    /// Asks all daemons for the watched probe, and for their stored events of the rule. Daemons that do not answer are left out.
+    pub async fn ask(daemons: &[Arc<SourceDaemon>], rule: &NamedRule) -> Self {
+        let mut asked = JoinSet::new();
+        for daemon in daemons {
+            asked.spawn(about(Arc::clone(daemon), rule.name.clone(), rule.document.watch.clone()));
+        }
+        let mut found = Self::default();
+        while let Some(answer) = asked.join_next().await {
+            let Ok(Some((node, member, length, events))) = answer else { continue };
+            found.nodes.insert(node, member);
+            found.length = found.length.max(length);
+            found.events.extend(events);
+        }
+        found
+    }
+
+    /// Takes an action at the nodes of a firing. A failure at one of them keeps no other waiting.
+    pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) {
+        match action {
+            RuleAction::Apply(probe) => self.at_each(firing, &NodeWork::Apply(probe.clone())).await,
+            RuleAction::Delete(name) => {
+                self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await;
+            }
+            RuleAction::Notify(url) => tell(url, index, firing).await,
+            RuleAction::Mark(text) => tracing::info!(rule = firing.rule.name, text, "mark"),
+            // `FleetRule::check` has refused it.
+            RuleAction::Change(_) => {}
+        }
+    }
+
+    /// Ends the rule's actions at all nodes.
+    pub async fn end(&self, rule: &NamedRule, end: i64) {
+        let nodes = self.nodes.keys().cloned().collect();
+        let firing = FleetFiring { rule, end, nodes: &nodes };
+        for action in &rule.document.actions {
+            let RuleAction::Apply(probe) = action else { continue };
+            self.at_each(firing, &NodeWork::Delete { name: probe.name.clone(), is_own: true }).await;
+        }
+    }
+
+    async fn at_each(&self, firing: FleetFiring<'_>, work: &NodeWork) {
+        let mut nodes = JoinSet::new();
+        for node in firing.nodes {
+            let Some(member) = self.nodes.get(node) else { continue };
+            let of = (firing.rule.name.clone(), firing.end);
+            nodes.spawn(member.clone().carry_out(node.clone(), of, work.clone()));
+        }
+        while nodes.join_next().await.is_some() {}
+    }
+}
+
+/// The work that is left at a node.
+#[derive(Clone, Debug)]
+enum NodeWork {
+    Apply(Box<RuleProbe>),
+    /// With `is_own` only a probe that the rule has made.
+    Delete {
+        name: String,
+        is_own: bool,
+    },
+}
+
+/// Sends a firing to a URL.
+async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) {
+    let rule = &firing.rule.name;
+    let identity = format!("{rule}/{}/{index}", firing.end);
+    let time = jiff::Timestamp::from_nanosecond(firing.end.into()).unwrap_or_default().to_string();
+    let (probe, nodes) = (&firing.rule.document.watch, firing.nodes);
+    let body = json!({ "rule": rule, "probe": probe, "nodes": nodes, "time": time, "identity": identity });
+    let message = Notification { url, identity: &identity, body: &body, keys: None, patience: PATIENCE };
+    for attempt in 1.. {
+        match notify(&message).await {
+            Ok(()) => return,
+            Err(error) if attempt >= ATTEMPTS => {
+                tracing::error!(rule, error, "a notification did not arrive");
+                return;
+            }
+            Err(_) => tokio::time::sleep(pause(attempt)).await,
+        }
+    }
+}
+
+fn pause(attempt: u32) -> Duration {
+    PAUSE * 2_u32.pow(attempt - 1)
+}
+
+/// A daemon with the watched probe: its node, its interval of windows, and its stored events of the rule.
+type MemberAnswer = (String, RuleMember, Option<Duration>, Vec<FleetEvent>);
+
+/// Asks a daemon. Returns nothing if it has no such probe, or does not answer.
+async fn about(daemon: Arc<SourceDaemon>, rule: String, watch: String) -> Option<MemberAnswer> {
+    match ask(&daemon, &rule, &watch).await {
+        Ok(answered) => Some(answered),
+        Err(error) if error.status() == Some(404) => None,
+        Err(error) => {
+            tracing::warn!(server = daemon.name, rule, %error, "a daemon can't be asked for a rule");
+            daemon.renew();
+            None
+        }
+    }
+}
+
+async fn ask(daemon: &Arc<SourceDaemon>, rule: &str, watch: &str) -> Result<MemberAnswer, AskError> {
+    let client = daemon.client();
+    let status = daemon.ask(client.status(watch)).await?.read()?;
+    let history = daemon.ask(client.history(None)).await?.read()?.history;
+    let config = status.config.unwrap_or_default();
+    let interval = config.window.as_ref().and_then(|window| window.interval.as_deref());
+    let length = interval.and_then(|text| text.parse::<SignedDuration>().ok()?.try_into().ok());
+    let events = history.iter().filter_map(|entry| {
+        let end = end_in(entry.message.as_deref()?, rule)?;
+        let has_begun = matches!(entry.change, ChangeKind::Created | ChangeKind::Replaced);
+        Some(FleetEvent { end, has_begun })
+    });
+    let member = RuleMember { daemon: Arc::clone(daemon), labels: status.labels, config };
+    Ok((status.node, member, length, events.collect()))
+}
+
+impl RuleMember {
+    /// Does the work, and repeats failed steps that may succeed later.
+    async fn carry_out(self, node: String, (rule, end): (String, i64), work: NodeWork) {
+        let why = reason(&rule, end);
+        for attempt in 1.. {
+            let done = match &work {
+                NodeWork::Apply(probe) => self.apply(probe, &rule, &why).await,
+                NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
+            };
+            match done {
+                Ok(()) => return,
+                Err(error) if attempt >= ATTEMPTS => {
+                    tracing::error!(rule, node, error, "an action of a rule failed at a node");
+                    return;
+                }
+                Err(_) => tokio::time::sleep(pause(attempt)).await,
+            }
+        }
+    }
+
+    /// Deploys a probe of the rule, or renews its lease.
+    async fn apply(&self, probe: &RuleProbe, rule: &str, why: &str) -> Result<(), String> {
+        if self.owner(&probe.name).await?.is_some_and(|owner| owner.as_deref() != Some(rule)) {
+            return Err(format!("there is a probe {} that this rule has not made", probe.name));
+        }
+        let mut config = configuration(probe, &self.config)?;
+        config.labels.get_or_insert_default().insert(LABEL.to_owned(), rule.to_owned());
+        let client = self.daemon.client();
+        let put = self.daemon.ask(client.put(&probe.name, &config, Some(why))).await;
+        put.map(drop).map_err(|error| error.to_string())
+    }
+
+    async fn delete(&self, name: &str, is_own: bool, rule: &str, why: &str) -> Result<(), String> {
+        if is_own && self.owner(name).await?.flatten().as_deref() != Some(rule) {
+            return Ok(());
+        }
+        let client = self.daemon.client();
+        match self.daemon.ask(client.delete(name, Some(why))).await {
+            Err(error) if error.status() != Some(404) => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the rule that has made a probe; `Some(None)` if it was not a fleet's rule, `None` if the probe does not exist.
+    async fn owner(&self, name: &str) -> Result<Option<Option<String>>, String> {
+        let client = self.daemon.client();
+        match self.daemon.ask(client.status(name)).await.and_then(|answer| Ok(answer.read()?)) {
+            Ok(status) => Ok(Some(status.labels.get(LABEL).cloned())),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Returns the configuration of a probe: one of the library, or that of the rule. A configuration without interfaces gets those
+/// of the watched probe.
+fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, String> {
+    let mut config: ConfigDocument = match (&probe.probe, &probe.config) {
+        (Some(name), _) => twinprobe_library::library_probe(name).map_err(|error| error.to_string())?,
+        (None, Some(config)) => serde_json::from_value(Value::Object(config.clone()))
+            .map_err(|error| format!("config: {error}"))?,
+        (None, None) => return Err("names no probe of the library".to_owned()),
+    };
+    config.name = Some(probe.name.clone());
+    config.expires = Some(probe.expires.clone());
+    let chosen = twinprobe_library::choose(&mut config, &probe.defines, &probe.variables);
+    chosen.map_err(|error| error.to_string())?;
+    if config.goes_nowhere() {
+        config.go_where(watched);
+    }
+    Ok(config)
+}

@@ -1,0 +1,6 @@
+//! Rules over the windows of many nodes.
+
+pub mod document;
+pub mod lane;
+pub mod members;
+pub mod periods;

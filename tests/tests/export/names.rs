@@ -1,0 +1,144 @@
+//! Names of addresses and ports: by a real DNS server, by the tables of the system, by the namespaces of pods.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::pods::{CgroupDriver, ETH0, Pod};
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+
+/// dnsmasq on the loopback interface of a namespace. Drop ends it.
+struct DnsServer {
+    process: Child,
+    directory: tempfile::TempDir,
+}
+
+impl DnsServer {
+    /// Answers by these lines of a table of hosts.
+    fn start(topology: &Topology, hosts: &str) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let table = directory.path().join("hosts");
+        fs::write(&table, hosts)?;
+        topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
+        let mut command = Command::new("dnsmasq");
+        command
+            .args(["--keep-in-foreground", "--no-resolv", "--no-hosts", "--local-ttl=300", "--user=root"])
+            .args(["--port=5353", "--listen-address=127.0.0.1", "--bind-interfaces", "--conf-file=/dev/null"])
+            .args(["--log-facility=-", "--log-queries", "--pid-file"])
+            .arg(format!("--addn-hosts={}", table.display()))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(directory.path().join("log"))?);
+        let process = topology.monitor().enter(|| command.spawn())?.context("dnsmasq")?;
+        let server = Self { process, directory };
+        wait_for("dnsmasq answers", PATIENCE, || {
+            ensure!(server.log()?.contains("2 names"), "{}", server.log()?);
+            Ok(())
+        })?;
+        Ok(server)
+    }
+
+    fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.directory.path().join("log"))?)
+    }
+
+    fn questions(&self) -> Result<usize> {
+        Ok(self.log()?.lines().filter(|line| line.contains("query[PTR]")).count())
+    }
+}
+
+impl Drop for DnsServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn names(daemon: &Daemon, question: &str) -> Value {
+    daemon.json(&format!("/v1/names?{question}"))
+}
+
+#[test]
+fn addresses_and_ports_have_the_names_of_the_sources_that_were_chosen() -> Result<()> {
+    let topology = Topology::new()?;
+    let dns = DnsServer::start(&topology, "192.0.2.7 db.example\n2001:db8::7 db6.example\n")?;
+    let options = DaemonOptions::default()
+        .argument("--names=dns,hosts,services")
+        .argument("--names-dns=127.0.0.1:5353");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let dns_name = |name: &str| json!([{ "name": name, "from": "dns" }]);
+    let list = names(&daemon, "address=192.0.2.7&address=2001:db8::7&address=192.0.2.9");
+    let nameless = json!({ "address": "192.0.2.9", "names": [] });
+    assert_eq!(list["addresses"][0]["names"], dns_name("db.example"), "{list}");
+    assert_eq!(list["addresses"][1]["names"], dns_name("db6.example"), "{list}");
+    assert_eq!(list["addresses"][2], nameless, "{list}");
+    let asked = dns.questions()?;
+    let list = names(&daemon, "address=192.0.2.7&address=::ffff:192.0.2.7&port=443&port=udp/53&port=1");
+    assert_eq!(list["kinds"], json!(["hosts", "services", "dns"]));
+    assert_eq!(list["addresses"], json!([{ "address": "192.0.2.7", "names": dns_name("db.example") }]));
+    assert_eq!(dns.questions()?, asked, "answers are kept");
+    let port =
+        |port: &str, name: &str| json!({ "port": port, "names": [{ "name": name, "from": "services" }] });
+    assert_eq!(list["ports"][0], port("443", "https"));
+    assert_eq!(list["ports"][1], port("udp/53", "domain"));
+    let loopback = names(&daemon, "address=127.0.0.1");
+    assert_eq!(loopback["addresses"][0]["names"][0], json!({ "name": "localhost", "from": "hosts" }));
+
+    let output = daemon.client(&["names", "192.0.2.7", "443"])?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(text.contains("db.example") && text.contains("https"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_silent_holds_nothing_up() -> Result<()> {
+    let topology = Topology::new()?;
+    topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
+    let silent = topology.monitor().enter(|| std::net::UdpSocket::bind("127.0.0.1:5353"))??;
+    let options = DaemonOptions::default().argument("--names=dns").argument("--names-dns=127.0.0.1:5353");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let addresses: Vec<String> = (1..=64).map(|host| format!("address=192.0.2.{host}")).collect();
+    let list = names(&daemon, &addresses.join("&"));
+    let all = list["addresses"].as_array().context("addresses")?;
+    ensure!(all.len() == 64 && all.iter().all(|one| one["pending"] == true), "{list}");
+    drop(silent);
+    Ok(())
+}
+
+#[test]
+fn there_are_no_names_unless_somebody_chooses_them() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let list = names(&daemon, "address=127.0.0.1&port=443");
+    assert_eq!(list["kinds"], json!([]));
+    assert_eq!((&list["addresses"][0]["names"], &list["ports"][0]["names"]), (&json!([]), &json!([])));
+    let refused = daemon.get("/v1/names?address=db").expect(400).json();
+    ensure!(refused["detail"].as_str().is_some_and(|text| text.contains("address=db")), "{refused}");
+    let output = daemon.client(&["names", "127.0.0.1"])?;
+    ensure!(String::from_utf8(output.stdout)?.contains("--names hosts"), "the hint");
+    Ok(())
+}
+
+#[test]
+fn addresses_of_pods_have_the_names_of_pods() -> Result<()> {
+    let topology = Topology::new()?;
+    let options = DaemonOptions::default().argument("--names=pods");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let pod = Pod::complete(CgroupDriver::Systemd, daemon.namespace())?;
+    let inside = pod.namespace();
+    inside.run("sysctl", &["-qw", "net.ipv6.conf.all.disable_ipv6=0"])?;
+    inside.run("ip", &["addr", "add", "192.0.2.7/24", "dev", ETH0])?;
+    inside.run("ip", &["addr", "add", "2001:db8::7/64", "dev", ETH0, "nodad"])?;
+    let mut entry = pod.entry(&json!({}), &json!({}));
+    entry["workload"] = json!({ "kind": "Deployment", "name": "web" });
+    let list = daemon.put("/v1/pods", &json!({ "pods": [entry] })).expect(200).json();
+    let addresses = list["pods"][0]["addresses"].as_array().context("addresses")?;
+    ensure!(addresses.contains(&"192.0.2.7".into()) && addresses.contains(&"2001:db8::7".into()), "{list}");
+    let expected = json!([{ "name": format!("shop/{} (Deployment web)", pod.name), "from": "pods" }]);
+    for address in ["192.0.2.7", "2001:db8::7"] {
+        let list = names(&daemon, &format!("address={address}"));
+        assert_eq!(list["addresses"][0]["names"], expected, "{list}");
+    }
+    Ok(())
+}

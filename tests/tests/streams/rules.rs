@@ -1,0 +1,142 @@
+//! Rules over the windows of three nodes, each with a real daemon. The stream that runs them is killed in between.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use twinprobe_tests::sample::counter_config;
+use twinprobe_tests::wait::{PATIENCE, wait_for};
+
+use crate::scene::{COLLECTOR, Node, stream, stream_command};
+
+/// A stream that runs a rule. It is killed on drop.
+struct Running(Child);
+
+impl Running {
+    fn start(rule: &Path, nodes: &[Node]) -> Result<Self> {
+        let mut command = stream_command(&["--name", COLLECTOR, "--rules"])?;
+        command.arg(rule).arg("--from").args(nodes.iter().map(Node::url));
+        Ok(Self(command.stderr(Stdio::null()).spawn().context("twinprobe-stream runs")?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A rule that deploys the probe `fine` where the condition holds.
+fn rule(when: &str, on: &str) -> Value {
+    let mut config = counter_config("mon0", "XDP_PASS");
+    config.as_object_mut().expect("an object").remove("interface");
+    json!({
+        "scope": "fleet", "on": on, "watch": "p", "when": when, "cooldown": "0s",
+        "do": [{ "apply": { "name": "fine", "config": config, "expires": "10m" } }, { "mark": "many" }],
+    })
+}
+
+fn nodes(window: &Value) -> Result<Vec<Node>> {
+    let nodes = ["a", "b", "c"].map(Node::new).into_iter().collect::<Result<Vec<_>>>()?;
+    nodes.iter().for_each(|node| node.deploy(window));
+    Ok(nodes)
+}
+
+/// How often `fine` was created and removed at a node, with the reasons.
+fn changes(node: &Node) -> Vec<(String, String)> {
+    let history = node.daemon().json("/v1/history");
+    let entries = history["history"].as_array().cloned().unwrap_or_default();
+    let own = entries.iter().filter(|entry| entry["probe"] == "fine");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    own.map(|entry| (text(&entry["change"]), text(&entry["message"]))).collect()
+}
+
+fn wait_for_fine(node: &Node, is_there: bool) -> Result<()> {
+    wait_for("the probe of the rule", PATIENCE, || {
+        let status = node.daemon().get("/v1/probes/fine").status;
+        ensure!((status == 200) == is_there, "{status}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_rule_acts_where_it_holds_and_goes_on_after_a_kill() -> Result<()> {
+    let nodes = nodes(&json!({ "interval": "500ms", "retain": 10_000, "collectors": [COLLECTOR] }))?;
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("flood.yaml");
+    fs::write(&path, rule("sum(ingress.packets) > 50", "where").to_string())?;
+    let running = Running::start(&path, &nodes)?;
+    let traffic = nodes[1].traffic()?;
+    wait_for_fine(&nodes[1], true)?;
+    let fine = nodes[1].daemon().json("/v1/probes/fine");
+    ensure!(fine["labels"]["fleet_rule"] == "flood", "{fine}");
+    ensure!(fine["interfaces"][0]["interface"] == "mon0" && fine["expires_at"].is_string(), "{fine}");
+    drop(running);
+
+    // The next stream knows from the daemons that the rule has fired, and judges the windows since then.
+    let _running = Running::start(&path, &nodes)?;
+    let newest = || nodes[1].daemon().json("/v1/probes/p")["windows"]["newest"].as_u64();
+    let seen = newest().unwrap_or_default();
+    wait_for("acknowledgements", PATIENCE, || {
+        let list = nodes[1].daemon().json(&format!("/v1/probes/p/windows?collector={COLLECTOR}"));
+        ensure!(list["after"].as_u64() > Some(seen), "{list}");
+        Ok(())
+    })?;
+    ensure!(
+        nodes[1].daemon().json("/v1/probes/fine")["instance"] == fine["instance"],
+        "it is the same probe"
+    );
+    drop(traffic);
+    wait_for_fine(&nodes[1], false)?;
+    let found = changes(&nodes[1]);
+    let kinds: Vec<&str> = found.iter().map(|(kind, _)| kind.as_str()).collect();
+    ensure!(kinds == ["created", "removed"], "{found:?}");
+    ensure!(found.iter().all(|(_, why)| why.starts_with("fleet rule flood, ")), "{found:?}");
+    for node in [&nodes[0], &nodes[2]] {
+        ensure!(changes(node).is_empty(), "the condition holds at one node only");
+    }
+    Ok(())
+}
+
+/// A number that is below the threshold at each node exceeds it in the sum of all nodes. A probe of another owner stays.
+#[test]
+fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
+    let nodes = nodes(&json!({ "interval": "1s", "retain": 10_000, "collectors": [COLLECTOR] }))?;
+    let other = counter_config("mon0", "XDP_PASS");
+    nodes[2].daemon().put("/v1/probes/fine", &other).expect(201);
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("spread.yaml");
+    // Each node has at most some 2,000 packets in a window, and two of them have more together than one can have.
+    fs::write(&path, rule("sum(ingress.packets) > 2500", "where").to_string())?;
+    let _running = Running::start(&path, &nodes)?;
+    let _traffic = [nodes[0].traffic()?, nodes[1].traffic()?];
+    wait_for_fine(&nodes[0], true)?;
+    wait_for_fine(&nodes[1], true)?;
+    ensure!(nodes[2].daemon().json("/v1/probes/fine")["labels"]["fleet_rule"].is_null(), "it is untouched");
+    Ok(())
+}
+
+#[test]
+fn rules_that_a_stream_can_not_run_are_refused() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("rule.yaml");
+    let mut local = rule("sum(ingress.packets) > 50", "where");
+    local["scope"] = json!("node");
+    local.as_object_mut().expect("an object").remove("on");
+    let mut unknown = rule("sum(ingress.packets) > 50", "where");
+    unknown["on"] = json!("some");
+    for (document, said) in [
+        (local, "twinprobe rules apply"),
+        (unknown, "on: \"some\"; where, all and labels"),
+        (rule("sum(ingress.packets >", "where"), "when: "),
+    ] {
+        fs::write(&path, document.to_string())?;
+        let output = stream(&["--once", "--rules", path.to_str().context("UTF-8")?])?;
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(2) && told.contains(said), "{told}");
+    }
+    Ok(())
+}
