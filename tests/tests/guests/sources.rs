@@ -205,6 +205,29 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
     Ok(())
 }
 
+/// What belongs to a program that does not run here is not loaded, whatever it is.
+#[test]
+fn a_section_may_have_a_program_that_can_not_run_here() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let text = source("two-in-section")?;
+    let of = |entry: &str, metrics: &[&str]| at_xdp(&json!({ "source": text, "entry": entry }), metrics);
+    daemon.put("/v1/probes/two", &of("look", &["seen"])).expect(201);
+    assert_eq!(daemon.json("/v1/probes/two")["programs"]["ingress"]["left_out"], json!(["forward"]));
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let document = daemon.json("/v1/probes/two/metrics");
+    assert_eq!(document["ingress"]["seen"]["entries"][1]["value"], 10, "{document}");
+
+    for (entry, metrics, words) in [
+        ("forward", &["seen"][..], "bpf_xdp_metadata_rx_hash"),
+        ("look", &["seen", "tx_ports"], "map type 14"),
+    ] {
+        let answer = daemon.post("/v1/validate", &of(entry, metrics));
+        ensure!(answer.status == 422 && answer.text().contains(words), "{words}: {}", answer.text());
+    }
+    Ok(())
+}
+
 #[test]
 fn variables_begin_with_the_values_of_the_configuration() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,16 +1,18 @@
 //! Names of addresses by reverse DNS. A question that is under way is not asked again, answers are kept for their time, and
-//! whoever asks waits for a bounded time.
+//! each call waits for a bounded time.
 
 use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError, NoRecords};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, Record};
 use parking_lot::Mutex;
-use simple_dns::rdata::RData;
-use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
-use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -26,8 +28,6 @@ const ATTEMPTS: usize = 2;
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
-/// The most servers of the system that are asked, as resolvers do.
-const SERVERS: usize = 3;
 /// The most names of an address.
 const NAMES: usize = 4;
 const LONGEST_NAME: usize = 253;
@@ -97,18 +97,49 @@ impl ReverseDns {
         Some(names)
     }
 
-    /// Asks the servers one after the other.
     async fn ask(&self, address: IpAddr) -> DnsAnswer {
-        let servers = if self.servers.is_empty() { of_system() } else { self.servers.clone() };
-        for server in servers.iter().cycle().take(ATTEMPTS * servers.len()) {
-            match timeout(PATIENCE, ask(*server, address)).await {
-                Ok(Ok(answer)) => return answer,
-                Ok(Err(error)) => tracing::debug!(%server, %error, "a DNS server could not be asked"),
-                Err(_) => tracing::debug!(%server, "a DNS server did not answer in time"),
+        let mut name = Name::from(address);
+        name.set_fqdn(true);
+        let asked = match self.resolver() {
+            Ok(resolver) => resolver.reverse_lookup(name).await,
+            Err(error) => Err(error),
+        };
+        match asked {
+            Ok(found) => answer(found.answers()),
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) if is_an_answer(&none) => answer(&[]),
+            Err(error) => {
+                tracing::debug!(%address, %error, "the DNS servers gave no answer");
+                DnsAnswer { names: Vec::new(), lasts: AFTER_FAILURE }
             }
         }
-        DnsAnswer { names: Vec::new(), lasts: AFTER_FAILURE }
     }
+
+    /// Returns the resolver for one question: the servers of the system may change. Answers are kept here, failures among them,
+    /// and not in the resolver.
+    fn resolver(&self) -> Result<TokioResolver, NetError> {
+        let mut builder = if self.servers.is_empty() {
+            TokioResolver::builder_tokio()?
+        } else {
+            let servers = self.servers.iter().map(name_server).collect();
+            let config = ResolverConfig::from_name_servers(servers);
+            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        };
+        let options = builder.options_mut();
+        (options.timeout, options.attempts) = (PATIENCE, ATTEMPTS);
+        (options.cache_size, options.use_hosts_file) = (0, ResolveHosts::Never);
+        builder.build()
+    }
+}
+
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(address.ip());
+    server.connections.iter_mut().for_each(|connection| connection.port = address.port());
+    server
+}
+
+/// True if the server says that there is no name.
+fn is_an_answer(none: &NoRecords) -> bool {
+    matches!(none.response_code, ResponseCode::NoError | ResponseCode::NXDomain)
 }
 
 fn is_open(entry: &KnownNames) -> bool {
@@ -125,81 +156,20 @@ fn make_room(known: &mut HashMap<IpAddr, KnownNames>, now: Instant) {
     }
 }
 
-/// The servers that the system's resolver asks.
-fn of_system() -> Vec<SocketAddr> {
-    let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let server = |line: &str| {
-        let address = line.trim().strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok()?;
-        Some(SocketAddr::new(address, 53))
-    };
-    text.lines().filter_map(server).take(SERVERS).collect()
-}
-
-async fn ask(server: SocketAddr, address: IpAddr) -> io::Result<DnsAnswer> {
-    let any = match server {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-    };
-    let socket = UdpSocket::bind(any).await?;
-    // A connected socket takes packets of this server only.
-    socket.connect(server).await?;
-    let mut number = [0; 2];
-    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-    let (id, name) = (u16::from_ne_bytes(number), reverse_name(address));
-    socket.send(&question(id, &name)?).await?;
-    let mut packet = [0; 4_096];
-    loop {
-        let length = socket.recv(&mut packet).await?;
-        // Whoever guesses the port does not know the number and the question.
-        if let Some(answer) = answer(&packet[..length], id, &name) {
-            return answer;
-        }
-    }
-}
-
-fn reverse_name(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => {
-            let [a, b, c, d] = address.octets();
-            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
-        }
-        IpAddr::V6(address) => {
-            let digits = address.octets().into_iter().rev();
-            let digits = digits.map(|byte| format!("{:x}.{:x}.", byte & 15, byte >> 4));
-            format!("{}ip6.arpa", digits.collect::<String>())
-        }
-    }
-}
-
-fn question(id: u16, name: &str) -> io::Result<Vec<u8>> {
-    let mut packet = Packet::new_query(id);
-    packet.set_flags(PacketFlag::RECURSION_DESIRED);
-    let name = Name::new(name).map_err(io::Error::other)?;
-    packet.questions.push(Question::new(name, QTYPE::TYPE(TYPE::PTR), QCLASS::CLASS(CLASS::IN), false));
-    packet.build_bytes_vec().map_err(io::Error::other)
-}
-
-/// Reads an answer; `None` if it is not that of the question.
-fn answer(bytes: &[u8], id: u16, name: &str) -> Option<io::Result<DnsAnswer>> {
-    let packet = Packet::parse(bytes).ok()?;
-    let is_own = |question: &Question<'_>| question.qname.to_string().eq_ignore_ascii_case(name);
-    if packet.id() != id || !packet.has_flags(PacketFlag::RESPONSE) || !packet.questions.iter().all(is_own) {
-        return None;
-    }
-    if !matches!(packet.rcode(), RCODE::NoError | RCODE::NameError) {
-        return Some(Err(io::Error::other(format!("the server answers {:?}", packet.rcode()))));
-    }
-    let (mut names, mut lasts) = (Vec::new(), if packet.answers.is_empty() { SHORTEST } else { LONGEST });
-    for record in &packet.answers {
-        if let RData::PTR(found) = &record.rdata {
+/// Takes the names out of an answer.
+fn answer(records: &[Record]) -> DnsAnswer {
+    let (mut names, mut lasts) = (Vec::new(), if records.is_empty() { SHORTEST } else { LONGEST });
+    for record in records {
+        if let RData::PTR(found) = &record.data {
             lasts = lasts.min(Duration::from_secs(record.ttl.into()));
-            let name = found.0.to_string();
-            if is_name(&name) && names.len() < NAMES {
-                names.push(name);
+            let name = found.0.to_ascii();
+            let name = name.trim_end_matches('.');
+            if is_name(name) && names.len() < NAMES {
+                names.push(name.to_owned());
             }
         }
     }
-    Some(Ok(DnsAnswer { names, lasts: lasts.max(SHORTEST) }))
+    DnsAnswer { names, lasts: lasts.max(SHORTEST) }
 }
 
 /// Tells whether a name has nothing in it that hosts' names do not have: whoever owns an address chooses its name.
@@ -210,45 +180,40 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use simple_dns::ResourceRecord;
-    use simple_dns::rdata::PTR;
+    use hickory_resolver::proto::op::{Message, OpCode};
+    use hickory_resolver::proto::rr::rdata::PTR;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, UdpSocket};
 
     use super::*;
 
-    fn reply(id: u16, asked: &str, names: &[(&str, u32)]) -> Vec<u8> {
-        let mut packet = Packet::new_reply(id);
-        let asked = Name::new(asked).unwrap();
-        let question = Question::new(asked.clone(), QTYPE::TYPE(TYPE::PTR), QCLASS::CLASS(CLASS::IN), false);
-        packet.questions.push(question);
-        for (name, ttl) in names {
-            let data = RData::PTR(PTR(Name::new_unchecked(name)));
-            packet.answers.push(ResourceRecord::new(asked.clone(), CLASS::IN, *ttl, data));
-        }
-        packet.build_bytes_vec().unwrap()
+    fn records(names: &[(&str, u32)]) -> Vec<Record> {
+        let record = |(name, ttl): &(&str, u32)| {
+            let asked = Name::from("192.0.2.17".parse::<IpAddr>().unwrap());
+            Record::from_rdata(
+                asked,
+                *ttl,
+                RData::PTR(PTR(Name::from_labels(name.split('.').map(str::as_bytes)).unwrap())),
+            )
+        };
+        names.iter().map(record).collect()
+    }
+
+    fn reply(question: &[u8], code: ResponseCode, names: &[(&str, u32)]) -> Message {
+        let question = Message::from_vec(question).unwrap();
+        let mut reply = Message::response(question.metadata.id, OpCode::Query);
+        reply.metadata.response_code = code;
+        reply.add_queries(question.queries);
+        reply.add_answers(records(names));
+        reply
     }
 
     #[test]
-    fn names_are_asked_for_backwards() {
-        assert_eq!(reverse_name("192.0.2.17".parse().unwrap()), "17.2.0.192.in-addr.arpa");
-        let name = reverse_name("2001:db8::17".parse().unwrap());
-        assert!(name.starts_with("7.1.0.0.") && name.ends_with("8.b.d.0.1.0.0.2.ip6.arpa"), "{name}");
-        assert!(Packet::parse(&question(7, &name).unwrap()).is_ok());
-    }
-
-    #[test]
-    fn only_the_answer_of_the_question_counts() {
-        let name = reverse_name("192.0.2.17".parse().unwrap());
-        let own = reply(7, &name, &[("db.example", 90), ("x;rm.example", 90), ("", 90)]);
+    fn only_names_that_hosts_have_count() {
+        let found = answer(&records(&[("db.example", 90), ("x;rm.example", 90)]));
         let expected = DnsAnswer { names: vec!["db.example".to_owned()], lasts: Duration::from_secs(90) };
-        assert_eq!(answer(&own, 7, &name).unwrap().unwrap(), expected);
-        assert!(answer(&own, 8, &name).is_none(), "another number");
-        assert!(answer(&own, 7, "18.2.0.192.in-addr.arpa").is_none(), "another question");
-        assert!(answer(&question(7, &name).unwrap(), 7, &name).is_none(), "a question");
-        let none = answer(&reply(7, &name, &[]), 7, &name).unwrap().unwrap();
-        assert_eq!(none, DnsAnswer { names: Vec::new(), lasts: SHORTEST });
-        for length in 0..own.len() {
-            let _ = answer(&own[..length], 7, &name);
-        }
+        assert_eq!(found, expected);
+        assert_eq!(answer(&[]), DnsAnswer { names: Vec::new(), lasts: SHORTEST });
     }
 
     #[tokio::test]
@@ -262,9 +227,8 @@ mod tests {
             let mut packet = [0; 512];
             loop {
                 let (length, client) = silent.recv_from(&mut packet).await.unwrap();
-                let id = Packet::parse(&packet[..length]).unwrap().id();
-                let reply = reply(id, &reverse_name(address), &[("db.example", 5)]);
-                let _ = silent.send_to(&reply, client).await;
+                let reply = reply(&packet[..length], ResponseCode::NoError, &[("db.example", 5)]);
+                let _ = silent.send_to(&reply.to_vec().unwrap(), client).await;
             }
         });
         let names = resolver.names(address, Duration::from_secs(600)).await;
@@ -272,5 +236,56 @@ mod tests {
         assert_eq!(names.as_deref(), Some(&["db.example".to_owned()][..]));
         let again = resolver.names(address, Duration::ZERO).await;
         assert_eq!(again.as_deref(), Some(&["db.example".to_owned()][..]), "it is kept");
+    }
+
+    #[tokio::test]
+    async fn an_address_without_a_name_is_an_answer_and_a_failure_is_none() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let resolver = ReverseDns::new(vec![server.local_addr().unwrap()]);
+        let answering = tokio::spawn(async move {
+            let mut packet = [0; 512];
+            loop {
+                let (length, client) = server.recv_from(&mut packet).await.unwrap();
+                let asked = Message::from_vec(&packet[..length]).unwrap().queries[0].name().to_ascii();
+                let fails = asked.starts_with("18.");
+                let code = if fails { ResponseCode::ServFail } else { ResponseCode::NXDomain };
+                let _ = server.send_to(&reply(&packet[..length], code, &[]).to_vec().unwrap(), client).await;
+            }
+        });
+        let none = resolver.ask("192.0.2.17".parse().unwrap()).await;
+        assert_eq!(none, DnsAnswer { names: Vec::new(), lasts: SHORTEST });
+        let failed = resolver.ask("192.0.2.18".parse().unwrap()).await;
+        assert_eq!(failed, DnsAnswer { names: Vec::new(), lasts: AFTER_FAILURE });
+        answering.abort();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_for_udp_comes_over_tcp() {
+        let over_tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = over_tcp.local_addr().unwrap();
+        let over_udp = UdpSocket::bind(address).await.unwrap();
+        let resolver = ReverseDns::new(vec![address]);
+        let cut = tokio::spawn(async move {
+            let mut packet = [0; 512];
+            loop {
+                let (length, client) = over_udp.recv_from(&mut packet).await.unwrap();
+                let mut reply = reply(&packet[..length], ResponseCode::NoError, &[]);
+                reply.metadata.truncation = true;
+                let _ = over_udp.send_to(&reply.to_vec().unwrap(), client).await;
+            }
+        });
+        let whole = tokio::spawn(async move {
+            let (mut connection, _) = over_tcp.accept().await.unwrap();
+            let mut question = vec![0; usize::from(connection.read_u16().await.unwrap())];
+            connection.read_exact(&mut question).await.unwrap();
+            let reply = reply(&question, ResponseCode::NoError, &[("db.example", 300)]).to_vec().unwrap();
+            connection.write_u16(reply.len() as u16).await.unwrap();
+            connection.write_all(&reply).await.unwrap();
+            connection
+        });
+        let names = resolver.names("192.0.2.17".parse().unwrap(), Duration::from_secs(600)).await;
+        assert_eq!(names.as_deref(), Some(&["db.example".to_owned()][..]));
+        cut.abort();
+        drop(whole.await.unwrap());
     }
 }

@@ -70,19 +70,16 @@ impl KeptNamespace {
         }
     }
 
-    fn is_fresh(&self, index: u32) -> bool {
-        self.known.get(&index).is_some_and(|known| known.is_fresh)
-    }
-
-    /// Stores an answer whose request was made at this count of messages. Equal answers keep the same object.
-    fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) {
+    /// Stores an answer whose request was made at this count of messages, and returns it. Equal answers keep the same object.
+    fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) -> KeptAnswer {
         let peer = answer.as_ref().and_then(|offloads| offloads.peer_index);
         let before = self.known.remove(&index).and_then(|known| known.kept);
         let kept = match (before, answer) {
             (Some(before), Some(now)) if *before == now => Some(before),
             (_, now) => now.map(Arc::new),
         };
-        self.known.insert(index, KnownAnswer { kept, peer, is_fresh: told == self.told });
+        self.known.insert(index, KnownAnswer { kept: kept.clone(), peer, is_fresh: told == self.told });
+        kept
     }
 }
 
@@ -103,22 +100,23 @@ impl OffloadKeeper {
     /// Returns what is known of each interface, in the order of the places. The kernel is asked only about interfaces that are
     /// new here, and those that have changed since they were asked about.
     pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
-        for (netns, indices) in by_namespace(places.clone()).into_values() {
-            let asked: BTreeSet<u32> = match self.0.lock().get_mut(&netns.id()) {
-                None => indices,
-                Some(namespace) => {
-                    namespace.hear();
-                    indices.into_iter().filter(|index| !namespace.is_fresh(*index)).collect()
+        // A look may forget an interface at any moment, because it began before the probe was attached.
+        let mut found = BTreeMap::new();
+        for (id, (netns, mut indices)) in by_namespace(places.clone()) {
+            if let Some(namespace) = self.0.lock().get_mut(&id) {
+                namespace.hear();
+                for (index, known) in namespace.known.iter().filter(|(_, known)| known.is_fresh) {
+                    if indices.remove(index) {
+                        found.insert((id, *index), known.kept.clone());
+                    }
                 }
-            };
-            if !asked.is_empty() {
-                self.ask(netns, &asked);
+            }
+            if !indices.is_empty() {
+                let answers = self.ask(netns, &indices).into_iter();
+                found.extend(answers.map(|(index, kept)| ((id, index), kept)));
             }
         }
-        let namespaces = self.0.lock();
-        let kept =
-            |(netns, index): (&Netns, u32)| namespaces.get(&netns.id())?.known.get(&index)?.kept.clone();
-        places.map(kept).collect()
+        places.map(|(netns, index)| found.get(&(netns.id(), index)).cloned().flatten()).collect()
     }
 
     /// Marks the answers about these interfaces as old, after a change that the kernel may not report: a program came to
@@ -132,22 +130,32 @@ impl OffloadKeeper {
         }
     }
 
-    /// Asks the kernel. The lock is not held meanwhile: the kernel may take long.
-    fn ask(&self, netns: &Netns, indices: &BTreeSet<u32>) {
+    /// Asks the kernel, and returns the answers. The lock is not held meanwhile: the kernel may take long. If the kernel can't be
+    /// asked, the earlier answers hold.
+    fn ask(&self, netns: &Netns, indices: &BTreeSet<u32>) -> BTreeMap<u32, KeptAnswer> {
         if !self.0.lock().contains_key(&netns.id()) {
             let namespace = KeptNamespace::new(netns);
             self.0.lock().entry(netns.id()).or_insert(namespace);
         }
         let told = self.heard(netns.id());
-        let indices: Vec<u32> = indices.iter().copied().collect();
-        let answers = offloads(netns, &indices).inspect_err(note);
-        let Ok(mut answers) = answers else { return };
+        let listed: Vec<u32> = indices.iter().copied().collect();
+        let answers = offloads(netns, &listed).inspect_err(note).ok();
         self.heard(netns.id());
-        if let Some(namespace) = self.0.lock().get_mut(&netns.id()) {
-            for index in indices {
-                namespace.keep(index, answers.remove(&index), told);
-            }
-        }
+        let mut namespaces = self.0.lock();
+        let mut namespace = namespaces.get_mut(&netns.id());
+        let Some(mut answers) = answers else {
+            let kept = |index| namespace.as_ref()?.known.get(index)?.kept.clone();
+            return indices.iter().map(|index| (*index, kept(index))).collect();
+        };
+        let keep = |index: &u32| {
+            let answer = answers.remove(index);
+            let kept = match &mut namespace {
+                Some(namespace) => namespace.keep(*index, answer, told),
+                None => answer.map(Arc::new),
+            };
+            (*index, kept)
+        };
+        indices.iter().map(keep).collect()
     }
 
     fn heard(&self, id: u64) -> u64 {
@@ -175,6 +183,8 @@ fn note(error: &io::Error) {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use super::*;
     use crate::net::interface;
@@ -205,7 +215,7 @@ mod tests {
             let mut namespaces = self.keeper.0.lock();
             let namespace = namespaces.get_mut(&self.netns.id()).unwrap();
             namespace.hear();
-            !namespace.is_fresh(self.index)
+            namespace.known.get(&self.index).is_none_or(|known| !known.is_fresh)
         }
 
         fn ethtool(&self, arguments: &str) {
@@ -249,6 +259,26 @@ mod tests {
         assert_eq!(scene.keeper.get([(&scene.netns, scene.index)].into_iter()), [None]);
         scene.keeper.look(std::iter::empty());
         assert!(scene.keeper.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_look_that_forgets_takes_no_answer_away() {
+        let scene = Scene::new();
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    scene.keeper.look(std::iter::empty());
+                }
+            });
+            let missing = (0..2000).filter(|_| {
+                let places = [(&scene.netns, scene.index)].into_iter();
+                scene.keeper.get(places) == [None]
+            });
+            let missing = missing.count();
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(missing, 0, "answers");
+        });
     }
 
     #[test]

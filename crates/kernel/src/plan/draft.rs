@@ -7,6 +7,8 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::metric::{OnReplace, Visibility};
 
+use crate::admit::maps::refusal;
+use crate::plan::map_spec::MapSpec;
 use crate::plan::metric::source::{extraction, source};
 use crate::plan::metric::{fill, losses};
 use crate::plan::object::Definitions;
@@ -65,13 +67,19 @@ impl<'a> DirectionDraft<'a> {
         let counters = losses::requests(defined, &all, &code, on_replace);
         sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
         metrics.extend(counters);
+        // A program that does not run here may have a map that no probe may have.
+        let is_needless = |name: &str, spec: &MapSpec| {
+            let is_read = metrics.iter().any(|metric| metric.map_name() == name);
+            defined.unused.contains(name) && !is_read && refusal(name, spec).is_some()
+        };
+        let needed = defined.maps.iter().filter(|(name, spec)| !is_needless(name, spec));
+        let needed: Vec<(&String, &MapSpec)> = needed.collect();
         // The maps are sorted by their names.
-        let names: Vec<&str> = defined.maps.keys().map(String::as_str).collect();
-        let number = |name: &str| names.binary_search(&name).ok();
-        let maps = defined.maps.iter().map(|(name, spec)| MapPlan {
-            name: name.clone(),
+        let number = |name: &str| needed.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok();
+        let maps = needed.iter().map(|(name, spec)| MapPlan {
+            name: (*name).clone(),
             shape: MapShape::new(&defined.btf, name, spec),
-            spec: spec.clone(),
+            spec: (*spec).clone(),
             private: false,
             common: false,
             is_read: false,

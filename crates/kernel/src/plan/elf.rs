@@ -4,6 +4,7 @@
 mod constants;
 pub mod error;
 pub mod externs;
+mod functions;
 mod headers;
 mod keep;
 pub mod maps;
@@ -12,7 +13,7 @@ pub mod references;
 pub mod tables;
 mod types;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use object::build::elf::{Builder, Section, SectionData, SectionId, Symbol, SymbolId};
 use object::elf::{SHF_EXECINSTR, SHN_COMMON, SHN_UNDEF, SHT_NOBITS, SHT_PROGBITS, SHT_STRTAB};
@@ -46,6 +47,8 @@ pub struct Prepared {
     pub others: Vec<String>,
     /// The pointers between map definitions, and those to programs.
     pub pointers: Vec<MapPointer>,
+    /// The maps that neither the program nor another map leads to.
+    pub unused: BTreeSet<String>,
     /// The programs in the slots of tables for `bpf_tail_call`.
     pub calls: Calls,
     /// There is no linker, and kernel functions are not resolved.
@@ -74,6 +77,8 @@ pub fn prepare(
     let sees = sees(&builder);
     constants::gather(&mut builder);
     keep::keep(&mut builder, choice.section, &readable.strange)?;
+    let called = programs::called(&builder);
+    functions::forget_uncalled(&mut builder, (choice.section, &choice.entry), &called);
     check_code(&builder)?;
     let misplaced = references::misplaced(&builder);
     let (mut types, btf) = types(&builder)?;
@@ -84,6 +89,7 @@ pub fn prepare(
     let warnings = warnings.collect();
     let undefined = undefined(&builder);
     let pointers = maps::name_maps(&mut builder);
+    let unused = maps::unused(&builder);
     let calls = tables::calls(&btf, &pointers);
     others.retain(|name| !calls.values().flat_map(|slots| slots.values()).any(|called| called == name));
     if !calls.is_empty() {
@@ -95,7 +101,8 @@ pub fn prepare(
     builder.delete_orphans();
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
-    Ok(Prepared { elf: out, choice, others, pointers, calls, undefined, misplaced, sees, warnings })
+    let elf = out;
+    Ok(Prepared { elf, choice, others, pointers, unused, calls, undefined, misplaced, sees, warnings })
 }
 
 /// Checks fields that could demand more memory than the object has.

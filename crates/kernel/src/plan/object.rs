@@ -1,6 +1,6 @@
 //! A parsed object: the entry point, maps and types of a source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -105,6 +105,8 @@ pub struct Definitions {
     /// The names of the object's other programs, which nothing runs.
     pub others: Vec<String>,
     pub maps: BTreeMap<String, MapSpec>,
+    /// The maps that neither the program nor another map leads to.
+    pub unused: BTreeSet<String>,
     /// The initial content of maps of maps: outer map, slot, inner map.
     pub slots: Vec<(String, u32, String)>,
     /// The programs in the slots of tables for `bpf_tail_call`, which do not count as maps here.
@@ -132,8 +134,18 @@ impl ProbeObject {
         facts: KernelFacts,
     ) -> Result<Self, ObjectError> {
         let prepared = elf::prepare(elf, hook, entry, facts.options)?;
-        let elf::Prepared { elf, choice, others, pointers, calls, undefined, misplaced, sees, mut warnings } =
-            prepared;
+        let elf::Prepared {
+            elf,
+            choice,
+            others,
+            pointers,
+            unused,
+            calls,
+            undefined,
+            misplaced,
+            sees,
+            mut warnings,
+        } = prepared;
         let mut program = guarded(|| Object::parse(&elf))??;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
@@ -167,7 +179,7 @@ impl ProbeObject {
         let mut maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
         maps.retain(|name, _| !calls.contains_key(name));
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
-        let defined = Definitions { entry, frags, others, maps, slots, calls, btf, warnings, sees };
+        let defined = Definitions { entry, frags, others, maps, unused, slots, calls, btf, warnings, sees };
         Ok(Self { program, btf_blob, defined })
     }
 

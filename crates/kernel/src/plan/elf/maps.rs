@@ -1,8 +1,9 @@
 //! References to maps: those in code, and those of maps of maps to the maps in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use object::build::elf::{Builder, Section, SectionData, SectionId, SymbolId};
+use object::build::Id as _;
+use object::build::elf::{Builder, Section, SectionData, SectionId, Symbol, SymbolId};
 use object::elf::{SHF_EXECINSTR, STT_SECTION};
 
 /// A pointer to a map or program in the definition of a map.
@@ -71,6 +72,22 @@ fn name_maps_of(builder: &mut Builder<'_>, maps: SectionId) -> Vec<MapPointer> {
     // aya-obj would take such a symbol for a map.
     section_symbols.into_iter().for_each(|symbol| builder.symbols.get_mut(symbol).delete = true);
     pointers
+}
+
+/// Returns the maps that no reference leads to, once the references name the maps' own symbols.
+pub fn unused(builder: &Builder<'_>) -> BTreeSet<String> {
+    let relocations = builder.sections.iter().filter_map(|section| match &section.data {
+        SectionData::Relocation(relocations) if !section.delete => Some(relocations),
+        _ => None,
+    });
+    let used = relocations.flatten().filter_map(|relocation| Some(relocation.symbol?.index()));
+    let used: HashSet<usize> = used.collect();
+    let is_unused = |symbol: &&Symbol<'_>| {
+        let section = symbol.section.map(|section| builder.sections.get(section));
+        section.is_some_and(is_maps) && symbol.st_size > 0 && !used.contains(&symbol.id().index())
+    };
+    let unused = builder.symbols.iter().filter(is_unused);
+    unused.map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned()).collect()
 }
 
 /// Reads the number that stands at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in

@@ -106,7 +106,7 @@ pub fn programs(builder: &Builder<'_>) -> Vec<ElfProgram> {
 }
 
 /// Returns the names of the programs that definitions of maps lead to. The kernel runs them when others call them.
-fn called(builder: &Builder<'_>) -> HashSet<String> {
+pub fn called(builder: &Builder<'_>) -> HashSet<String> {
     let tables = builder.sections.iter().filter(|section| {
         let of = section.sh_info_section.map(|id| builder.sections.get(id));
         of.is_some_and(|of| of.name.as_slice() == b".maps")

@@ -95,6 +95,7 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
         others: Vec::new(),
         maps: maps.iter().map(|(name, spec)| ((*name).to_owned(), spec.clone())).collect(),
         calls: Default::default(),
+        unused: Default::default(),
         slots: slots.iter().map(|(outer, slot, inner)| ((*outer).into(), *slot, (*inner).into())).collect(),
         btf: Btf::parse(&btf).unwrap(),
         warnings: Vec::new(),
