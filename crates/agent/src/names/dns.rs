@@ -1,5 +1,5 @@
-//! Names of addresses by reverse DNS. A question that is under way is not asked again, answers are kept for their time, and
-//! whoever asks waits for a bounded time.
+//! Names of addresses by reverse DNS. A question that is under way is not asked again, answers are kept for their time,
+//! and each caller waits for a bounded time.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ const MOST: usize = 8_192;
 const AT_ONCE: usize = 16;
 /// The most questions that wait for their turn.
 const WAITING: usize = 512;
-/// The time that a server has to answer, and the times that each is asked.
+/// The time that a server has to answer, and the number of questions to each server.
 const PATIENCE: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 2;
 /// The shortest and the longest time for which an answer is kept, and the time without an answer.
@@ -150,7 +150,7 @@ async fn ask(server: SocketAddr, address: IpAddr) -> io::Result<DnsAnswer> {
     let mut packet = [0; 4_096];
     loop {
         let length = socket.recv(&mut packet).await?;
-        // Whoever guesses the port does not know the number and the question.
+        // An attacker that guesses the port knows neither the number nor the question.
         if let Some(answer) = answer(&packet[..length], id, &name) {
             return answer;
         }
@@ -202,7 +202,7 @@ fn answer(bytes: &[u8], id: u16, name: &str) -> Option<io::Result<DnsAnswer>> {
     Some(Ok(DnsAnswer { names, lasts: lasts.max(SHORTEST) }))
 }
 
-/// Tells whether a name has nothing in it that hosts' names do not have: whoever owns an address chooses its name.
+/// Tells whether a name has only the characters of hosts' names. The owner of an address can choose any name.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_usual)
