@@ -23,16 +23,17 @@ const KEPT: [(CapabilitySet, &str, &str); 8] = [
 /// The privileges that only some command lines need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
-    /// The daemon is to listen at a port below 1024.
+    /// True if the daemon is to listen at a port below 1024.
     pub low_ports: bool,
-    /// The daemon is to give its socket to a group.
+    /// True if the daemon is to give its socket to a group.
     pub group: bool,
-    /// The daemon is to find the owners of addresses in the kernel, which it is shown only so.
+    /// True if the daemon has to know whose code is at an address in the kernel. The kernel shows its addresses only
+    /// with this privilege.
     pub addresses: bool,
 }
 
 /// Drops all capabilities but those that are needed, and the way to get them back. Files that are made from now on are
-/// the daemon's alone. To be called before there are threads: each thread has capabilities of its own.
+/// the daemon's alone. Call this before there are threads: each thread has capabilities of its own.
 pub fn drop(needs: Needs) -> anyhow::Result<()> {
     umask(Mode::from_bits_retain(0o077));
     let had = capabilities(None).context("the daemon's capabilities can't be read")?;

@@ -235,7 +235,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     }
     tokio::task::spawn_blocking(|| crash::pause("opened")).await?;
     let restored = tokio::select! {
-        // The signal comes first: a daemon that has been told to stop takes over nothing any more.
+        // The signal comes first: a daemon that has been told to stop takes over no probe.
         biased;
         // The next daemon finishes a deployment that is under way.
         told = told.wait(&mut servers) => {
@@ -251,13 +251,13 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         rules.start().await.context("the stored rules can't be read")?;
         readiness.set_ready();
         engine.measure_costs(options.cost);
-        // The start was work as well.
+        // The start has used memory, too, which is given back once the daemon is idle.
         answered.notify_one();
         background.spawn(rest(answered));
         background.spawn(deploy::follow(Arc::clone(&engine), audit, options.folder));
         for name in names {
             // Scripts wait for this line; a log line could be filtered.
-            // One write: who waits for the line in a file never sees half of it.
+            // The line is written at once, so that a script that reads the file never sees half of it.
             let _ = io::stderr().write_all(format!("listening on {name}\n").as_bytes());
         }
         told.wait(&mut servers).await?;

@@ -61,7 +61,7 @@ pub struct Store {
     _lock: Vec<File>,
 }
 
-/// A probe's name, and what is stored or why it can't be read.
+/// A probe's name, and its record or the reason why the record can't be read.
 pub type StoredRecord = (String, Result<StoredProbe, Unread>);
 
 /// A table of records by the names of probes.

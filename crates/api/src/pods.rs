@@ -43,7 +43,7 @@ pub struct Workload {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodList {
     pub pods: Vec<PodStatus>,
-    /// The reason why the daemon could not look for the pods; what it shows is what it found before.
+    /// The reason why the daemon could not look for the pods. Then the answer has earlier findings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

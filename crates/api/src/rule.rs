@@ -1,4 +1,4 @@
-//! A rule: what is done when the windows of a probe say so.
+//! A rule: a condition over the windows of a probe, and the actions that follow.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct RuleDocument {
     /// The number of windows in a row for which the condition has to hold.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<u32>,
-    /// The condition that ends what the rule has begun; absent: `when` holds no longer.
+    /// The condition that ends the actions of the rule. Without it, they end when `when` no longer holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     #[serde(rename = "do")]
@@ -69,7 +69,7 @@ impl RuleDocument {
 pub enum RuleAction {
     /// Deploys a probe as a lease of the rule.
     Apply(Box<RuleProbe>),
-    /// Gives a probe that is there other definitions and variables, until the rule ends what it has begun.
+    /// Gives an existing probe other definitions and variables, until the rule ends its actions.
     Change(RuleChange),
     /// Sends the firing to this URL.
     Notify(String),
@@ -115,7 +115,7 @@ impl TryFrom<ActionFields> for RuleAction {
 }
 
 impl RuleAction {
-    /// Removes the programs of an inline configuration, which may be large, for what is remembered of firings.
+    /// Removes the programs of an inline configuration, which may be large. Stored firings have no programs.
     #[must_use]
     pub fn without_sources(mut self) -> Self {
         if let Self::Apply(probe) = &mut self
@@ -154,7 +154,7 @@ pub struct RuleProbe {
     pub probe: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Map<String, Value>>,
-    /// The name of a template. In a firing, `config` is what it has become.
+    /// The name of a template. In a firing, `config` is the template with its values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// The time after which the probe ends, such as `5m`.
@@ -189,7 +189,7 @@ pub struct RuleList {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RuleStatus {
     pub name: String,
-    /// `watching`, `firing` (what the rule has begun continues) or `stopped`.
+    /// `watching`, `firing` (the actions of the rule continue) or `stopped`.
     pub state: Word,
     /// The reason why the rule has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,7 +235,7 @@ pub struct RuleFiring {
     /// The time when all actions were taken, RFC 3339; `None` while they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
-    /// The time when what the rule had begun was ended, RFC 3339.
+    /// The time when the actions were ended, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,7 +262,7 @@ pub struct RuleDecision {
     pub window: u64,
     /// The end of the window, RFC 3339.
     pub time: String,
-    /// `fire`, or `end`: what the rule has begun would have ended.
+    /// `fire`; or `end`: the rule would have ended its actions.
     pub decision: Word,
     /// The actions with the values of the window in them.
     #[serde(rename = "do", default, skip_serializing_if = "Vec::is_empty")]

@@ -283,7 +283,8 @@ impl ProbeStatus {
         self
     }
 
-    /// Removes what only those may see who may push probes: sources, entries of maps, and definitions, which may be secrets.
+    /// Removes the parts that only clients who may push probes may see: sources, entries of maps, and definitions,
+    /// which may be secrets.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         for direction in self.directions_mut() {

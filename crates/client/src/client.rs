@@ -245,7 +245,7 @@ impl Client {
         self.whole(self.probe(Method::GET, name, ["windows", &seq.to_string(), "shape"], JSON)?).await
     }
 
-    /// `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges all windows up to `seq`, for `by` or for everybody.
+    /// `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges all windows up to `seq`, for `by` or for all collectors.
     pub async fn acknowledge(&self, name: &str, seq: u64, by: Option<&str>) -> Result<(), ClientError> {
         let request = self.probe(Method::DELETE, name, ["windows", &seq.to_string()], JSON)?;
         self.transport.send(collector(request, by)).await.map(drop)

@@ -1,11 +1,11 @@
-//! The credentials of a client, and the authorities that it believes.
+//! The credentials of a client, and the authorities that it trusts.
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Identity};
 
 use crate::error::{ClientError, HttpCause};
 
-/// The credentials of a client. The default shows nothing, and believes the authorities that the system knows.
+/// The credentials of a client. By default it shows none, and trusts the authorities of the system.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     authorities: Option<Vec<Certificate>>,

@@ -29,7 +29,7 @@ pub enum NodeAnswer {
     Absent,
     /// The probe has another configuration.
     Other(Box<ProbeStatus>),
-    /// The probe has the wanted configuration; what it has shown.
+    /// The probe has the wanted configuration. The report is about it.
     Wanted(Box<NodeReport>),
 }
 
@@ -92,8 +92,8 @@ fn inserts(document: &crate::answer::Answer<crate::client::Document>) -> u64 {
     failed_inserts(&document.body).unwrap_or_default()
 }
 
-/// Returns the time that a probe without a schedule has run, in what counts as windows. The daemon's clock decides, if it measures
-/// what probes cost.
+/// Returns how many windows the run time of a probe without a schedule counts as. The daemon's clock decides, if it
+/// measures what probes cost.
 fn periods(status: &ProbeStatus, since: Timestamp) -> u32 {
     let live = status.cost.iter().flat_map(|cost| &cost.live).filter_map(|live| time(&live.measured)).max();
     let run = live.unwrap_or_else(Timestamp::now).duration_since(since);

@@ -36,7 +36,7 @@ impl InterfacePattern {
         self.pattern.is_some() || self.pods.is_some()
     }
 
-    /// Tells whether the name is meant. No name is where pods decide.
+    /// Tells whether the element stands for this interface. It never does if pods decide.
     pub fn matches(&self, name: &str) -> bool {
         self.pods.is_none()
             && self.pattern.as_ref().map_or(self.text == name, |pattern| pattern.matches(name))

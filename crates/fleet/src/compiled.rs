@@ -36,8 +36,8 @@ pub fn with_objects(config: &ConfigDocument, objects: &RevisionObjects) -> Confi
     config
 }
 
-/// Tells whether a configuration with this digest is a revision in one of its forms: with the sources, or with objects for any
-/// kernel. A node may have put another form before its kernel was a newer one.
+/// Tells whether a configuration with this digest is a revision in one of its forms: with the sources, or with objects
+/// for any kernel. A node may have put another form before an update of its kernel.
 pub fn is_form_of(spec: &RevisionSpec, found: &str) -> bool {
     if spec.digest == found {
         return true;

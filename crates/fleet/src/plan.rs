@@ -134,7 +134,7 @@ fn below(field: &str, mut rejection: Rejection) -> Rejection {
     rejection
 }
 
-/// Names the selectors of the spec, if a configuration has its pods from there.
+/// Replaces the fields of pods in a rejection by the selectors of the spec that have set them.
 fn as_attached(spec: &FleetProbeSpec, mut rejection: Rejection) -> Rejection {
     let selectors = [
         (spec.attach.pod_selector.is_some(), "spec.config.pods.labels", "spec.attach.podSelector"),

@@ -6,7 +6,7 @@ use crate::budget::over;
 use crate::rollout::NodeView;
 use crate::steps::RolloutPlan;
 
-/// The failures that a status names.
+/// The most failures that a status names.
 const FAILURES: usize = 10;
 
 /// Counts the nodes of a probe: all that are selected, and those that should have the revision by now.

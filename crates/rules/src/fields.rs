@@ -54,8 +54,8 @@ fn append(field: &FieldShape, path: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// Returns the entries that a text chooses: `SYN`, the key itself, or `port=53`, a part of it. What no key can be is a
-/// mistake, most often in the name of a field.
+/// Returns the entries that a text chooses: `SYN`, the key itself, or `port=53`, a part of it. A text that no key can
+/// match is a mistake, most often in the name of a field.
 pub fn selector(metric: &MetricShape, text: &str) -> Result<Selector, String> {
     let fault = |what: String| {
         let fields: Vec<_> = numbers(metric).into_iter().filter(|path| !path.is_empty()).collect();

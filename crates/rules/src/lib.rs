@@ -1,7 +1,8 @@
 //! Rules over windows: their expressions, their checks and their decisions. No IO.
 //!
-//! A [`RuleDocument`](twinprobe_api::RuleDocument) becomes a [`Rule`], which is checked against the [`WindowShape`](twinprobe_ebpf_common::window::shape::WindowShape) of the
-//! probe that it watches. [`Rule::judge`] tells what the condition says of a window, and [`RuleState::step`] what follows.
+//! A [`RuleDocument`](twinprobe_api::RuleDocument) becomes a [`Rule`], which is checked against the
+//! [`WindowShape`](twinprobe_ebpf_common::window::shape::WindowShape) of the probe that it watches. [`Rule::judge`]
+//! evaluates the conditions over a window, and [`RuleState::step`] decides what follows.
 
 #![forbid(unsafe_code)]
 

@@ -20,7 +20,7 @@ pub const DEFAULT_ACTIONS_PER_HOUR: u32 = 20;
 /// The scope of rules over the windows of many nodes.
 pub const FLEET: &str = "fleet";
 const DEFAULT_COOLDOWN: Duration = Duration::from_mins(1);
-/// One packet of this many.
+/// The valid sampling rates: one packet of this many.
 const SAMPLES: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 

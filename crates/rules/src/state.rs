@@ -19,11 +19,11 @@ pub struct RuleState {
     pub window: u64,
     /// The windows in a row for which the condition holds.
     pub holds: u32,
-    /// The number of the window that the rule has fired at; `None` if nothing of it continues.
+    /// The number of the window at which the rule has fired; `None` once the actions of that firing have ended.
     pub firing: Option<u64>,
-    /// When actions of the last hour were taken, nanoseconds since the Unix epoch, one for each action.
+    /// The times of the actions of the last hour, nanoseconds since the Unix epoch, one for each action.
     pub taken: VecDeque<i64>,
-    /// When the rule last fired.
+    /// The time of the last firing.
     pub fired: Option<i64>,
     /// The windows in a row that could not be judged.
     pub failures: u32,
@@ -41,8 +41,8 @@ pub enum Decision {
 }
 
 impl RuleState {
-    /// Goes one window further. The end of the window is in nanoseconds since the Unix epoch. A window that was judged
-    /// before changes nothing.
+    /// Takes the judgement of the next window into account. `end` is the end of the window in nanoseconds since the
+    /// Unix epoch. A window that was judged before changes nothing.
     pub fn step(
         &mut self,
         rule: &Rule,

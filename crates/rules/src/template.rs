@@ -23,7 +23,7 @@ enum TemplateTexts {
     Any,
     /// Values of variables and entries of maps: a text with just one expression gets the type of its value.
     Values,
-    /// Texts, whatever is put into them.
+    /// Texts stay texts, whatever the type of the values in them.
     Plain,
     /// Programs: they may have braces of their own.
     Programs,

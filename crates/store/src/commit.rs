@@ -9,12 +9,12 @@ use rusqlite::Connection;
 /// A change of the store. It may be made again after a failure, and changes nothing else.
 pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
 
-/// The time from which on a change outlives what.
+/// The events that a change has to survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// A loss of power, once the commit returns.
+    /// A loss of power, from the moment when the commit returns.
     Now,
-    /// The end of the process once the commit returns, a loss of power from the next commit on.
+    /// The end of the process, from the moment when the commit returns; a loss of power, from the next commit on.
     Soon,
 }
 

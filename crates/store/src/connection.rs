@@ -19,12 +19,12 @@ const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
 pub const VERSION: u32 = 2;
 /// The memory for pages of the file, in KiB.
 const CACHE: i64 = 2048;
-/// The log ahead of the file is written back at this size in pages of 4 KiB; on a small file system earlier.
+/// The pages of 4 KiB after which the write-ahead log is copied into the file; fewer on a small file system.
 const LOG_PAGES: u64 = 1000;
 const LOG_PART: u64 = 64;
 /// The size of a page of the file in bytes.
 pub const PAGE: u64 = 4096;
-/// The number of free pages from which on a file that is mostly free is made smaller.
+/// A file that is mostly free is made smaller if it has more free pages than this.
 const VACUUM_PAGES: u64 = 4096;
 /// The time for which another process may keep the file locked: a check of the store reads it.
 const BUSY: Duration = Duration::from_secs(10);
@@ -48,7 +48,8 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
 fn forget_unwritten(path: &Path) {
     for path in [path, &beside(path, "-wal")] {
         let Ok(file) = File::open(path) else { continue };
-        // Pages are taken away only once they need not be written, and a write that fails leaves them so.
+        // The kernel drops only clean pages, so this writes them first. A page whose write has failed counts as clean,
+        // too.
         if let Err(error) = file.sync_all() {
             tracing::warn!(path = %path.display(), %error, "unwritten pages are given up");
         }
@@ -87,7 +88,8 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
         // Without room for this, the file keeps its size.
         let _ = connection.execute_batch("VACUUM");
     }
-    // Unsynced writes of an earlier connection must be whole before anything comes after them.
+    // The log must be in the file before this connection writes: an earlier connection may have left writes without a
+    // sync.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(connection)
 }
@@ -104,7 +106,7 @@ fn copies_on_write(path: &Path) -> bool {
     system.is_some_and(|system| [BCACHEFS, BTRFS, F2FS, NILFS, ZFS].contains(&(system.f_type as u64)))
 }
 
-/// Keeps other connections out. The engine has then no need for a file that is mapped into memory.
+/// Keeps other connections out. Then the engine needs no file that is mapped into memory.
 fn keep_alone(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "locking_mode", "exclusive")
 }
@@ -146,7 +148,7 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
         .map_err(|error| OpenError::of(path, io_error(&error, path)))
 }
 
-/// Fails if the head of the store's file is not that of a store of this version or an earlier one. To be called while this
+/// Fails if the head of the store's file is not that of a store of this version or an earlier one. Call this while this
 /// process has no connection to the file: closing the file takes away the locks that the connection has on it.
 pub fn check_head(path: &Path) -> Result<(), OpenError> {
     let damaged = |reason: &str| OpenError::Damaged { path: path.to_owned(), reason: reason.to_owned() };

@@ -175,7 +175,7 @@ impl Database {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
         }
         if files.writer.is_none() {
-            // A reader of a file that could not be written keeps this process from writing it, or assumes that it never
+            // The reader is closed first: it may keep this process from writing the file, or assume that the file never
             // changes.
             files.reader = None;
             let opened = connection::writer(&self.path).map_err(|error| match error {
@@ -208,7 +208,7 @@ impl Database {
         let DatabaseFiles { writer, reader, .. } = &mut *self.files.lock();
         if writer.is_none() && reader.is_none() {
             let opened = connection::reader(&self.path).map_err(|error| match error {
-                // A row that is not there is another matter.
+                // Callers take `NotFound` for a missing row, but here the whole store is missing.
                 OpenError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => source,
                 error => io::Error::other(error),
             })?;

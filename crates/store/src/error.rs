@@ -81,8 +81,8 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Asks whether the disk or its quota has room for as much as the engine wants at once: the engine does not tell that it
-/// could not make its shared file larger, or could not make it at all.
+/// Tells whether the disk or its quota lacks the room that the engine wants at once. The engine itself does not report
+/// that it could not make its shared file, or could not make it larger.
 fn full(path: &Path) -> Option<io::Error> {
     let tried = tempfile::tempfile_in(path.parent()?).and_then(|mut file| file.write_all(&[0; ENOUGH]));
     let kind = tried.err()?.kind();
@@ -90,7 +90,7 @@ fn full(path: &Path) -> Option<io::Error> {
         .then(|| io::Error::new(kind, "No space left on device: the store can't be used"))
 }
 
-/// The error of a full disk, for tests of those who use the store.
+/// The error of a full disk, for tests of other crates.
 #[must_use]
 pub fn disk_full() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None)

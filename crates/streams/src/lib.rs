@@ -1,6 +1,6 @@
-//! Streams: the windows of many daemons flow into the systems that people have, each window once. A stream is an ordinary
-//! collector. It lists and reads windows, sends them to [`Receiver`]s, and acknowledges a window once all of them have it to
-//! stay. It holds no state but what daemons and receivers hold.
+//! Streams: the windows of many daemons flow into the systems that people have, each window once. A stream is an
+//! ordinary collector. It lists and reads windows, sends them to [`Receiver`]s, and acknowledges a window once all of
+//! them have stored it for good. Daemons and receivers hold all state; a stream has none of its own.
 
 #![forbid(unsafe_code)]
 

@@ -100,7 +100,7 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
     Ok(outcome?)
 }
 
-/// Waits until a stream that was told to stop has had time enough for it.
+/// Waits until a stream has been told to stop, and for [`LAST`] after that.
 async fn overdue(stopping: &Stopping) {
     stopping.stopped().await;
     tokio::time::sleep(LAST).await;
@@ -121,7 +121,7 @@ async fn signals(stopping: Stopping) {
     stopping.stop();
 }
 
-/// Shows on a terminal what has been sent.
+/// Shows the totals of the stream on a terminal, until it is dropped.
 async fn progress(meter: Arc<StreamMeter>) {
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a constant template");
     let bar = ProgressBar::new_spinner().with_style(style);

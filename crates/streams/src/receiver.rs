@@ -1,4 +1,4 @@
-//! The interface of a receiver of windows: it takes a batch, and says which of its items it has to stay.
+//! The interface of a receiver of windows: it takes a batch, and says which of the items it has stored for good.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,9 @@ pub trait Receiver: Send {
         Format::Json
     }
 
-    /// Sends the items and waits until the system has them to stay. Returns the fate of each. An error is about all of them: the
-    /// receiver may have some, so it has to know repeats by their identity, or else state that it can't.
+    /// Sends the items and waits until the system has stored them for good. Returns the fate of each. An error is about
+    /// all of them: the receiver may have some. So the receiver has to recognize repeats by their identity, or else
+    /// document that it can't.
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
 
     /// Returns one line for each item: its form at the receiver. Contacts nothing.
@@ -104,13 +105,13 @@ pub struct Receipt(pub Vec<ItemFate>);
 /// The answer of a receiver about an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemFate {
-    /// The receiver has it to stay.
+    /// The receiver has stored it for good.
     Stored,
     /// The receiver had it before.
     Repeat,
     /// The receiver does not have it, for this reason. The stream sends it again later; items of other series continue.
     Pending(String),
-    /// The receiver refuses samples of the window for good. The stream tells it and continues.
+    /// The receiver refuses samples of the window for good. The stream reports this and continues.
     Refused(RefusedSamples),
 }
 
@@ -130,7 +131,7 @@ pub struct RefusedSamples {
 #[error("{message}")]
 pub struct SendError {
     message: String,
-    /// The time for which the receiver wants to be left alone.
+    /// The time for which the receiver wants no message.
     pause: Option<Duration>,
 }
 
@@ -139,7 +140,7 @@ impl SendError {
         Self { message: message.into(), pause: None }
     }
 
-    /// The same error of a receiver that says when to come again.
+    /// Returns the error with the time for which the receiver wants no message.
     pub fn after(self, pause: Option<Duration>) -> Self {
         Self { pause, ..self }
     }

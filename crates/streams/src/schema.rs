@@ -6,8 +6,8 @@ use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape
 /// The dialect of the schemas.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// Returns the schema of the documents of windows with this shape. What it does not name may stand in a document, too: later
-/// versions of daemons add members.
+/// Returns the schema of the documents of windows with this shape. Documents may have further members: later versions
+/// of daemons add some.
 pub fn document(probe: &str, shape: &WindowShape) -> Value {
     let mut directions = Map::new();
     for metric in &shape.metrics {
@@ -82,7 +82,7 @@ fn entry(key: Option<&FieldShape>, value: Value) -> Value {
     json!({ "type": "object", "required": required, "properties": properties })
 }
 
-/// An object all of whose members are there.
+/// An object that must have all of its members.
 fn object(properties: Map<String, Value>) -> Value {
     let mut schema = json!({ "type": "object", "required": properties.keys().collect::<Vec<_>>() });
     schema["properties"] = Value::Object(properties);

@@ -49,5 +49,5 @@ pub enum AckError {
     NotWritten(io::ErrorKind),
 }
 
-/// The number of damaged windows that are kept for somebody to look at.
+/// The number of damaged windows that are kept for people to examine.
 pub const DAMAGED_WINDOWS: usize = 8;

@@ -26,8 +26,8 @@ pub enum Form {
     BuiltOn,
 }
 
-/// The bits of a row's form that say what has become of the window. Those above say how many numbers before it the window
-/// with whole sums comes that it builds on.
+/// The bits of a row's form that say what has become of the window. The bits above them hold a distance: from the
+/// number of the window with whole sums that begins its chain of changes to its own number.
 const FORM_BITS: u32 = 4;
 
 impl Form {
@@ -146,7 +146,7 @@ fn window(row: &Row<'_>) -> Result<(i64, FoundWindow, Option<Form>)> {
     Ok((series, found, form))
 }
 
-/// The columns that the digest of a window's row is of.
+/// The columns of a window's row that its digest covers.
 struct Facts<'a> {
     id: i64,
     series: i64,

@@ -58,8 +58,8 @@ impl WindowStore {
         Ok(store)
     }
 
-    /// Reads what the store has. Unless the store was opened to be read, this removes the files of bodies that it does not
-    /// name, and sets windows aside that are damaged.
+    /// Reads all windows in the store. Unless the store was opened to be read, this removes the files of bodies that it
+    /// does not name, and sets damaged windows aside.
     fn load(&self) -> io::Result<()> {
         let bodies = &self.shared.bodies;
         let mut files = bodies.found()?;
@@ -112,8 +112,8 @@ impl WindowStore {
         Arc::clone(windows)
     }
 
-    /// Removes the windows of a probe by the change that is given to `commit`, which removes the probe as well: both are
-    /// one. Other holders of these windows can't write any longer.
+    /// Removes the windows of a probe. `commit` makes the given change together with the removal of the probe, in one
+    /// transaction. Other holders of these windows can't write any longer.
     pub fn remove<E>(&self, probe: &str, commit: impl FnOnce(Change) -> Result<(), E>) -> Result<(), E> {
         let opened = self.probes.lock().get(probe).cloned();
         let Some(windows) = opened else { return commit(Box::new(|_| Ok(()))) };
@@ -135,8 +135,8 @@ impl WindowStore {
         bytes.sum::<u64>() > self.budget || !self.readers.is_empty()
     }
 
-    /// Drops windows that were set aside, then the oldest windows of all probes, while the budget is exceeded; the newest
-    /// window of each probe stays. What slow readers keep of removed windows is limited to another budget.
+    /// Drops windows that were set aside, then the oldest windows of all probes, while the budget is exceeded; the
+    /// newest window of each probe stays. Removed windows that slow readers still hold have a budget of the same size.
     pub fn enforce(&self) {
         let _turn = self.enforcing.lock();
         let probes = Arc::clone(&self.probes.lock());
@@ -165,7 +165,8 @@ impl WindowStore {
     }
 }
 
-/// Lets the probe whose windows take the most room together begin anew: only with its next window can the others go.
+/// Demands whole sums in the next window of the probe whose windows take the most room together. Once the store has
+/// this window, the ones before it can be removed.
 fn begin_anew(probes: &Opened) {
     let together = |windows: &&Arc<Windows>| {
         let (count, bytes, _) = windows.index.lock().together();

@@ -27,7 +27,8 @@ impl Windows {
         chain
     }
 
-    /// The number of the window that the next one can hold the changes since; `None` if the next one is to have whole sums.
+    /// The number of the window since which the next one can hold the changes; `None` if the next one is to have whole
+    /// sums.
     pub fn base_of_changes(&self) -> Option<u64> {
         let base = self.index.lock().base().map(|base| base.seq());
         base.filter(|_| !self.begins_anew.load(Ordering::Relaxed))
@@ -38,7 +39,7 @@ impl Windows {
         self.begins_anew.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the number of the window with whole sums that a window which holds the changes since `since` builds on.
+    /// Returns the number of the window with whole sums below a new window that holds the changes since `since`.
     pub fn from_of(&self, since: u64) -> io::Result<u64> {
         let newest = self.newest().filter(|newest| newest.seq() == since);
         newest.map(|newest| newest.from).ok_or_else(|| {

@@ -373,8 +373,8 @@ impl Windows {
         self.index.lock().removed
     }
 
-    /// Removes all windows together with their probe by the change that is given to `commit`. Other holders of these
-    /// windows can't write any longer.
+    /// Removes all windows together with their probe, in one change, which this gives to `commit`. Other holders of
+    /// these windows can't write any longer.
     pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
         let _turn = self.turn();
         let (windows, baselines) = self.index.lock().all();

@@ -18,7 +18,7 @@ pub struct WindowWriter {
     windows: Arc<Windows>,
     encoder: Encoder<BodyDraft>,
     window: StoredWindow,
-    /// The window that it holds the changes since.
+    /// The window since which this one holds the changes; `None` if this one has whole sums.
     since: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl WindowWriter {
 }
 
 impl Filed {
-    /// Waits until the window is on disk to stay, and shows it. After an error there is no such window, and its number
+    /// Waits until the window is on disk for good, and shows it. After an error there is no such window, and its number
     /// can be used again.
     pub fn list(self) -> io::Result<Arc<StoredWindow>> {
         let Self { windows, window, submitted } = self;

@@ -18,7 +18,7 @@ pub const OPENAPI: &str = include_str!("../../../../api/openapi.yaml");
 /// `api/metrics.xsd`, the schema of metrics documents in XML.
 const XML_SCHEMA: &str = include_str!("../../../../api/metrics.xsd");
 
-/// Answers `GET /healthz`: a daemon that answers at all lives.
+/// Answers `GET /healthz`: a daemon that answers is alive.
 pub async fn healthz() -> &'static str {
     "ok\n"
 }

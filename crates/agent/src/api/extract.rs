@@ -162,8 +162,8 @@ pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocume
     Ok(parsed.await.map_err(EngineError::from)??)
 }
 
-/// Reads a request's body. Refuses a larger body than [`MAX_BODY`] with 413, one
-/// that is [`TooSlow`] with 408, and with 429 if there is no room for it. The server deals with the rest of a body that is refused.
+/// Reads a request's body. Refuses it with 413 if it is larger than [`MAX_BODY`], with 408 if it is [`TooSlow`], and
+/// with 429 if there is no room for it. The server deals with the rest of a body that is refused.
 pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, BodyShare), ProblemAnswer> {
     let (mut bytes, mut held) = (Vec::new(), BodyShare::default());
     if body.size_hint().lower() > MAX_BODY as u64 {

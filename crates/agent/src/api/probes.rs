@@ -51,7 +51,7 @@ pub async fn put(
     Ok((code, location, [(OUTCOME, outcome)], tagged(status)).into_response())
 }
 
-/// Answers `GET /v1/probes/{name}`. Sources are shown to those who may push some.
+/// Answers `GET /v1/probes/{name}`. Only clients who may push sources see them.
 pub async fn get(
     State(api): State<Api>,
     Path(name): Path<String>,

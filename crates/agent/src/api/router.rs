@@ -43,7 +43,7 @@ fn complete(routes: Router<Api>, api: Api, guard: impl FnOnce(Router<Api>) -> Ro
         .with_state(api)
 }
 
-/// Refuses requests to `--listen-metrics` from pages of other servers. Records only failures, because everybody may read
+/// Refuses requests to `--listen-metrics` from pages of other servers. Records only failures: all clients may read
 /// these pages, and scrapers do so all the time.
 async fn check_target(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
@@ -69,7 +69,7 @@ fn refused(record: &mut Record, refusal: Refusal) -> Response {
     ProblemAnswer::from(refusal).into_response()
 }
 
-/// Hands on requests for the web console, which needs no credential, and records them.
+/// Passes on requests for the web console, which needs no credential, and records them.
 async fn open(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
@@ -86,7 +86,7 @@ fn unknown_peer() -> Response {
     ProblemAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response()
 }
 
-/// Hands on the requests that may be answered, with their [`Principal`] and the `Notes` of their record, and records
+/// Passes on the requests that may be answered, with their [`Principal`] and the `Notes` of their record, and records
 /// every request. A request without a [`Peer`] is refused: its origin is unknown.
 async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
@@ -99,7 +99,7 @@ async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response
     let is_change = path.is_some_and(|path| routes::changes(&parts.method, path.as_str()));
     let response = match admit(&api, &peer, &parts, &body, needed.flatten(), &mut record) {
         Err(refusal) => refused(&mut record, refusal),
-        // A handler may take more methods than the table says, which has no role for them.
+        // A handler may accept methods that the table lacks. Such a method has no role.
         Ok(_) if needed == Some(None) => routes::method_not_allowed().await.into_response(),
         Ok(principal) => match if is_change { record.announce() } else { Ok(()) } {
             Ok(()) => {

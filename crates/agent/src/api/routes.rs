@@ -108,7 +108,7 @@ pub const ROUTES: &[Route] = &[
 /// A path that needs no credential, and the handler of its GET.
 type OpenRoute = (&'static str, fn() -> MethodRouter<Api>);
 
-/// Routes of the web console. What they answer is the same for everybody and holds nothing of this host.
+/// The routes of the web console. All clients get the same answers, which say nothing about this host.
 const CONSOLE: [OpenRoute; 2] = [("/", || get(console::index)), ("/console/{file}", || get(console::file))];
 
 /// Returns a router with the web console.

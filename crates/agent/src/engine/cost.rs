@@ -18,11 +18,12 @@ use crate::engine::probe::probe::Probe;
 /// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the time.
 const PAUSE: Duration = Duration::from_millis(4_950);
 const MEASURE: Duration = Duration::from_millis(50);
-/// The samples of a dispatcher with its programs from which on shares follow from them. The standard error of a share of a
-/// half is a seventh then.
+/// The number of samples of a dispatcher with its programs that shares need. With so many, the standard error of a
+/// share of a half is a seventh of the share.
 const ENOUGH: f64 = 50.0;
-/// The weight of samples in the next measurement. A measurement takes 200 samples of each CPU, and as many as of 20
-/// measurements count: a dispatcher that takes 1.3 % of one CPU has enough of them after some minutes.
+/// The weight that samples keep at the next measurement. A measurement takes 200 samples of each CPU, and with this
+/// weight the samples of about 20 measurements count. So a dispatcher that takes 1.3 % of one CPU has enough after some
+/// minutes.
 const DECAY: f64 = 0.95;
 
 /// The options of `serve` about the cost of probes.
@@ -107,7 +108,7 @@ struct LiveSamples {
 }
 
 impl LiveSamples {
-    /// Adds a measurement. What it did not find is forgotten.
+    /// Adds a measurement. Programs that it did not find are forgotten.
     fn add(&mut self, measured: &[LiveRuns]) {
         let (mut called, mut own) = (HashMap::new(), HashMap::new());
         for LiveRuns { called: calls, own: (program, samples), .. } in measured {

@@ -74,7 +74,7 @@ pub enum EngineError {
     /// A capture can't be read.
     #[error("{}", .0.message)]
     Capture(Finding),
-    /// More comes out of a compressed capture than may.
+    /// A compressed capture is too large once it is decompressed.
     #[error("{}", .0.message)]
     CaptureTooLarge(Finding),
     #[error("the capture can't be kept for the replay: {0}")]
@@ -114,7 +114,7 @@ const fn is_full(kind: ErrorKind) -> bool {
 fn is_caused_by_full(error: &(dyn Error + 'static)) -> bool {
     match error.downcast_ref::<io::Error>() {
         Some(error) if is_full(error.kind()) => true,
-        // An error of this kind does not count the one in it as its cause.
+        // `source` of an I/O error skips the error that it wraps, so this looks at the wrapped one.
         Some(error) => error.get_ref().is_some_and(|inner| is_caused_by_full(inner)),
         None => error.source().is_some_and(is_caused_by_full),
     }

@@ -39,7 +39,7 @@ pub struct PendingPlace {
 }
 
 impl Placement {
-    /// Takes the interfaces of the selected pods that `is_wanted`. Every pod without one is waited for.
+    /// Takes the interfaces of the selected pods that `is_wanted`, and waits for every pod without an interface.
     fn place_on_pods(
         &mut self,
         (named_by, words): (usize, &str),
@@ -80,7 +80,7 @@ pub struct WantedInterfaces {
 /// The reason why a namespace's interfaces are not listed.
 struct Unlisted {
     error: io::Error,
-    /// True if the namespace is known not to exist, and so no interface in it.
+    /// True if the namespace is known not to exist. Then none of its interfaces exists.
     gone: bool,
 }
 

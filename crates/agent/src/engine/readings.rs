@@ -14,7 +14,7 @@ use crate::engine::window::delivery::{Delivery, ReadingSubject};
 use crate::limits::options::RequestLimits;
 use crate::limits::queue::Queue;
 
-/// The number of readers that are known of a probe: a reader that finds nothing asks who was there before.
+/// The number of readers of a probe that are remembered. A reader that finds nothing wants to know who read before.
 const LAST: usize = 2;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Readings {
         Ok(Self { windows: Arc::new(windows), clock: Clock::start()?, replays, last: Mutex::default() })
     }
 
-    /// Notes who gets a window. `is_known` tells which probes there are: the others are forgotten.
+    /// Notes who gets a window. Forgets the probes for which `is_known` returns false.
     pub fn note(&self, delivery: &Delivery, by: String, is_known: impl Fn(&str) -> bool) {
         let ReadingSubject::Window { window, .. } = &delivery.subject else { return };
         let at = rfc3339(Moment::now().wall);
@@ -44,7 +44,7 @@ impl Readings {
         of_probe.truncate(LAST);
     }
 
-    /// Returns the last reader of a probe. A new probe has not closed the windows of an earlier one with the same name.
+    /// Returns the last readers of a probe. Readers of an earlier probe with the same name do not count.
     pub fn last(&self, name: &str, created: &str) -> Vec<LastRead> {
         let last = self.last.lock().get(name).cloned().unwrap_or_default();
         last.into_iter().filter(|last| last.at.as_str() >= created).collect()

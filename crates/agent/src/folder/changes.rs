@@ -10,10 +10,10 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-/// The time in which further changes are waited for: an editor makes several, and copying a file takes some time.
+/// The time to wait for further changes: an editor makes several, and copying a file takes some time.
 const QUIET: Duration = Duration::from_millis(300);
-/// The time after which somebody looks even without a change: a directory may have been exchanged, or may be on a file
-/// system that tells nothing.
+/// The time after which the caller looks even without a change: a directory may have been exchanged, or its file system
+/// may report nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Tells when something in some directories may have changed.

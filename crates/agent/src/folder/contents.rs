@@ -34,7 +34,7 @@ pub fn read(directory: &Path) -> io::Result<FolderContents> {
     Ok(contents)
 }
 
-/// Reads a file that other users can't change, nor its sources, nor what these include.
+/// Reads a file. Fails if other users can change the file, its sources, or the files that these include.
 fn trusted(path: &Path) -> Result<Vec<ProbeFile>, anyhow::Error> {
     private::trusted(path)?;
     let probes = read_file(path)?;

@@ -65,7 +65,7 @@ struct ProbeFolder {
     role: Role,
     /// The content of each file that was last deployed, by the file's name.
     deployed: BTreeMap<String, Vec<ProbeFile>>,
-    /// The attempts to deploy what is not deployed yet.
+    /// The attempts to deploy files that are not deployed yet.
     attempts: BTreeMap<String, Attempt>,
     /// The reasons why files are not deployed, by the file's name.
     failures: BTreeMap<String, String>,
@@ -97,8 +97,8 @@ pub async fn follow(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: 
 }
 
 impl ProbeFolder {
-    /// Deploys what is new or has failed so far. What has not changed since it was deployed stays as somebody else may
-    /// have made it meanwhile.
+    /// Deploys the files that are new, have changed, or have failed so far. An unchanged file is not deployed again:
+    /// somebody else may have changed its probes since then.
     async fn look(&mut self) {
         let directory = self.directory.clone();
         let read = tokio::task::spawn_blocking(move || contents::read(&directory)).await;
@@ -131,8 +131,8 @@ impl ProbeFolder {
         }
     }
 
-    /// Deploys a content of a file, unless that was tried in vain. Each content is deployed once: an attempt that failed is
-    /// repeated only while its probes are as they were before the first one.
+    /// Deploys a content of a file, unless an earlier attempt has ruled out another one. Each content is deployed once:
+    /// a failed attempt is repeated only while its probes are as they were before the first one.
     async fn deploy(&mut self, name: &str, probes: &[ProbeFile]) {
         let (engine, audit) = (&self.engine, self.audit.as_ref());
         let file = File { engine, audit, directory: &self.directory, name, role: self.role };

@@ -44,7 +44,8 @@ impl Drop for Share {
     }
 }
 
-/// The place of a probe that is being created. Dropping it gives it up, which is right once the probe is there.
+/// The place of a probe that is being created. Dropping it frees the place. By then the list of probes counts the
+/// probe, or the creation has failed.
 #[derive(Debug)]
 pub struct ProbePlace {
     ledger: Arc<Ledger>,
@@ -176,7 +177,8 @@ impl Ledger {
     }
 
     fn add(self: &Arc<Self>, all: &mut Taken, needed: &Footprint) -> Share {
-        // A sum that overflows is refused before, except of stored probes, which no kernel could hold.
+        // A request whose sum overflows was refused before. A stored probe was not, but no kernel could hold one so
+        // large.
         let map_bytes = needed.map_bytes.min(u64::MAX - all.map_bytes);
         all.map_bytes += map_bytes;
         all.programs += needed.programs;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The number of those who may wait for each place.
+/// The number of tasks that may wait for each place.
 const WAITING: usize = 16;
 /// The longest time to wait for a place.
 const PATIENCE: Duration = Duration::from_secs(10);

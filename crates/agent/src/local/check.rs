@@ -7,7 +7,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum CheckVerdict {
     Ok,
-    /// Something lacks without which the daemon runs.
+    /// The daemon runs, but lacks something.
     Warning,
     /// The daemon can't run.
     Failed,

@@ -1,4 +1,5 @@
-//! Places and networks of addresses out of MMDB files, as GeoIP and ASN databases are. The operator names the files.
+//! Places and networks of addresses from MMDB files, the format of GeoIP and ASN databases. The operator names the
+//! files.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

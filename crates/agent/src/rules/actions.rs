@@ -50,7 +50,7 @@ pub struct FiringContext<'a> {
 }
 
 impl RuleActions {
-    /// Takes an action. Taking it again changes nothing, or is known by the identity of the firing.
+    /// Takes an action. A repeat changes nothing, or carries the identity of the same firing.
     pub async fn take(&self, action: &RuleAction, firing: &FiringContext<'_>) -> Result<(), ActionError> {
         match action {
             RuleAction::Apply(probe) => self.apply(probe, firing).await,

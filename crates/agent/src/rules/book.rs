@@ -77,7 +77,7 @@ impl RuleBook {
         Ok(())
     }
 
-    /// Stops all rules. They are as they were after the next start.
+    /// Stops all rules. The next start continues them.
     pub async fn stop(&self) {
         let rules = std::mem::take(&mut *self.rules.lock());
         for rule in rules.values() {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use twinprobe_api::{RuleAction, RuleDocument};
 
-/// Returns the names of the probes that a rule deploys. A name with a value of a window in it is not known before.
+/// Returns the names of the probes that a rule deploys. A name with values from a window stays as the rule has it: the
+/// values are not known before.
 pub fn made(document: &RuleDocument) -> impl Iterator<Item = &str> {
     document.actions.iter().filter_map(|action| match action {
         RuleAction::Apply(probe) => Some(probe.name.as_str()),
@@ -20,8 +21,8 @@ pub fn changed(document: &RuleDocument) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the probes whose windows are not the same after a firing. A rule may change the probe that it watches: its conditions
-/// and its cooldown bound how often.
+/// Returns the probes whose windows change with a firing. A change of the watched probe does not count: the rule's own
+/// conditions and its cooldown bound how often it happens.
 fn touched(document: &RuleDocument) -> impl Iterator<Item = &str> {
     made(document).chain(changed(document).filter(|name| *name != document.watch))
 }

@@ -60,7 +60,8 @@ pub fn whole<'a>(
     }
 }
 
-/// Refuses a rule's probe that can't be deployed, or not by `by`. `probe` has the configuration of its template.
+/// Refuses a rule's probe that can't be deployed, or that `by` may not deploy. `probe` has the configuration of its
+/// template.
 pub fn check_probe(
     field: &str,
     probe: &RuleProbe,

@@ -75,7 +75,7 @@ impl RuleRunner {
         *self.stop.borrow()
     }
 
-    /// Goes one step further. Returns false if there is nothing to do now.
+    /// Takes one step. Returns false if there is nothing to do now.
     async fn advance(&mut self, watched: Option<&RetainedWindows>) -> Result<bool, EngineError> {
         let (pending, is_ending, is_stopped) = {
             let stored = self.stored.lock();
@@ -244,7 +244,7 @@ impl RuleRunner {
         Ok(Ok(()))
     }
 
-    /// Takes an action; one that may succeed later is tried again, each time later.
+    /// Takes an action. After a failure that may pass it tries again, each time after a longer pause.
     async fn attempt(&mut self, action: &RuleAction, window: u64, index: usize) -> Result<(), ActionError> {
         let (instance, time) = {
             let stored = self.stored.lock();
@@ -359,7 +359,7 @@ async fn window(changed: Option<watch::Receiver<u64>>) {
     }
 }
 
-/// Changes what is remembered of the firing at a window.
+/// Changes the record of the firing at a window.
 fn mark(stored: &mut StoredRule, window: u64, change: impl FnOnce(&mut RuleFiring)) {
     stored.firings.iter_mut().rev().find(|firing| firing.window == window).map(change);
 }

@@ -72,7 +72,7 @@ impl RuleBook {
         Ok((outcome, self.shown(name, stored)))
     }
 
-    /// Refuses a template that could not be deployed, or whose values the windows of a rule that names it do not have.
+    /// Refuses a template that can't be deployed. The windows of each rule that names it must have the values in it.
     async fn check_template(
         &self,
         name: &str,

@@ -7,8 +7,8 @@ use twinprobe_store::{Connection, params};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// The number of changes of a probe's name that are kept at most, and of all names: a client that changes probes all the time fills
-/// no disk.
+/// The most changes that are kept of a probe's name, and of all names. So a client that changes probes all the time
+/// can't fill the disk.
 const EACH: u64 = 1000;
 const ALL: u64 = 50_000;
 

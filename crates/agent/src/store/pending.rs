@@ -21,15 +21,15 @@ pub struct PendingRecord<'a> {
     pub record: Vec<u8>,
     /// The record of the revision; `None` if the store has it.
     pub revision: Option<Vec<u8>>,
-    /// The revisions that go with the commit.
+    /// The revisions that the commit removes.
     pub dropped: Dropped,
     /// The change that the history shows; `None` if no request or file made it.
     pub change: Option<HistoryEntry>,
 }
 
 impl Store {
-    /// Makes the objects of a probe's state last, which counts only after [`PendingRecord::commit`], together with its revision
-    /// and the sender's `message`. Its objects must have been kept.
+    /// Prepares the state of a probe, with its revision and the sender's `message`, for [`PendingRecord::commit`].
+    /// Makes its objects durable; they must have been kept.
     pub fn prepare(
         &self,
         name: &str,

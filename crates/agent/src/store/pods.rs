@@ -13,7 +13,7 @@ use crate::store::error::{StoreError, failed};
 const FILE: &str = "pods.json";
 
 impl Store {
-    /// Reads the pods. What can't be read is taken for no pods: the agent tells them again.
+    /// Reads the pods. A file that can't be read counts as empty: the agent reports the pods again.
     pub fn pods(&self) -> PodTable {
         let path = self.state_dir.join(FILE);
         let read = std::fs::read(&path);
@@ -26,7 +26,7 @@ impl Store {
         })
     }
 
-    /// Replaces the pods. They are on disk when this returns; after an error the old ones are.
+    /// Replaces the pods. The new ones are on disk when this returns; after an error the old ones are.
     pub fn keep_pods(&self, table: &PodTable) -> Result<(), StoreError> {
         let path = self.state_dir.join(FILE);
         let keep = || -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! The room on the disk that probes take beside their windows: configurations, revisions and compiled sources. The oldest
-//! revisions go first, as they do when there are too many; then a change is refused.
+//! The room on the disk that probes take beside their windows: configurations, revisions and compiled sources. A change
+//! first removes the oldest revisions, as it does when there are too many. If that is not enough, it is refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,8 @@ use crate::store::{REVISIONS, Store};
 
 /// The size in bytes of a record without its configuration: the deployment, with the ids of its maps.
 const RECORD: u64 = 16 << 10;
-/// Changes leave this many times the room free that windows leave: a disk that is full of configurations has room for windows.
+/// Changes leave this many times as much room free as windows do, so that a disk full of configurations has room for
+/// windows.
 const KEEP_FREE_TIMES: u64 = 2;
 
 /// The rows and files that a probe needs next.
@@ -28,7 +29,7 @@ pub struct WantedRoom<'a> {
     pub objects: Vec<&'a [u8]>,
 }
 
-/// The revisions that go, by their probe: all up to this number.
+/// The revisions that are removed: for each probe all up to this number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped(pub BTreeMap<String, u64>);
 
@@ -82,8 +83,8 @@ impl Used {
 }
 
 impl Store {
-    /// Finds out which revisions have to go so that there is room for a change, within `--max-stored-bytes` and on the
-    /// disk. Changes nothing. To be called while nothing else changes.
+    /// Finds out which revisions must be removed to make room for a change, within `--max-stored-bytes` and on the
+    /// disk. Changes nothing. Call this while nothing else changes.
     pub fn find_room(&self, wanted: &WantedRoom<'_>, limits: &RequestLimits) -> Result<Dropped, RoomError> {
         let (name, limit) = (wanted.name, limits.max_stored_bytes);
         let mut used = self.used()?;

@@ -151,7 +151,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Stores a rule. What is only [`Durable::Soon`] may be undone by a loss of power: the same windows are judged again.
+    /// Stores a rule. A loss of power may undo a write with [`Durable::Soon`]: then the rule judges the same windows
+    /// again.
     pub fn keep_rule(&self, name: &str, rule: &StoredRule, durable: Durable) -> Result<(), StoreError> {
         let what = format!("rule {name}");
         let encoded = serde_json::to_vec(rule);

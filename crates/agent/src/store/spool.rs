@@ -1,4 +1,5 @@
-//! Files for uploads and rows that are too large for the memory: they have no name, and go with their last descriptor.
+//! Files for uploads and rows that are too large for the memory. They have no name, so the kernel removes them with
+//! their last descriptor.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};

@@ -1,6 +1,6 @@
 //! The state of an earlier version, which had files instead of the store: `probes/NAME.json`, `expired/NAME.json` and
-//! `revisions/NAME/N.json` with records as the store has them, and `windows/NAME/`. It is taken over in one transaction,
-//! and then the files go. Nothing changes if a file can't be read.
+//! `revisions/NAME/N.json` with records as the store has them, and `windows/NAME/`. One transaction takes it over, and
+//! then the files are removed. Nothing changes if a file can't be read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -74,7 +74,7 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
         })?;
         tracing::info!(probes = count, "the state of an earlier version was taken over");
     }
-    // The probes go last: as long as they are there, the next start continues here.
+    // The probes are removed last: as long as they are there, the next start continues here.
     for name in DIRECTORIES.iter().filter(|name| **name != "probes") {
         remove(&state_dir.join(name));
     }

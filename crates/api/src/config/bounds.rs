@@ -1,5 +1,6 @@
-//! The bounds of a text that is about to be parsed. They are checked in one pass that ends where a bound is passed:
-//! parsers take time that grows with the square of the depth, and a reference in YAML stands for as much as it likes.
+//! The bounds of a text that is about to be parsed. One pass checks them, and ends where the text exceeds a bound.
+//! Without bounds, parsers take time that grows with the square of the depth, and a short reference in YAML can stand
+//! for a large text.
 
 use std::collections::HashMap;
 
@@ -9,14 +10,14 @@ use super::error::ParseError;
 
 /// The deepest nesting of arrays and objects. A configuration has seven levels at most.
 pub const DEPTH_LIMIT: usize = 64;
-/// The size in bytes of what the references of a YAML text may add to it.
+/// The most bytes that the references of a YAML text may add to it.
 const REFERENCE_LIMIT: usize = 4 << 20;
 /// The number of directives of a YAML text. A parser compares each with all others.
 const DIRECTIVE_LIMIT: usize = 16;
 /// The bytes that a node of a document takes in addition to its scalar.
 const PART: usize = 32;
 
-/// Checks the nesting of a JSON text. What is not JSON is left to the parser.
+/// Checks the nesting of a JSON text. The parser refuses texts that are not JSON.
 pub fn check_json(text: &str) -> Result<(), ParseError> {
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -100,7 +101,7 @@ struct TextWalk {
     referred: usize,
     /// For each open array and object, the anchor at it and the size before it.
     open: Vec<(usize, usize)>,
-    /// The size of what each anchor names, once it is complete.
+    /// The size of the node that each anchor names, once the node is complete.
     anchors: HashMap<usize, usize>,
 }
 

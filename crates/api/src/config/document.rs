@@ -65,7 +65,7 @@ pub struct ConfigDocument {
 }
 
 impl ConfigDocument {
-    /// Names these interfaces and exceptions; what is empty leaves what the configuration says.
+    /// Sets the interfaces and the exceptions. An empty list leaves those of the configuration.
     pub fn go_to(&mut self, interfaces: &[String], exclude: &[String]) {
         if !interfaces.is_empty() {
             (self.interface, self.pods, self.interfaces) = (None, None, Some(interfaces.to_vec()));
@@ -80,7 +80,8 @@ impl ConfigDocument {
         self.interface.is_none() && self.interfaces.is_none() && self.pods.is_none()
     }
 
-    /// Goes to the pods with these labels, and stays away from these interfaces; without exceptions those of the configuration stay.
+    /// Sets the labels of the pods in place of names of interfaces, and the exceptions. An empty list of exceptions
+    /// leaves those of the configuration.
     pub fn go_to_pods(&mut self, pods: PodsDocument, exclude: &[String]) {
         (self.interface, self.interfaces, self.pods) = (None, None, Some(pods));
         self.go_to(&[], exclude);
@@ -103,7 +104,7 @@ impl ConfigDocument {
         }
     }
 
-    /// Names the interfaces that another configuration names.
+    /// Takes over the interfaces, the pods and the network namespace of another configuration.
     pub fn go_where(&mut self, other: &Self) {
         self.interface.clone_from(&other.interface);
         self.interfaces.clone_from(&other.interfaces);

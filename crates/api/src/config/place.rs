@@ -2,8 +2,8 @@
 
 use saphyr_parser::{Event, Parser};
 
-/// Returns the line and column, from 1, of the field at `path`, as in `to[0].nats.stream`: of its name, or of itself if it is
-/// an element of a list. Without such a field, the place of the nearest one around it.
+/// Returns the line and column, from 1, of the field at `path`, as in `to[0].nats.stream`. The place of a member is
+/// that of its name. Without such a field, this is the place of the nearest one around it.
 pub fn place_of(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut path = path;
     loop {

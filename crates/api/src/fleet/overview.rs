@@ -14,7 +14,7 @@ pub struct FleetOverview {
     pub objects: Vec<FleetObject>,
 }
 
-/// One object of the fleet, with what its status says.
+/// One object of the fleet, with a part of its status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FleetObject {
@@ -23,7 +23,7 @@ pub struct FleetObject {
     pub name: String,
     /// False while the status is about an earlier state of the object.
     pub is_current: bool,
-    /// True while nodes remove what the object has asked for.
+    /// True while nodes remove the probe or the rule of the object.
     pub is_leaving: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
@@ -32,7 +32,7 @@ pub struct FleetObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_began: Option<String>,
     pub counts: FleetCounts,
-    /// Nodes on which what a rule has begun goes on.
+    /// The number of nodes on which the actions of a rule continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firing: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

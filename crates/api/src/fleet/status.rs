@@ -1,4 +1,4 @@
-//! How far a rollout is.
+//! The progress of a rollout.
 
 use serde::{Deserialize, Serialize};
 

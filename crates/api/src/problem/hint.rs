@@ -54,12 +54,13 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
         ));
     }
     let Some((_, header)) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins)) else {
-        // The compiler may have said what was meant; of a type without a definition it knows the name.
+        // There is no hint if the compiler has suggested a name. Messages about incomplete types need none: the name is
+        // known.
         let is_unclear = message.contains("undeclared identifier") && !message.contains("did you mean");
         return is_unclear
             .then(|| format!("{name} is not known here: check its spelling, or declare it above this line"));
     };
-    // A header that is there already does not have the name.
+    // If the source includes the header already, the header does not define the name.
     let line = format!("#include <{header}>");
     Some(if source.contains(&line) {
         format!("check the spelling: <{header}> has no {name}")

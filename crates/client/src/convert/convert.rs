@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::converted::{ConvertError, Converted, Wishes};
 use super::{dechainy, dynmon};
 
-/// Converts a data-plane configuration of Polycube's dynmon, or a configuration of DeChainy. The sources are taken over as they
-/// are.
+/// Converts a data-plane configuration of Polycube's dynmon, or a configuration of DeChainy. Sources stay as they are.
 ///
 /// # Errors
 ///
-/// Fails if the file is for neither, if a field has a shape that it can't have there, or if there is nothing to convert.
+/// Fails if the file is for neither monitor, if a field has a shape that it can't have there, or if there is nothing to
+/// convert.
 pub fn convert(text: &str, wishes: &Wishes) -> Result<Converted, ConvertError> {
     let document: Value = serde_json::from_str(text)?;
     let mut converted = Converted::default();
@@ -34,7 +34,7 @@ pub fn convert(text: &str, wishes: &Wishes) -> Result<Converted, ConvertError> {
     if converted.probes.is_empty() { Err(ConvertError::Empty) } else { Ok(converted) }
 }
 
-/// Numbers the probes that have the name of one before.
+/// Adds a number to the name of a probe if an earlier probe has the same name.
 fn name_apart(converted: &mut Converted) {
     let mut names: BTreeSet<String> = BTreeSet::new();
     for probe in &mut converted.probes {

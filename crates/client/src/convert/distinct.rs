@@ -12,8 +12,8 @@ pub type DistinctLabels = BTreeMap<String, String>;
 /// The ending of counters, which stays the ending.
 const TOTAL: &str = "_total";
 
-/// Gives metrics of one direction that have the same name different ones: with the values of the labels by which they differ, else
-/// with the names of their maps. `labels` has the name and the labels of each metric.
+/// Renames metrics of one direction that share a name. The new names have the values of the labels by which the metrics
+/// differ, or else the names of their maps. `labels` has the name and the labels of each metric.
 pub fn rename(metrics: &mut [Value], labels: &mut [(String, DistinctLabels)], converted: &mut Converted) {
     let mut of_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, (name, _)) in labels.iter().enumerate() {
@@ -28,7 +28,7 @@ pub fn rename(metrics: &mut [Value], labels: &mut [(String, DistinctLabels)], co
         let taken = |new: &String| labels.iter().any(|(other, _)| other == new);
         let names =
             ways.into_iter().map(|words| words.iter().map(|word| with(&name, word)).collect::<Vec<_>>());
-        // Two ways may lead to one name, and the numbers of metrics differ then.
+        // If neither way leads to distinct names, the names have the numbers of the metrics.
         let names = names.into_iter().find(|names| are_distinct(names) && !names.iter().any(taken));
         let names = names.unwrap_or_else(|| places.iter().map(|at| with(&name, &at.to_string())).collect());
         converted.notes.push(format!(

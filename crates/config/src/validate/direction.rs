@@ -95,7 +95,7 @@ fn position(
     findings: &mut Findings,
 ) -> Position {
     let field = format!("{at}.position");
-    // In place of an unknown hook stands xdp, but it may have positions.
+    // An unknown hook is replaced by xdp, which has no positions. The hook that was meant may have positions.
     let is_known = document.hook.as_deref().is_none_or(|name| name == "xdp" || name == "tc");
     if document.position.is_some() && is_known && !hook.has_positions() {
         let message =

@@ -1,4 +1,4 @@
-//! The rules of `fill`. Whether entries fit a map is for the plan to say, which knows the map's types.
+//! The rules of `fill`. The plan checks whether the entries fit a map, because it knows the map's types.
 
 use std::sync::Arc;
 

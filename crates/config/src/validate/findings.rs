@@ -7,8 +7,8 @@ use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::validate::names;
 
-/// The number of entries that a list or an object of a configuration may have. What is configured has some dozens at most,
-/// and each entry takes time wherever the configuration is read.
+/// The number of entries that a list or an object of a configuration may have. Real ones have some dozens at most, and
+/// each entry takes time wherever the configuration is read.
 pub const ENTRIES_LIMIT: usize = 1024;
 /// The number of mistakes that are reported.
 const REPORTED: usize = 256;
@@ -17,7 +17,7 @@ const REPORTED: usize = 256;
 #[derive(Default)]
 pub struct Findings {
     reported: Vec<Finding>,
-    /// The number of mistakes that are more than a report may have.
+    /// The number of further mistakes, which a report has no room for.
     more: usize,
 }
 
@@ -47,8 +47,8 @@ impl Findings {
         entries <= ENTRIES_LIMIT
     }
 
-    /// Returns the choice called `name`; `None` if the field is left out, or has a name of no choice, which is a
-    /// mistake. `what` says in the message what is chosen.
+    /// Returns the choice called `name`; `None` if the field is left out. An unknown name is a mistake, and gives
+    /// `None`, too. `what` names in the message the kind of thing that the field chooses.
     pub fn choose<T: Copy>(
         &mut self,
         field: &str,

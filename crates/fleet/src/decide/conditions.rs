@@ -54,8 +54,8 @@ pub fn conditions(
     all.map(|(kind, is, reason, message)| condition((kind, is, reason), message, before, now)).to_vec()
 }
 
-/// Returns the condition that says whether the programs were compiled once for all nodes, and by what, or why each node compiles
-/// them.
+/// Returns the condition about compilation. It names the compiler that has compiled the programs for all nodes, or says
+/// why each node compiles them.
 pub fn compiled_condition(
     by: Result<String, String>,
     before: &[FleetCondition],

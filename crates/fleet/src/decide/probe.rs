@@ -71,7 +71,7 @@ pub fn decide(view: &FleetView<'_>) -> FleetDecision {
     walk.end()
 }
 
-/// Returns the status of an object that can't be rolled out, and why. What nodes have stays.
+/// Returns the status of an object that can't be rolled out, and why. Nodes keep the revision that they have.
 pub fn invalid(status: &FleetStatus, generation: i64, reason: &str, now: Timestamp) -> FleetStatus {
     FleetStatus {
         observed_generation: Some(generation),
@@ -253,7 +253,8 @@ impl<'a> DecideWalk<'a> {
         Some(assignment)
     }
 
-    /// The present step, if the rollout continues. Where the steps themselves were changed, the next one that is not less.
+    /// The present step, if the rollout continues. If people have removed this step from the spec, it is the first step
+    /// whose share is not below the one that was reached.
     fn current(&self) -> Option<&'a RolloutStep> {
         let name = self.status.step.as_deref().filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
         let steps = &self.view.plan.rollout.steps;

@@ -105,7 +105,7 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
     }
 }
 
-/// Returns the status of a rule that nodes can't get, and why. What nodes have stays.
+/// Returns the status of a rule that nodes can't get, and why. Nodes keep the revision that they have.
 pub fn invalid_rule(
     status: &FleetRuleStatus,
     generation: i64,

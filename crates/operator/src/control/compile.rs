@@ -1,5 +1,5 @@
-//! One compilation for all nodes: the operator makes objects of a revision's sources, so that nodes need no compiler. The compiler is
-//! confined as that of a daemon.
+//! One compilation for all nodes: the operator makes objects of a revision's sources, so that nodes need no compiler.
+//! The compiler is confined, like that of a daemon.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub enum Compiled {
     Once(CompiledRevision),
     /// The configuration has objects and no source.
     Already,
-    /// Each node compiles the sources itself; why.
+    /// Each node compiles the sources itself, for this reason.
     OnNodes(String),
 }
 
@@ -51,7 +51,8 @@ pub struct Compilations {
     options: CompileOptions,
     toolchain: Arc<Toolchain>,
     places: Semaphore,
-    /// The last refusal for each object, with the digest of what was refused. Reports come often; the sources stay the same.
+    /// The last refusal for each object, with the digest of the refused configuration. Reports come often; the sources
+    /// stay the same.
     refused: Mutex<BTreeMap<String, (String, Rejection)>>,
 }
 
@@ -73,8 +74,8 @@ impl Compilations {
         Self { options, toolchain: Arc::new(toolchain), places, refused: Mutex::default() }
     }
 
-    /// Compiles the sources of a configuration. A refusal is about the sources themselves; what is wrong with the operator's own
-    /// compiler leaves the work to the nodes.
+    /// Compiles the sources of a configuration. A refusal is about the sources themselves. If the operator's own
+    /// compiler fails, the nodes compile.
     pub async fn compile(&self, name: &str, config: &ConfigDocument) -> Result<Compiled, Rejection> {
         let digest = digest(config);
         if let Some((_, rejection)) = self.refused.lock().get(name).filter(|(refused, _)| *refused == digest)

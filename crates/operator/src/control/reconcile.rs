@@ -68,7 +68,8 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
         decision.status.conditions.push(compiled);
         revision = Some(prepared);
     }
-    // The status first: the assignment follows from it, and is written again by the next look if this one ends here.
+    // The status is written first. The assignment follows from it: if this look ends here, the next one writes the
+    // assignment.
     if decision.status != before {
         context.write_status(object, &decision.status).await?;
     }
@@ -84,13 +85,13 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     context.forget(&name).await?;
     if decision.news.iter().any(|news| news.reason == "Complete") {
         let status = &decision.status;
-        // The others lead nowhere any more.
+        // No rollout and no rollback needs the other revisions.
         context.prune(&name, &[&status.revision, &status.stable, &status.failed_revision]).await?;
     }
     Ok(decision.again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Says in the status why an object can't be rolled out. What nodes have stays.
+/// Says in the status why an object can't be rolled out. Nodes keep the revision that they have.
 async fn refuse(
     context: &ReconcileContext,
     object: &MonitoringProbe,

@@ -84,8 +84,8 @@ fn by(objects: &CompiledRevision) -> String {
     format!("compiled once for all nodes with {}, by {}", objects.architecture, objects.compiler)
 }
 
-/// Returns the objects that an object of Kubernetes has room for beside the configuration: those for new kernels before those for
-/// old ones. Without room, why.
+/// Returns the objects that fit into an object of Kubernetes beside the configuration. Objects for new kernels come
+/// before those for old ones. If none fits, returns the reason.
 fn fitting(
     spec: &RevisionSpec,
     objects: Option<CompiledRevision>,

@@ -31,7 +31,7 @@ use crate::objects::probe::MonitoringProbe;
 use crate::objects::rule::MonitoringRule;
 use crate::overview::serve::{OverviewOptions, serve_overview};
 
-/// The time by which many reports at once become one look.
+/// The time for which reports are gathered, so that many of them cause one look.
 const TOGETHER: Duration = Duration::from_millis(200);
 
 /// Options of the operator.
@@ -91,7 +91,7 @@ async fn control(client: Client, identity: String, options: CompileOptions) {
     let (probes, changed_probes) = changes();
     let (rules, changed_rules) = changes();
     let news = [probes, rules];
-    // Tasks of their own: a watch that is read too slowly is cut off.
+    // Each watch has a task of its own: the API server cuts off a watch that is read too slowly.
     tokio::spawn(watch_nodes(client.clone(), Arc::clone(&world), news.clone()));
     tokio::spawn(watch_reports(client, world, news));
     let probe_of = |assignment: &str| rule_of(assignment).is_none().then(|| assignment.to_owned());
@@ -120,7 +120,7 @@ async fn follow<K, F>(
     Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
         .with_config(Config::default().debounce(TOGETHER))
         .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), move |assignment| {
-            // An object that others have changed is written again.
+            // If others have changed an assignment, the look writes it again.
             assignment.metadata.name.as_deref().and_then(of).map(|name| ObjectRef::new(&name))
         })
         .reconcile_all_on(received(all))

@@ -41,7 +41,7 @@ pub struct NodeAgent {
     pub labels: Option<BTreeMap<String, String>>,
     pub held: BTreeMap<String, HeldProbe>,
     pub pending: BTreeMap<String, Pending>,
-    /// Whether the node's kernel has XDP programs for packets of several buffers, once the daemon was asked.
+    /// True if the node's kernel has XDP programs for packets of several buffers; `None` until the daemon was asked.
     pub frags: Option<bool>,
     /// The time of the next look at each probe.
     due: BTreeMap<String, Instant>,
@@ -73,7 +73,7 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
         is_metadata: true,
     };
     let all = Followed { path: ProbeAssignment::url_path(&(), None), fields: None, is_metadata: false };
-    // Without a receiver nothing depends on it.
+    // Without `--pods` no task reads this channel.
     let (asks, asked) = watch::channel(false);
     if agent.options.pods {
         let pods = PodFollower::new(Arc::clone(&server), agent.daemon.clone(), asked);
@@ -141,7 +141,7 @@ impl NodeAgent {
         let uid = assignment.as_ref().and_then(|it| it.metadata.uid.clone());
         let assignment = assignment.map(|assignment| assignment.spec.0);
         if uid.is_some() && held.uid != uid {
-            // Somebody has deleted the object and made it again: reports went with it.
+            // Somebody has deleted the object and made it again. The reports were deleted with it.
             held.reported = None;
             held.uid = uid;
         }
@@ -158,7 +158,7 @@ impl NodeAgent {
             Seen::One(one) => Some(one),
             Seen::Gone(_) => None,
         };
-        // A node that is not there has no labels to select it by; its probes stay until it is there again.
+        // A missing node has no labels to select it by. Its probes stay until the node is there again.
         let Some(node) = node else { return };
         let labels = node.metadata.labels.unwrap_or_default();
         if self.labels.as_ref() != Some(&labels) {

@@ -62,7 +62,8 @@ impl Pending {
         self.report_at = Some(Instant::now() + random(pause(self.failures)));
     }
 
-    /// Keeps a refusal. What is wrong with the probe itself is tried again after minutes only; a full disk may have room soon.
+    /// Keeps a refusal, and sets the time of the next attempt. If the probe itself is at fault, that is minutes later;
+    /// a full disk may have room soon.
     pub fn refuse(&mut self, report: NodeReport) {
         self.refusals += 1;
         let again = match report.state {

@@ -29,7 +29,7 @@ pub struct Followed {
 /// A change.
 #[derive(Debug)]
 pub enum Seen<K> {
-    /// All that there are.
+    /// All objects.
     All(Vec<K>),
     One(K),
     Gone(K),
@@ -110,7 +110,7 @@ async fn watched<K: Described>(
     from: &str,
     changes: &Sender<Seen<K>>,
 ) -> Result<Option<String>, ApiServerError> {
-    // The server ends a watch in time, each node's at another moment.
+    // The server ends each watch after a random time, so that not all nodes come back at the same moment.
     let minutes = Duration::from_secs(300);
     let timeout = u32::try_from((minutes + random(minutes)).as_secs()).ok();
     let watch = WatchParams {

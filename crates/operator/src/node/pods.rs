@@ -169,7 +169,7 @@ impl PodFollower {
         }
     }
 
-    /// Tells the daemon the table, unless it has that.
+    /// Tells the daemon the table, unless the daemon has it already.
     async fn tell(&mut self) {
         self.due = Instant::now() + AGAIN;
         let waits = self.watched.is_some() && self.namespaces.is_none();

@@ -12,7 +12,7 @@ use crate::node::agent::NodeAgent;
 use crate::node::due::{Pending, STARTING};
 
 impl NodeAgent {
-    /// Sees to it that the daemon has a rule. Returns what there is to report.
+    /// Makes sure that the daemon has a rule. Returns the report about it.
     pub async fn have_rule(
         &mut self,
         assignment: &str,

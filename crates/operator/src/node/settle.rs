@@ -34,7 +34,7 @@ impl NodeAgent {
         };
         let Some(labels) = &self.labels else { return Ok(None) };
         let revision = match wanted(&assignment, &self.options.node_name, labels) {
-            // The daemon ends the probe itself; until somebody renews the lease, nothing is put again.
+            // The daemon ends the probe itself. Nothing is put until somebody renews the lease.
             Wanted::Revision(_) if is_over(&assignment, Timestamp::now()) => return Ok(Some(REST)),
             Wanted::Revision(revision) => Some(revision.to_owned()),
             Wanted::Nothing | Wanted::NotSelected => None,
@@ -48,7 +48,7 @@ impl NodeAgent {
         self.report(name, report, assignment.windows).await
     }
 
-    /// Leaves nothing of a probe whose assignment was deleted.
+    /// Removes everything of a probe whose assignment was deleted.
     async fn end(&mut self, name: &str) -> anyhow::Result<Option<Duration>> {
         self.remove(name).await?;
         self.take_report_back(name).await?;
@@ -58,7 +58,7 @@ impl NodeAgent {
         Ok(None)
     }
 
-    /// Sees to it that the daemon has a revision. Returns what there is to report.
+    /// Makes sure that the daemon has a revision. Returns the report about it.
     async fn have(
         &mut self,
         name: &str,
@@ -228,7 +228,7 @@ impl NodeAgent {
         if let Some(held) = self.held.get_mut(name) {
             held.revisions.insert(revision.to_owned(), object.spec.0.clone());
         }
-        // Before the daemon gets it, so that the node knows it as its own.
+        // The record is written before the daemon gets the revision, so that the node recognizes the probe as its own.
         self.keep(name);
         Ok(object.spec.0)
     }
@@ -292,7 +292,7 @@ impl NodeAgent {
         let request = Request::new(ProbeReport::url_path(&(), None));
         let request = request.patch(&self.report_name(name), &apply, &Patch::Apply(&object))?;
         if let Some(held) = self.held.get_mut(name).filter(|held| !held.has_report) {
-            // Before the report is there, so that it is always taken back.
+            // This is noted before the report exists, so that the report is deleted in any case.
             held.has_report = true;
             self.keep(name);
         }
@@ -306,7 +306,7 @@ impl NodeAgent {
             }
         }
         if let Some(held) = self.held.get_mut(name) {
-            // The probe at the daemon, and the goal of a way back. The rest is not needed.
+            // The node needs the revision at the daemon, and the one that a rollback leads to. It forgets all others.
             let previous = held.assignment.as_ref().and_then(|assignment| assignment.previous.clone());
             held.revisions.retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
             held.reported = Some(report);

@@ -110,7 +110,8 @@ async fn fleet(State(caches): State<Caches>) -> Response {
     Json(overview(&caches.probes, &caches.rules)).into_response()
 }
 
-/// Refuses requests that name another host: a page elsewhere may have sent them through the browser of whoever forwards the port.
+/// Refuses requests that name another host. The browser of a person who forwards the port may send such requests for a
+/// page from elsewhere.
 async fn ours(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {

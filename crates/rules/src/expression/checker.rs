@@ -1,5 +1,5 @@
-//! The check of an expression against the metrics of a probe. What it takes from windows becomes variables, which are asked
-//! for once, before the rest is evaluated: so its cost is bounded by the number of these questions.
+//! The check of an expression against the metrics of a probe. Each value that the expression takes from windows becomes
+//! a variable. All variables are asked for once, before the evaluation, so their number bounds the cost.
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr, SourceInfo, operators};
 use twinprobe_ebpf_common::Direction;
@@ -175,7 +175,8 @@ impl<'a> Checker<'a> {
         Ok((IdedExpr { id: tree.id, expr: Expr::Call(call) }, Kind::Boolean))
     }
 
-    /// `sum(DIRECTION.METRIC)`, and after it which entries count and which number of theirs.
+    /// Checks `FUNCTION(DIRECTION.METRIC)`. Two texts may follow the metric: the entries that count, and the number of
+    /// theirs that counts.
     fn function(&mut self, tree: &IdedExpr, call: &CallExpr, part: String) -> Checked {
         let name = &call.func_name;
         let function = WindowFunction::named(name).ok_or_else(|| self.fault(tree, unknown(name)))?;

@@ -32,7 +32,7 @@ impl Expression {
         }
     }
 
-    /// Parses an expression. Without the windows' shape nothing can be said of its names and kinds.
+    /// Parses an expression. With the shape of the windows, this also checks its names and types.
     pub fn check(text: &str, shape: Option<&WindowShape>) -> Result<(), ExpressionFault> {
         match shape {
             Some(shape) => Self::value(text, shape).map(drop),
@@ -72,7 +72,8 @@ impl Expression {
         Value::resolve(&self.tree, &context).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Tells whether a condition holds. It does not where it needs a window before this one, and that window is missing.
+    /// Tells whether a condition holds. A condition that needs the window before this one does not hold if that window
+    /// is missing.
     pub fn holds(&self, window: &WindowView<'_>, previous: Option<&WindowView<'_>>) -> Result<bool, String> {
         match self.evaluate(window, previous)? {
             None => Ok(false),

@@ -13,7 +13,7 @@ const LONGEST: usize = 1024;
 /// A hundred times the stack that the parser needs for the deepest expression of [`LONGEST`] bytes.
 const STACK: usize = 64 << 20;
 
-/// Parses a text, and calls `visit` with its tree on a large stack, where the tree is also given up.
+/// Parses a text, and calls `visit` with its tree on a large stack. The tree is also dropped there.
 pub fn parse<T: Send>(
     text: &str,
     visit: impl FnOnce(&IdedExpr, &SourceInfo) -> Result<T, ExpressionFault> + Send,

@@ -62,7 +62,7 @@ impl WindowFunction {
     }
 }
 
-/// Something that a window is asked for.
+/// A question to a window.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
     /// The length of the window in seconds.
@@ -108,7 +108,7 @@ impl Selector {
     }
 }
 
-/// A question to a window, or to the one before it.
+/// A question, and the window that it is for: the judged one, or the one before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub of_previous: bool,
@@ -162,7 +162,7 @@ fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| value.get(name))
 }
 
-/// Returns a key as one writes it in an expression.
+/// Returns a key as expressions write it.
 fn shown(key: &Value) -> String {
     match key {
         Value::String(text) => text.clone(),

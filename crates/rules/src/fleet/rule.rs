@@ -24,7 +24,7 @@ pub struct NodeWindow<'a> {
     pub labels: &'a BTreeMap<String, String>,
 }
 
-/// A decision of a rule that daemons remember: their histories have it as the reason of a change.
+/// A decision of a rule. Daemons remember it: their histories have it as the reason of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FleetEvent {
     /// The end of the period, nanoseconds since the Unix epoch.
@@ -139,7 +139,8 @@ impl FleetRule {
         self.rule.actions(&WindowView::new(window)?, before.as_ref(), &Templates::new())
     }
 
-    /// Returns the nodes that the actions are for. If the condition holds at no node alone, it holds for all of them together.
+    /// Returns the nodes that the actions are for. By default these are the nodes where the condition holds. If it
+    /// holds only for all nodes together, they are all nodes.
     fn chosen(
         &self,
         windows: &[NodeWindow<'_>],

@@ -59,8 +59,9 @@ fn a_rule_that_fires_too_often_or_fails_stops() {
 }
 
 proptest! {
-    /// Whatever the windows say: firings and ends take turns, each after enough windows and the cooldown, no hour has more
-    /// actions than allowed, and a daemon that judges windows again, from any state that it has stored, decides nothing anew.
+    /// These hold for all windows: firings and ends take turns, each after enough windows and the cooldown. No hour has
+    /// more actions than allowed. A daemon that judges windows again, from any state that it has stored, decides
+    /// nothing anew.
     #[test]
     fn decisions_keep_their_rules(
         windows in 1_u32..4, cooldown in 0_u32..30, until: bool, most in 2_u32..12,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
 
-/// The time that batches wait for more in a stream that is to end.
+/// The longest time for which a batch waits for more items in a stream with `once`.
 pub const SOON: Duration = Duration::from_millis(200);
 
 /// The time between two files.

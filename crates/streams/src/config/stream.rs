@@ -16,7 +16,7 @@ use crate::receivers::kind::Destination;
 use crate::rules::document::NamedRule;
 use crate::sources::credentials::CredentialFiles;
 
-/// The bytes on their way if nothing is said.
+/// The default limit of the bytes on their way.
 const MEMORY: usize = 32 << 20;
 /// Less is not enough for one ordinary window for each receiver.
 const LEAST_MEMORY: usize = 1 << 20;
@@ -132,7 +132,7 @@ impl StreamConfig {
             }
         });
         let servers = servers(&from, &mut places);
-        // Without receivers the windows of other probes are left to others.
+        // A stream that has rules and no receivers reads only the probes that the rules watch.
         let probes = match destinations.is_empty() && !rules.is_empty() {
             true => rules
                 .iter()
@@ -264,7 +264,8 @@ fn servers(from: &SourceDocument, places: &mut MistakePlaces<'_>) -> Vec<(String
     found
 }
 
-/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels behind are for fleets.
+/// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels after the URL are for
+/// fleets, and skipped.
 fn servers_of(path: &PathBuf) -> Result<Vec<(String, Server)>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut found = Vec::new();

@@ -54,7 +54,7 @@ impl HttpAccess {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &options.headers {
-            // `check` has seen that these are headers.
+            // `HttpOptions::check` has refused all others.
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
                 headers.insert(name, value);
             }
@@ -72,7 +72,7 @@ impl HttpAccess {
         Ok(access)
     }
 
-    /// Posts a body with these headers besides, and returns the answer, whatever it says.
+    /// Posts a body with these headers and those of the configuration. Returns the answer, whatever its status.
     pub async fn post(
         &self,
         url: Url,

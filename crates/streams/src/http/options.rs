@@ -72,7 +72,7 @@ impl HttpOptions {
         Ok(())
     }
 
-    /// The URL for logs and metrics: without a query, in which some have secrets.
+    /// The URL for logs and metrics. It has no query, because some queries hold secrets.
     pub fn address(&self) -> &str {
         self.url.split(['?', '#']).next().unwrap_or_default()
     }

@@ -23,11 +23,11 @@ pub enum PushAnswer {
     Taken(Option<(u64, String)>),
     /// The item has too many bytes.
     TooLarge(String),
-    /// The same message will never be taken.
+    /// The receiver will never take the same message.
     Refused(String),
 }
 
-/// Reads an answer. An error is one after which the same message can be sent again.
+/// Reads an answer. After an error the same message can be sent again.
 pub fn read<P: PushProtocol>(
     protocol: &P,
     target: &str,
@@ -60,7 +60,8 @@ pub fn read<P: PushProtocol>(
     }
 }
 
-/// Tells whether a status is about the way to the receiver: nothing is wrong with the data, so it must not be lost.
+/// Tells whether a status is about the way to the receiver. It says nothing about the data, so the data must not be
+/// lost.
 fn is_about_access(status: StatusCode) -> bool {
     let passes = [
         StatusCode::UNAUTHORIZED,
@@ -73,7 +74,7 @@ fn is_about_access(status: StatusCode) -> bool {
     status.is_redirection() || passes.contains(&status)
 }
 
-/// Reads the time for which the receiver wants to be left alone: seconds, or a date.
+/// Reads the time for which the receiver wants no message: seconds, or a date.
 fn pause(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {

@@ -113,7 +113,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         }
     }
 
-    /// Posts a message with these points. An error is one after which the same message can be sent again.
+    /// Posts a message with these points. After an error the same message can be sent again.
     async fn posted(&self, parts: &[(&StreamWindow, &[P::Point])]) -> Result<PushAnswer, SendError> {
         let (target, url) = (self.options.address(), self.options.url.parse::<Url>());
         let url = url.map_err(|error| SendError::caused(&target, &error))?;
@@ -189,7 +189,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         .collect()
     }
 
-    /// Returns the fates of the items; `left` is the fate of items that the receiver has not decided.
+    /// Returns the fates of the items. Items that the receiver has not decided about have the fate `left`.
     pub fn fates(&self, left: &ItemFate) -> Vec<ItemFate> {
         let undecided = self.order.get(self.decided).map_or(self.loads.len(), |(load, _)| *load);
         let decided = self.loads.iter().zip(&self.fates).enumerate();

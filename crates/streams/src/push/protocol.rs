@@ -26,16 +26,17 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// About how many bytes a point adds to a message before compression.
     fn size(&self, point: &Self::Point) -> usize;
 
-    /// The number of samples that a point is, as the receiver counts them.
+    /// The number of samples in a point, as the receiver counts them.
     fn samples(&self, point: &Self::Point) -> u64;
 
     /// Returns the body of a message with points of these windows.
     fn message(&self, parts: &[(&StreamWindow, &[Self::Point])]) -> Vec<u8>;
 
-    /// Returns how many samples of a message that it has taken the receiver refuses, and why.
+    /// Reads the answer to a message that the receiver has taken. Returns the number of samples that the receiver
+    /// refuses, and the reason; `None` if it refuses none.
     fn rejected(&self, answer: &[u8]) -> Option<(u64, String)>;
 
-    /// True if the protocol says that the same message will never be taken.
+    /// True if the receiver will never take the same message, by the rules of the protocol.
     fn is_final(&self, status: StatusCode) -> bool;
 
     /// True if these words of a refusal say that the receiver has later samples. As windows come in order, it has these, too.

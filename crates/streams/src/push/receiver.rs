@@ -24,7 +24,7 @@ const BYTES: usize = 1 << 20;
 pub struct PushReceiver<P> {
     protocol: P,
     options: PushOptions,
-    /// Made anew after a failure, with the files as they are then.
+    /// Dropped after a failure: the next access reads the files of the options again.
     access: Option<HttpAccess>,
     limit: usize,
     limits: BatchLimits,

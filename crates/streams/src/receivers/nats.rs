@@ -277,7 +277,8 @@ async fn publish(
     tail: &mut Option<Tail>,
     item: &Arc<StreamItem>,
 ) -> Result<ItemFate, PublishFailure> {
-    // The second look at the subject is after a refusal: then an earlier attempt, which was still under way, has been published.
+    // The server refuses an item that an earlier attempt, which was still under way, has published. Then this looks at
+    // the subject again.
     for _ in 0..3 {
         let known = match tail.take() {
             Some(known) => known,
@@ -296,7 +297,8 @@ async fn publish(
             .expected_last_subject_sequence(known.sequence);
         let sent = async { connected.context.send_publish(subject.to_owned(), message).await?.await };
         match sent.await {
-            // The last message of the subject may be a later one than the first of this identity.
+            // The last message of the subject is not known now: it may be a later one than the message of this
+            // identity.
             Ok(ack) if ack.duplicate => return Ok(ItemFate::Repeat),
             Ok(ack) => {
                 *tail = Some(Tail::after(item, ack.sequence));

@@ -16,7 +16,7 @@ use crate::receiver::{Receiver, SendError};
 use crate::rows::objects::ObjectPlace;
 use crate::rows::tables::ParquetTables;
 
-/// The region of buckets where nothing else is said.
+/// The region of buckets by default.
 const REGION: &str = "us-east-1";
 /// The time for which a signed request may be used.
 const SIGNED: Duration = Duration::from_secs(300);
@@ -93,7 +93,7 @@ fn bucket(options: &S3Options) -> Result<Bucket, String> {
     let region =
         options.region.clone().or_else(|| variable("AWS_REGION")).unwrap_or_else(|| REGION.to_owned());
     let endpoint = options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL"));
-    // Servers of others seldom have a name for each bucket.
+    // Servers other than AWS rarely have a host name for each bucket.
     let (endpoint, style) = match endpoint {
         Some(endpoint) => (endpoint, UrlStyle::Path),
         None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
@@ -199,7 +199,7 @@ async fn list(access: &S3Access, prefix: &str) -> Result<Vec<String>, SendError>
     }
 }
 
-/// Returns the body of an answer that says yes. Errors do not show the address, which has the signature in it.
+/// Returns the body of a successful answer. Errors do not show the address, which has the signature in it.
 async fn answered(key: &str, sent: Result<Response, reqwest::Error>) -> Result<String, SendError> {
     let failed = |error: reqwest::Error| SendError::caused(key, &error.without_url());
     let response = sent.map_err(failed)?;
@@ -214,7 +214,7 @@ async fn answered(key: &str, sent: Result<Response, reqwest::Error>) -> Result<S
     }
 }
 
-/// Reads the keys: from the file that is named, else as programs of AWS find them.
+/// Reads the keys from the named file, or else from where AWS's own programs find them.
 fn credentials(file: Option<&Path>) -> Result<Credentials, SendError> {
     if let (None, Some(found)) = (file, Credentials::from_env()) {
         return Ok(found);

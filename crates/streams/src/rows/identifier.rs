@@ -29,7 +29,7 @@ pub fn variant(name: &str, layout: &str) -> String {
     identifier(&format!("{name}~{}", &digest(layout)[..VARIANT]))
 }
 
-/// Returns a name in quotation marks, so that any name is one.
+/// Returns a name in quotation marks, which make any text a valid name.
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

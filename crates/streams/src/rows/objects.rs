@@ -13,7 +13,7 @@ pub trait ObjectPlace: Send {
         prefix: &'a str,
     ) -> BoxFuture<'a, Result<Vec<String>, SendError>>;
 
-    /// Stores a file, whole and to stay, in place of one of the same path.
+    /// Stores a file, whole and for good, in place of one of the same path.
     fn put<'a>(&'a mut self, path: &'a str, content: Vec<u8>) -> BoxFuture<'a, Result<(), SendError>>;
 
     /// The address of a path, for people.

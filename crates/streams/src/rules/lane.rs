@@ -1,5 +1,5 @@
-//! A lane that ends at a rule: it judges the windows of all nodes, period by period, and acts on daemons. What it remembers is
-//! what daemons remember: windows that are not acknowledged, and the reasons of changes in their histories.
+//! A lane that ends at a rule: it judges the windows of all nodes, period by period, and acts on daemons. The daemons
+//! hold the memory of the rule: windows that are not acknowledged, and the reasons of changes in their histories.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl RuleLane {
         }
     }
 
-    /// Looks which nodes there are. What the rule has done is known to this process.
+    /// Looks for new nodes. The rule's own events are known: this process has decided them.
     async fn look(&self, progress: &mut PeriodProgress) {
         let members = RuleMembers::ask(&self.daemons, &self.rule).await;
         progress.members.nodes.extend(members.nodes);

@@ -67,7 +67,7 @@ impl RuleMembers {
         found
     }
 
-    /// Takes an action at the nodes of a firing. A failure at one of them keeps no other waiting.
+    /// Takes an action at the nodes of a firing. A failure at one node delays no other.
     pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) {
         match action {
             RuleAction::Apply(probe) => self.at_each(firing, &NodeWork::Apply(probe.clone())).await,

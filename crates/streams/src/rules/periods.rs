@@ -28,8 +28,8 @@ impl<T> Periods<T> {
         self.waiting.entry(period).or_default().push((node.to_owned(), item));
     }
 
-    /// The time when the oldest period is judged whoever is missing, nanoseconds since the Unix epoch: windows of it end up to half
-    /// a period after its end, and have another period to arrive.
+    /// The time at which the oldest period is judged even if windows are missing, nanoseconds since the Unix epoch.
+    /// Windows of a period end up to half a period after its end, and have another period to arrive.
     pub fn deadline(&self) -> Option<i64> {
         let (period, _) = self.waiting.first_key_value()?;
         let late = i64::try_from((self.length + self.length / 2).as_nanos()).unwrap_or(i64::MAX);

@@ -103,8 +103,8 @@ impl Outstanding {
     }
 }
 
-/// Acknowledges windows of a series as the board advances, until the board is dropped. `collector` is the name to use, if the probe
-/// names any. Returns false if the daemon does not know of everything in the end.
+/// Acknowledges windows of a series as the board advances, until the board is dropped. `collector` is the collector's
+/// name in the requests, if the probe names any. Returns false if the daemon did not get the last acknowledgement.
 pub async fn acknowledge(
     daemon: Arc<SourceDaemon>,
     series: Arc<SeriesName>,

@@ -47,7 +47,7 @@ impl Backoff {
         self.wait_between(Duration::ZERO, LONGEST, stopping).await
     }
 
-    /// Waits for the next pause, but at least and at most this long. What a receiver asks for has a bound, too.
+    /// Waits for the next pause, within these bounds. `least` is bounded as well, because receivers choose it.
     pub async fn wait_between(&mut self, least: Duration, most: Duration, stopping: &Stopping) -> bool {
         let pause = self.pause().min(most).max(least.min(LONGEST_ASKED));
         tokio::select! {

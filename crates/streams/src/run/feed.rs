@@ -52,7 +52,7 @@ pub struct KnownShapes(Mutex<HashMap<String, Arc<WindowShape>>>);
 pub struct SeriesFeed {
     pub daemon: Arc<SourceDaemon>,
     pub series: Arc<SeriesName>,
-    /// The name to speak by; `None` if the probe names no collector.
+    /// The collector's name in requests; `None` if the probe names no collector.
     pub collector: Option<String>,
     pub inlet: LaneInlet,
     pub outstanding: Arc<Outstanding>,
@@ -76,7 +76,7 @@ enum Step<'a> {
 enum FeedEnd {
     /// The probe is not there any more, or is another one.
     Gone,
-    /// The window went after it was listed.
+    /// The window was removed after it was listed.
     Missed,
     /// A failure that may pass.
     Failed(AskError),
@@ -98,8 +98,8 @@ impl SeriesFeed {
         MemoryBudget::new(memory / SHARE)
     }
 
-    /// Runs until the probe is deleted, the stream stops, or, if nothing else is wanted, until no window is left. Returns true if
-    /// the feed has ended on its own.
+    /// Runs until the probe is deleted, the stream stops, or, with `once`, no window is left. Returns true if the feed
+    /// has ended on its own.
     pub async fn run(self) -> bool {
         self.inlet.meter.watch(&self.outstanding);
         let (mut after, mut backoff, mut failures) = (None, Backoff::default(), 0);

@@ -13,7 +13,7 @@ use crate::telemetry::meter::LaneMeter;
 
 /// The time between two log lines about a receiver that continues failing.
 const REMIND: Duration = Duration::from_secs(60);
-/// The longest pause after an attempt that was about some items only.
+/// The longest pause after an attempt in which the receiver refused only some items.
 const ITEMS: Duration = Duration::from_secs(1);
 /// The time that a last attempt may take when the stream is to stop.
 const LAST: Duration = Duration::from_secs(3);

@@ -25,7 +25,7 @@ impl Stopping {
 
     /// Waits until somebody calls [`Self::stop`].
     pub async fn stopped(&self) {
-        // The sender is part of this, so it does not go.
+        // `self` holds the sender, so the channel stays open.
         let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
     }
 }

@@ -43,7 +43,7 @@ impl ProbeClaim {
         }
     }
 
-    /// The name to speak by; `None` where no name is needed.
+    /// The collector's name in requests; `None` if requests need none.
     pub fn collector(&self) -> Option<String> {
         match self {
             Self::Named(name) => Some(name.clone()),

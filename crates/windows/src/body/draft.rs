@@ -58,7 +58,7 @@ impl Bodies {
         Self { path, next: AtomicI64::new(1), verified: VerifiedBodies::default() }
     }
 
-    /// Makes new numbers be beyond `id`.
+    /// Makes all new numbers larger than `id`.
     pub fn skip(&self, id: i64) {
         self.next.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
@@ -110,7 +110,7 @@ impl Bodies {
         }
     }
 
-    /// Lists the files. To be called before anything is written.
+    /// Lists the files. Call this before anything is written.
     pub fn found(&self) -> io::Result<BTreeSet<i64>> {
         let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),

@@ -1,6 +1,6 @@
-//! Windows that hold what has changed in their sums. Such a window is read as if it had the sums: the body with whole sums that
-//! the changes began with is read, then the changes of each window up to this one are made in them. The result is a body as
-//! all others, so that no reader needs to know.
+//! Windows that hold only the changes in their sums. A reader gets such a window with whole sums: they are read from
+//! the window with which the changes begin, and the changes of each window up to this one are applied to them. The
+//! result is a body like all others, so that no reader needs to know.
 
 use std::io;
 
@@ -86,7 +86,7 @@ fn whole(reader: &WindowReader, head: &WindowHead, places: &[usize]) -> Result<V
     places.iter().map(read).collect()
 }
 
-/// Makes the changes that a window holds.
+/// Applies the changes that a window holds.
 fn follow(
     sums: &mut [SumRows],
     (before, since): (Option<u64>, u64),

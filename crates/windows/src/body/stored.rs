@@ -81,7 +81,7 @@ pub struct WindowReader {
 }
 
 impl StoredWindow {
-    /// The window with this head; what the store makes of its body is not known yet.
+    /// Creates the window with this head. The store sets the facts about its body later.
     pub fn new(head: &WindowHead, source: Weak<dyn BodySource>) -> Self {
         let Window { seq, start, end, lost_windows, .. } = head.window.clone();
         let instance = head.origin.as_ref().map(|origin| origin.instance.clone()).unwrap_or_default();

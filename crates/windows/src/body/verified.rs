@@ -11,7 +11,8 @@ use crate::body::content::Content;
 
 /// The most bodies that are known: less than a MiB.
 const MOST: usize = 8_192;
-/// The age of the last change of a file from which on a later change gives another time: clocks of file systems are coarse.
+/// A file whose last change is older than this gets another time with its next change. Clocks of file systems are
+/// coarse.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The properties that show that a file is unchanged.
@@ -24,12 +25,12 @@ pub struct FileState {
     changed: (i64, i64),
 }
 
-/// The bodies of which the digest was compared, by their numbers.
+/// The bodies whose digest was compared, by their numbers.
 #[derive(Debug, Default)]
 pub struct VerifiedBodies(Mutex<HashMap<i64, FileState>>);
 
 impl FileState {
-    /// The state of the file of a body; `None` if the body is no file.
+    /// The state of the file of a body; `None` if the body is not a file.
     pub fn of(content: &Content) -> Option<Self> {
         let Content::File(file) = content else { return None };
         let found = file.metadata().ok()?;
@@ -64,7 +65,7 @@ impl VerifiedBodies {
             return;
         }
         let mut known = self.0.lock();
-        // Bodies have rising numbers, and the oldest go first.
+        // Bodies have rising numbers, so the smallest number is that of the oldest body.
         if known.len() >= MOST
             && let Some(oldest) = known.keys().min().copied()
         {

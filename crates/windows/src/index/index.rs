@@ -14,7 +14,7 @@ use crate::rows::{Baseline, Form};
 
 /// The most windows that build on one another: one with whole sums, and later ones with changes.
 const WINDOWS_TOGETHER: usize = 64;
-/// The most that they take, as a multiple of the one with whole sums.
+/// The largest size of these windows together, as a multiple of the size of the one with whole sums.
 const LONGEST_CHANGES: u64 = 8;
 
 /// The windows of one probe, as they are in the store.
@@ -63,7 +63,7 @@ pub struct IndexChange {
     /// True if the state must be written, because it does not follow from the windows.
     pub saves: bool,
     pub new: Option<Arc<StoredWindow>>,
-    /// The windows that go.
+    /// The windows that are removed.
     pub gone: Vec<Arc<StoredWindow>>,
     pub forms: Vec<(Arc<StoredWindow>, Form)>,
     pub baseline: Option<((u64, u64), Baseline)>,
@@ -96,8 +96,8 @@ impl WindowIndex {
         }
     }
 
-    /// Counts the windows as damaged that the state knows and the store does not have. The store has the last window of all,
-    /// or the state says what became of it.
+    /// Counts windows as damaged if the state knows them and the store lacks them. The store has the last window of
+    /// all, or the state says what became of it.
     pub fn lose_vanished(&mut self, probe: &str) {
         let SeriesState { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
         let stored = self.retained.keys().next_back().copied().unwrap_or_default();
@@ -206,8 +206,8 @@ impl WindowIndex {
         below
     }
 
-    /// The window that the next one can build on; `None` if the next one is to have whole sums. The windows that build on one
-    /// another go together, so that they may not be many, nor take much of what the limits allow.
+    /// The window that the next one can build on; `None` if the next one is to have whole sums. Windows that build on
+    /// one another are removed together. So they may not be many, nor take much of the limits.
     pub fn base(&self) -> Option<&Arc<StoredWindow>> {
         let newest = self.newest()?;
         let below = self.below(newest);
@@ -225,7 +225,8 @@ impl WindowIndex {
         (sizes().count(), sizes().sum(), sizes().max().unwrap_or_default())
     }
 
-    /// The windows that collectors see, oldest first: the window of a page may go at any time.
+    /// The windows that collectors see, oldest first. The window of a page is not among them: it may be removed at any
+    /// time.
     fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &RetainedEntry)> {
         self.retained.iter().filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
     }

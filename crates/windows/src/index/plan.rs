@@ -9,7 +9,7 @@ use crate::index::index::{IndexChange, RetainedEntry, WindowIndex};
 use crate::retention::{AckError, DAMAGED_WINDOWS};
 use crate::rows::{Baseline, Form};
 
-/// A plan in the making: the windows before `from` are removed, and the window of a page.
+/// A plan in the making. It removes the windows before `from`, and the window of a page.
 struct Draft<'a> {
     index: &'a WindowIndex,
     change: IndexChange,
@@ -19,11 +19,11 @@ struct Draft<'a> {
     count: usize,
     bytes: u64,
     damaged: usize,
-    /// The newest window, if it is acknowledged then.
+    /// The newest window, if the plan acknowledges it or leaves it acknowledged.
     acknowledged: Option<Arc<StoredWindow>>,
     /// The window that is set aside.
     aside: Option<i64>,
-    /// The windows that are in no list then. They stay as long as others build on them.
+    /// The windows that are in no list after the plan. They stay as long as others build on them.
     unlisted: BTreeMap<u64, Arc<StoredWindow>>,
 }
 
@@ -75,7 +75,7 @@ impl WindowIndex {
         change
     }
 
-    /// Plans that the limits, which are set already, are kept. Collectors that are no longer named lose their cursors.
+    /// Plans the removals that the present limits demand. Collectors that are no longer named lose their cursors.
     pub fn keep_limits(&self) -> IndexChange {
         let mut draft = self.draft();
         draft.change.state.collectors.retain(|name, _| self.limits.collectors.contains(name));
@@ -86,7 +86,7 @@ impl WindowIndex {
         draft.finish()
     }
 
-    /// Plans that all windows up to `seq` are acknowledged, for one collector or for all.
+    /// Plans to acknowledge all windows up to `seq`, for one collector or for all.
     pub fn acknowledge(&self, seq: u64, collector: Option<&str>) -> Result<IndexChange, AckError> {
         let cursor = collector.map(|name| self.acknowledged(name)).transpose()?;
         if seq > self.state.last {
@@ -118,7 +118,7 @@ impl WindowIndex {
         draft.drop_damaged().then(|| draft.finish())
     }
 
-    /// Plans that a window is set aside. `None` if the window is not in the index any more.
+    /// Plans to set a window aside. `None` if the window is not in the index any more.
     pub fn damage(&self, id: i64) -> Option<IndexChange> {
         let mut draft = self.draft();
         let retained = self.retained.values().map(|kept| &kept.window).find(|window| window.id == id);
@@ -136,7 +136,7 @@ impl WindowIndex {
         Some(draft.finish())
     }
 
-    /// Plans that a window counts as damaged whose row was set aside by a start, because not even its number is of use.
+    /// Plans to count a damaged window that a start has set aside, because not even its number can be used.
     pub fn count_damaged(&self, id: i64) -> Option<IndexChange> {
         let window = self.damaged.iter().find(|window| window.id == id)?;
         let mut draft = self.draft();
@@ -145,19 +145,19 @@ impl WindowIndex {
         Some(draft.finish())
     }
 
-    /// Plans that the state is written with the number of the last window, which a row alone says otherwise.
+    /// Plans to write the state with the number of the last window. Otherwise only a row says this number.
     pub fn save(&self) -> IndexChange {
         IndexChange { saves: true, ..self.draft().change }
     }
 
-    /// Plans that a window is taken. `None` if it is already, or was removed.
+    /// Plans to mark a window as taken. `None` if it is marked already, or was removed.
     pub fn take(&self, seq: u64) -> Option<IndexChange> {
         let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;
         let forms = vec![(Arc::clone(&kept.window), Form::Taken)];
         Some(IndexChange { forms, ..self.draft().finish() })
     }
 
-    /// Plans that baselines go.
+    /// Plans to remove baselines.
     pub fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) -> IndexChange {
         let gone = self.baselines.keys().copied().filter(|&(seq, serial)| is_gone(seq, serial));
         IndexChange { baselines_gone: gone.collect(), ..self.draft().finish() }
@@ -219,7 +219,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Tells whether a window that stays builds on window `seq`. If one does, the next one that stays is among them.
+    /// Tells whether a window that stays builds on window `seq`. If a retained one does, the next retained one does,
+    /// too.
     fn is_built_on(&self, seq: u64) -> bool {
         let retained = self.index.retained.range((seq + 1).max(self.from)..).map(|(_, kept)| &kept.window);
         let mut retained =

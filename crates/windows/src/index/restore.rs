@@ -68,7 +68,7 @@ pub fn restore(
     for window in &damaged {
         let seq = window.seq();
         let is_next = seq > index.state.acknowledged && seq <= index.state.last + 1;
-        // [`mend`] sets a window aside that could be one of the retained ones. Other windows are not known.
+        // [`mend`] sets a damaged window aside if it could be one of the retained ones. It only counts the others.
         let is_retained = is_next && index.get(seq).is_err();
         index.state.last = if is_retained { index.state.last.max(seq) } else { index.state.last };
         index.keep(Arc::clone(window), if is_retained { Form::Closed } else { Form::Damaged });

@@ -24,9 +24,9 @@ pub struct SeriesState {
     pub acknowledged: u64,
     /// The cursor of each collector.
     pub collectors: BTreeMap<String, u64>,
-    /// The windows that went before the collectors which are named had acknowledged them, or that were damaged.
+    /// The windows that were removed before all named collectors had acknowledged them, and the damaged windows.
     pub lost: Lost,
-    /// The windows that went because more were not to be retained, while no collector was named: they are not missed.
+    /// The windows that the limits removed while no collector was named. No client misses them.
     #[serde(skip_serializing_if = "is_default")]
     pub outlived: Lost,
     /// The number of windows in `lost` that belong to `outlived`; earlier versions did not tell which.
@@ -71,7 +71,8 @@ impl SeriesState {
         Ok(state)
     }
 
-    /// Takes the windows without a named collector out of the lost ones. Collectors are mostly named later: they are the first.
+    /// Moves the lost windows without a named collector to `outlived`. They are the first ones: most collectors are
+    /// named later.
     fn tell_apart(&mut self) {
         if self.unclaimed > 0 {
             self.outlived = self.lost.take_first(std::mem::take(&mut self.unclaimed));
@@ -120,7 +121,8 @@ struct Gap {
 }
 
 impl Lost {
-    /// Adds a lost window. Merging gaps never makes a window at or after `oldest` look lost that is not.
+    /// Adds a lost window. If there are too many gaps, old ones are merged. This never makes a window at or after
+    /// `oldest` look lost.
     pub fn add(&mut self, seq: u64, oldest: u64) {
         if self.contains(seq) {
             return;

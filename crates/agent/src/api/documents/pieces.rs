@@ -1,5 +1,5 @@
-//! The memory of the pieces of an answer, which is used again once the connection has sent them: pages that are new to
-//! the process would have to be cleared by the kernel first, and are in no cache of the CPU.
+//! The memory of the pieces of an answer, which is used again once the connection has sent them. The kernel would have
+//! to clear new pages first, and no cache of the CPU would have them.
 
 use hyper::body::Bytes;
 

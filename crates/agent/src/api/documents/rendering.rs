@@ -72,7 +72,7 @@ struct TablePosition {
 
 impl TablePosition {
     /// Starts before the first row of a metric; [`Self::advance`] fetches it. Rows that are needed again are kept, if
-    /// there is room for them, and are those of the metric once they have been read to their end.
+    /// there is room for them. After the last row, the kept ones replace the map as the source of the metric.
     fn new(
         DocumentPart { metric, rows, .. }: &DocumentPart,
         is_needed_again: bool,
@@ -112,7 +112,7 @@ impl TablePosition {
 }
 
 impl<R: Renderable> Rendering<R> {
-    /// `out` has what was written before the first table.
+    /// Creates the rendering. `out` has the text before the first table.
     pub fn new(of: R, out: Vec<u8>, spools: Spools) -> Self {
         let (keeper, sent) = (Keeper::new(spools), SentPieces::default());
         Self { of, current: None, keeper, out, sent, complete: false }

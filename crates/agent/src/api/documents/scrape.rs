@@ -1,5 +1,5 @@
-//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory: a table is freed
-//! through again for each metric family that its rows belong to, and a map is read once.
+//! `GET /metrics`: one page about the daemon and all probes. Only the rows being written are in memory. The page needs
+//! a table once for each metric family of its rows, but reads each map only once.
 
 use std::sync::Arc;
 

@@ -42,7 +42,7 @@ impl TopQuery {
         let chosen =
             delivery.parts.iter().map(|part| LargestRows::new(&part.metric, top, self.by.as_deref()));
         let chosen: Vec<_> = chosen.collect();
-        // A document may have metrics without the number; these go by their first counter.
+        // A document may have metrics without the number; these are ordered by their first counter.
         if let Some(Err(error)) = chosen.iter().find(|chosen| chosen.is_err())
             && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_))))
         {

@@ -38,8 +38,8 @@ pub struct ReplayParts {
     pub captures: UploadedCaptures,
 }
 
-/// Reads the parts of a request, which needs the part `needed` and a capture. Only a request that needs a rule may have one.
-/// Captures go to the disk.
+/// Reads the parts of a request, which needs the part `needed` and a capture. Only a request that needs a rule may have
+/// one. Captures are written to the disk.
 pub async fn read(
     api: &Api,
     notes: &RecordNotes,

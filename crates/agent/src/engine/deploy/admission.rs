@@ -13,8 +13,8 @@ use crate::engine::deploy::trials::{TrialKey, Trials};
 use crate::engine::probe::probe::Probe;
 use twinprobe_config::ProbeConfig;
 
-/// The number of trials before a program is refused for its cost: other work on the machine only adds to what a trial
-/// finds.
+/// The number of trials before a program is refused for its cost. Other work on the machine can only make a trial
+/// slower.
 const TRIALS: usize = 3;
 
 /// Tries the programs, or uses an earlier trial unless `anew`, and returns their cost. A program

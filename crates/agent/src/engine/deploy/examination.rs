@@ -30,7 +30,7 @@ pub struct Examine {
 }
 
 impl Examine {
-    /// Goes through the object as a load would. What comes of it does not matter here, if the process survives.
+    /// Reads the object as a load would. The result does not matter, as long as the process survives.
     pub fn run(self) -> io::Result<()> {
         for (resource, limit) in [(Resource::As, MEMORY), (Resource::Cpu, CPU_TIME), (Resource::Core, 0)] {
             setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
@@ -44,8 +44,8 @@ impl Examine {
     }
 }
 
-/// Lets a process of its own go through `elf`, whose program `entry`, if the configuration names one, is for `hook`. The error is the message for an object that
-/// the process has not survived.
+/// Reads the object `elf` in a separate process, as a load would for this hook and, if the configuration names one, the
+/// program `entry`. The error is the message for an object that the process has not survived.
 pub async fn examine(hook: Hook, entry: Option<&str>, elf: &[u8]) -> Result<(), String> {
     let failed = |error: io::Error| format!("the object could not be examined: {error}");
     let mut child = Command::new("/proc/self/exe")

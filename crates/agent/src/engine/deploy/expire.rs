@@ -173,7 +173,7 @@ impl Engine {
         });
     }
 
-    /// Removes the windows of an expired probe, if they are still those with this lease. To be called while nothing else
+    /// Removes the windows of an expired probe, if they are still those with this lease. Call this while nothing else
     /// changes.
     fn forget_expired(&self, name: &str, lease: Lease) -> Result<(), StoreError> {
         if self.registry.expired.is(name, lease) {
@@ -215,7 +215,7 @@ impl Probe {
         self.set_ended(false, pods);
     }
 
-    /// Stops the packets that go to the probe. Its maps stay until the last window is stored.
+    /// Detaches the probe. Its maps stay until the last window is stored.
     fn end(&self, pods: &NodePods) {
         self.set_ended(true, pods);
     }

@@ -32,7 +32,7 @@ pub struct Lineage {
     /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
     /// replaces nothing, so `on_replace` does not apply.
     pub replaces: bool,
-    /// The revisions that go so that there is room.
+    /// The revisions that are removed to make room.
     pub dropped: Dropped,
 }
 

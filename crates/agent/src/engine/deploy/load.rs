@@ -177,7 +177,7 @@ impl Deployer {
     }
 }
 
-/// Says of each finding about a source what to write instead, if it is one of the frequent ones.
+/// Adds advice to the frequent findings about a source.
 fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
     for (direction, config) in config.directions() {
         let Code::Source(source) = &config.code else { continue };
@@ -210,10 +210,10 @@ fn load_all(
         Purpose::Validation | Purpose::Replay { .. } => (Occasion::New, None, &none),
     };
     let elfs: Vec<&[u8]> = compiled.iter().map(|(_, object)| &object.elf[..]).collect();
-    // A source in the dialect of BCC names some by itself.
+    // A source in the dialect of BCC can name shared maps itself.
     let named = compiled.iter().flat_map(|(_, object)| &object.shared);
     let named = named.filter(|name| !config.shared_maps.contains(name));
-    // Both directions of one source name a table.
+    // The objects of both directions may name the same table.
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {

@@ -18,7 +18,8 @@ use twinprobe_ebpf_common::request::Fills;
 const SHOWN_CHANGES: usize = 1000;
 
 impl Engine {
-    /// Finds room on the disk for a configuration that is about to be deployed. Warns of revisions that go for it.
+    /// Finds room on the disk for a configuration that is about to be deployed. Warns of revisions that are removed for
+    /// it.
     pub fn find_room(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Tags of the source that change nothing: unknown ones, and ones that do not fit what they are on.
+//! Tags of the source that change nothing: unknown tags, and tags of declarations that they do not fit.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The trials of programs that were tried before. What a trial finds follows from the object, the function in it, its hook
-//! and its verdict alone, so that a known source is not tried again.
+//! The trials of programs that were tried before. The result of a trial depends only on the object, the function in it,
+//! its hook and its verdict, so that a known source is not tried again.
 
 use std::collections::{BTreeMap, VecDeque};
 

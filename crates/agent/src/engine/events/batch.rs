@@ -14,8 +14,8 @@ use crate::engine::events::client::StreamWriter;
 use crate::engine::events::event_metric::EventMetric;
 use crate::engine::events::framing::{Framing, lost_line};
 
-/// The number of sent pieces that are kept. Their memory is used again once all clients have sent them, that of the
-/// latest first: it is still in the CPU's cache.
+/// The number of sent pieces that are kept. Once all clients have sent a piece, its memory is used again. The latest
+/// piece comes first: it is still in the CPU's cache.
 const POOL: usize = 32;
 /// The largest number of bytes that a perf ring appends to an event for alignment.
 const PADDING: usize = 7;

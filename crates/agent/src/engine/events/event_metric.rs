@@ -25,7 +25,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub struct EventMetric {
     pub direction: Direction,
     pub metric: String,
-    /// The interface whose events alone the map has.
+    /// The interface, if the map has the events of one interface only.
     pub interface: Option<String>,
     /// `"direction":"ingress","metric":"name"`
     pub labels: Arc<str>,

@@ -1,5 +1,5 @@
-//! The one who looks at probes and windows for all clients that follow changes. A change is rendered once, and all clients
-//! send the same bytes: a client more costs neither another look nor another copy.
+//! The one task that looks at probes and windows, for all clients that follow changes. A change is rendered once, and
+//! all clients send the same bytes. A further client costs no further look and no further copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ async fn windows(
     }
 }
 
-/// Counts interfaces for each audience that there is.
+/// Counts interfaces for each audience that has clients.
 fn count(engine: &Engine) {
     for audience in [0, 1] {
         let has_audience = || {
@@ -124,7 +124,7 @@ fn count(engine: &Engine) {
         if !has_audience() {
             continue;
         }
-        // A namespace's path may keep its thread waiting: no task waits for it with a lock.
+        // This takes no lock: a namespace's path may block the thread, and no task may wait for that.
         let bytes = engine.counts(audience == 1);
         if let Some(told) = &mut *engine.streaming.herald.0.lock() {
             told.counts[audience] = Some(bytes.clone());

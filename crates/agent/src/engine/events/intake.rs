@@ -17,12 +17,13 @@ pub const SLICE: usize = 64 << 10;
 const PIECE: usize = 32 << 10;
 /// The number of slices that are copied before other tasks of the thread run.
 const SLICES: usize = 64;
-/// The part of a ring, 1 / HASTE, that is filled when its records are copied rather than rendered.
+/// Records are copied before they are rendered once more than this part of a ring, 1 / HASTE, is filled.
 const HASTE: u64 = 8;
 /// The free room in a large ring, in bytes, with which records are rendered in place: copying costs more, and packets do
 /// not fill this much room meanwhile.
 const AMPLE: u64 = 8 << 20;
-/// The time without which a surge is over if less than a part of the ring, 1 / [`HASTE`], was filled.
+/// The interval at which a surge is checked. The surge is over if less than 1 / [`HASTE`] of the ring was filled in
+/// this time.
 const SURGE: Duration = Duration::from_millis(1);
 /// The longest time of a surge.
 const LONGEST: Duration = Duration::from_millis(20);
@@ -171,7 +172,7 @@ const fn presses(fill: u64, room: u64) -> bool {
 /// A time in which records come so fast that they are copied before any is rendered.
 struct Surge {
     begin: Instant,
-    /// The begin of the interval, at least [`SURGE`] long, in which bytes are counted.
+    /// The beginning of the interval, at least [`SURGE`] long, in which bytes are counted.
     since: Instant,
     bytes: u64,
     over: bool,

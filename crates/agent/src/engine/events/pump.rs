@@ -134,7 +134,7 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
 
 /// The pace of the events: whether they come fast enough to be gathered.
 struct Pace {
-    /// The begin of the interval, at least [`GATHER`] long, in which events are counted.
+    /// The beginning of the interval, at least [`GATHER`] long, in which events are counted.
     begin: Instant,
     /// The number of events that were read before it.
     before: u64,

@@ -14,7 +14,7 @@ const LIMIT: usize = 4 << 20;
 const LIMIT_OF_ALL: usize = 16 << 20;
 /// The size of a piece of memory: large enough for the allocator to return it to the kernel when it is freed.
 const CHUNK: usize = 256 << 10;
-/// The size of what precedes the bytes of a record: when it was read, its CPU and its length.
+/// The size of the header before the bytes of a record: the time of the reading, the CPU and the length.
 const HEADER: usize = 16;
 /// The CPU of a record whose ring does not tell it.
 const NO_CPU: u32 = u32::MAX;

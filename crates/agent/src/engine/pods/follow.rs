@@ -1,5 +1,5 @@
-//! Following of pods. The kernel tells of interfaces, and an agent tells of pods. Nothing tells that a process has come into a cgroup,
-//! so the daemon looks again while a pod that a probe waits for has no interface.
+//! Following of pods. The kernel reports interfaces, and an agent reports pods. Nothing reports that a process has
+//! entered a cgroup, so the daemon looks again while a pod that a probe waits for has no interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -32,7 +32,7 @@ pub struct NodePods {
 #[derive(Debug, Default)]
 struct KnownPods {
     pods: Vec<KnownPod>,
-    /// The reason why the last look found nothing out.
+    /// The reason why the last look failed.
     error: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl NodePods {
         pods
     }
 
-    /// Replaces the table. What was found of pods that stay is kept.
+    /// Replaces the table. The findings about pods that stay are kept.
     pub fn set(&self, table: PodTable) {
         let _looking = self.looking.lock();
         let mut known = self.known.write();

@@ -26,7 +26,7 @@ pub fn at_close(
         let carried = counter.carried.as_ref().map_or(0, number_of);
         lost += own + carried;
         total += counter.sum.as_ref().map_or(own, |sum| number_of(&sum.rows));
-        // The counter of a map that both twins share is never reset, unless a replacement begins anew.
+        // The counter of a map that both twins share has no sum. It is never reset, unless a replacement begins anew.
         is_reset &= counter.sum.is_some();
     }
     if !metric.losses.is_empty() {
@@ -37,8 +37,8 @@ pub fn at_close(
     Ok(completeness)
 }
 
-/// Returns why the window that has ended is approximate by the packets that were in it, once all metrics have been gathered. What
-/// cumulative metrics show is about all packets so far.
+/// Returns why the window that has ended is approximate, by the packets in it, once all metrics have been gathered. If
+/// a metric is cumulative, all packets so far count.
 pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<String>, CloseError> {
     let mut reasons = BTreeSet::new();
     for counter in all.iter().filter(|counter| is_unsure(&counter.request.map)) {
@@ -66,8 +66,8 @@ impl MetricState {
         all.iter().filter(|reader| self.losses.contains(&reader.position))
     }
 
-    /// Returns the metric with what has found no room in its map so far. `map` returns the map of a counter by its
-    /// position. A counter that can't be read is left out.
+    /// Returns the metric with the number of insertions into its map that have failed so far. `map` returns the map of
+    /// a counter by its position. A counter that can't be read is left out.
     pub fn with_losses<'a>(
         &self,
         all: &[Self],

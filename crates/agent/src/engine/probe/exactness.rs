@@ -181,8 +181,8 @@ fn note(error: &io::Error) {
     tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
 }
 
-/// Leaves out the interfaces that a program can't be attached to because it would take one header for another, and returns them
-/// with the reason. Refuses the probe if one of them is named.
+/// Leaves out the interfaces that a program can't be attached to, because it would mistake one header for another.
+/// Returns them with the reason. Refuses the probe if one of them is named.
 pub fn fitting(
     interfaces: Vec<AttachInterface>,
     directions: &[LoadedDirection],
@@ -208,7 +208,7 @@ pub fn fitting(
     if refused.is_empty() { Ok((fitting, left)) } else { Err(refused.into()) }
 }
 
-/// Returns the warnings about a probe that is attached nowhere, if it were attached to these interfaces.
+/// Returns the warnings that a probe would get at these interfaces. The probe is not attached.
 pub fn warnings(interfaces: &[AttachInterface], directions: &[LoadedDirection]) -> Vec<Finding> {
     let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
     let mut found = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! The metrics of one map. One reading of the map serves all of them: what it shows belongs to one moment, and nothing is
-//! taken out of the map twice.
+//! The metrics of one map. One reading of the map serves all of them. So all metrics show the same moment, and no value
+//! is taken out of the map twice.
 
 use std::io;
 use std::ops::ControlFlow;

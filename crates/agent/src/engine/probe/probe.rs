@@ -139,7 +139,8 @@ impl Probe {
         }
     }
 
-    /// Attaches the probe nowhere any more, or, unless its lease `has_ended`, where it belongs.
+    /// Notes whether the lease of the probe `has_ended`. The probe is detached everywhere if it has, and otherwise
+    /// attached where it belongs.
     pub fn set_ended(&self, has_ended: bool, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock()
             && running.has_ended != has_ended

@@ -131,7 +131,7 @@ impl Shown {
         self.exactness.text(&self.places)
     }
 
-    /// Returns the warnings that this gives.
+    /// Returns the warnings that follow from these findings.
     pub fn warnings(&self, found: &[Found]) -> Vec<Finding> {
         let mut warnings = BTreeSet::new();
         for (at, found) in self.places.iter().zip(found) {

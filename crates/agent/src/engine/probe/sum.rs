@@ -43,7 +43,7 @@ pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> 
         changed += changes.size();
         all.push((place, changes));
     }
-    // Whole sums are as small if nearly all has changed, and faster to read.
+    // If nearly everything has changed, whole sums are as small, and faster to read.
     let saves = changed + SAVED <= whole && changed + changed / 5 <= whole;
     saves.then_some(all)
 }
@@ -68,7 +68,8 @@ impl Sum {
             self.ends.push_back((seq.saturating_sub(1), now));
         }
         self.ends.push_back((seq, now));
-        // An entry may stay longer by this part of the time. Without it a window in each millisecond would be kept.
+        // Ends of windows that are closer together than this are merged: otherwise short windows would fill the memory.
+        // An entry may stay longer by the same time.
         if let Some(at) = self.ends.len().checked_sub(3)
             && now.duration_since(self.ends[at].1) < expires / 64
         {

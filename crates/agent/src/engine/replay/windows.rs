@@ -1,5 +1,6 @@
-//! Windows over the packets of captures, as long as the schedule of the probe says by the times of the packets. Their numbers are
-//! those that the daemon's own windows would have: what a reading resets is reset, and what adds up adds up.
+//! Windows over the packets of captures. Their length is that of the probe's schedule, by the times of the packets.
+//! Their numbers are those that the daemon's own windows would have: each window resets the same maps, and adds to the
+//! same sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The part of a chart's windows that one thread goes through. The parts begin after windows with whole sums, so that a thread
+//! The part of a chart's windows that one thread reads. The parts begin after windows with whole sums, so that a thread
 //! need read little before its part.
 
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ use crate::engine::series::walk::{ChartSink, Mode, Walk};
 const LANES: usize = 4;
 /// Fewer windows are read without further threads.
 const FEW: usize = 8;
-/// The distance at which a window with whole sums is looked for, to divide behind it.
+/// The distance from a cut within which a window with whole sums is looked for. The cut moves behind this window.
 const NEAR: usize = 32;
 
 /// A window, and the point that it belongs to.
@@ -178,7 +178,8 @@ impl Block<'_> {
     }
 }
 
-/// The point that a window adds to. What is at the end of the last window before the first point is still so at its beginning.
+/// The point that a window adds to. A state at the end of the last window before the first point is still the state at
+/// the beginning of that point.
 fn begins(mode: Mode, point: Option<usize>) -> Option<usize> {
     point.or_else(|| (mode == Mode::State).then_some(0))
 }

@@ -26,7 +26,7 @@ use crate::engine::series::walk::{Mode, mode};
 static MAKERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(2)));
 
 impl Engine {
-    /// Makes a chart of a metric over the retained windows. The end of a window waits for none.
+    /// Makes a chart of a metric over the retained windows. It never delays the end of a window.
     pub async fn chart(&self, name: &str, query: ChartQuery) -> Result<Chart, EngineError> {
         let RetainedWindows { windows, .. } = self.retained(name)?;
         // The semaphore is never closed. The work holds the place: it continues after a client hangs up.
@@ -158,7 +158,7 @@ struct Maker<'a> {
     subject: &'a Subject,
     points: &'a Points,
     blocks: Vec<Block<'a>>,
-    /// The keys of all blocks, and for each block their numbers here.
+    /// The keys of all blocks. `ids` has for each block the numbers of its keys here.
     keys: Keys,
     ids: Vec<Vec<u32>>,
     totals: Totals,

@@ -74,7 +74,7 @@ impl CompactNumbers {
         before
     }
 
-    /// Sets a small number in a place that there is room for. Returns false if that takes [`Self::set`].
+    /// Sets a small number in a place that exists. Returns false if the caller has to use [`Self::set`].
     pub fn set_word(&mut self, id: u32, word: u64) -> bool {
         match self.words.get_mut(id as usize) {
             Some(place) if *place != WIDE && word < WIDE => {
@@ -85,7 +85,7 @@ impl CompactNumbers {
         }
     }
 
-    /// Adds to the number of a key in a place that there is room for. Returns false if that takes more than a small number.
+    /// Adds to the number of a key in a place that exists. Returns false if the result is not a small number.
     pub fn add_word(&mut self, id: u32, word: u64) -> bool {
         let Some(place) = self.words.get_mut(id as usize) else { return false };
         let sum = if *place < WIDE { place.checked_add(word) } else { (*place != WIDE).then_some(word) };

@@ -63,7 +63,8 @@ impl Sums {
         }
     }
 
-    /// Adds the small numbers of a window where numbers add up: the others are all without the keys of the chart.
+    /// Adds the small numbers of a window where numbers add up. The sum of the others is the sum of the window without
+    /// the keys of the chart.
     fn add_small(&mut self, window: &WindowNumbers<'_>, numbers: &[u32], mut sum: u64, rows: &mut KeyRows) {
         let places = &self.places;
         let find = || {

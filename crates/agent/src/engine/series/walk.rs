@@ -76,8 +76,8 @@ impl<'a> Walk<'a> {
         self.last = None;
     }
 
-    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window can't be used, and `None` if nothing is
-    /// known of what it adds, since what came before it is not known.
+    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window can't be used;
+    /// `None` if its increase is unknown, because the window before it is unknown.
     pub fn window(&mut self, seq: u64, adder: &mut dyn ChartSink) -> Result<Option<bool>, TooManyKeys> {
         let Ok(stored) = self.windows.get(seq) else {
             self.rewind();
@@ -278,7 +278,8 @@ fn words(numbers: &NumberColumn) -> &[u64] {
     }
 }
 
-/// Returns how much a small number has grown; `None` if that takes a closer look.
+/// Returns how much a small number has grown; `None` if the number has fallen, or if the key had no small number
+/// before.
 const fn growth(before: Option<u64>, is_known: bool, now: u64) -> Option<u64> {
     match before {
         Some(before) => now.checked_sub(before),

@@ -33,8 +33,8 @@ fn go_on<'a>(
     Ok(())
 }
 
-/// Makes the metrics of a new deployment continue with the rows that `old` keeps, or else with the base of the deployment
-/// before on disk, and writes the result to disk: once the deployment is committed, it has its base. Returns the
+/// Makes the metrics of a new deployment continue with the rows that `old` keeps, or else with the base on disk of the
+/// deployment before. Writes the result to disk, so that the deployment has its base once it is committed. Returns the
 /// deployment whose base could not be read.
 pub fn begin(
     readers: &mut [MetricState],
@@ -113,8 +113,8 @@ impl Running {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// Returns the metrics that had the content of the map of `next`: one for each map that continues in it, which is the
-    /// one with the name of `next` if several have read the map.
+    /// Returns the metrics that had the content of the map of `next`: one for each map that continues in it. If several
+    /// metrics have read such a map, this is the one with the name of `next`.
     fn readers_of(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Vec<&MetricState> {
         let positions = next.maps.maps.iter().map(|map| map.position);
         let origins = positions.flat_map(|(direction, metric)| loaded[direction].origins(metric));
@@ -200,16 +200,16 @@ impl Running {
         Ok(findings)
     }
 
-    /// True if `next` reads maps that packets are counted in, and before it was a sum of windows whose rows name interfaces: they
-    /// are not added to the map of one.
+    /// True if the sum of a metric is lost: `next` reads the map that packets are counted in, and the rows of the sum
+    /// name interfaces. Such rows can't be added to the map of one interface.
     fn leaves_sum(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
         let is_left = |old: &&MetricState| old.sum.is_some() && old.maps.name_interfaces();
         let is_live = next.sum.is_none() && !next.extraction.resets();
         is_live && next.carries() && self.readers_of(next, loaded).iter().any(is_left)
     }
 
-    /// The sampling rate of the metric so far, one packet in this many; `None` if it does not continue, or with the same
-    /// sample.
+    /// The sampling rate of the metric so far, one packet in this many; `None` if the metric does not continue, or
+    /// keeps its rate.
     fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
         let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
         before.find(|before| next.carries() && *before != one_in(next))

@@ -169,7 +169,7 @@ impl Running {
         Ok(EndedWindow::New(Box::new(New { filed, head })))
     }
 
-    /// Waits until a stored window is on disk to stay.
+    /// Waits until a stored window is on disk for good.
     pub fn list(&mut self, New { filed, head }: New) -> Result<Arc<StoredWindow>, CloseError> {
         let listed = filed.list()?;
         completeness::note_losses(&mut self.readers, Some(&head));
@@ -201,7 +201,7 @@ impl Running {
 
 /// A window that has ended, and whose maps are not empty yet.
 pub enum EndedWindow {
-    /// The window has a file now, which may not be on disk to stay.
+    /// The store has the window, which may not be on disk yet.
     New(Box<New>),
     /// An earlier closing has stored the window; `None` if its file has disappeared since.
     Known(Option<Arc<StoredWindow>>),

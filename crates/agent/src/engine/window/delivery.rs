@@ -1,5 +1,5 @@
-//! Readings on their way to a client: windows on disk, and maps from which a reading takes nothing. A window whose
-//! client went away is given to the next client.
+//! Readings on their way to a client: windows on disk, and maps from which a reading takes nothing. If a client
+//! disconnects, its window is for the next client.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -220,7 +220,7 @@ impl Delivery {
         self.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// Marks the window as taken. To be called once the client has everything.
+    /// Marks the window as taken. Call this once the client has everything.
     pub fn complete(&self) {
         if let ReadingSubject::Window { window, of, .. } = &self.subject {
             of.set_taken(window.seq);

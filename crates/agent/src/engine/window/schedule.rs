@@ -1,8 +1,8 @@
 //! Windows that are closed by the clock.
 //!
-//! The threads that close windows wait for the ticks themselves: to wake another thread for each window, and one more when
-//! the window is closed, takes as much processor time as a small window. One thread waits for the next tick; when it
-//! comes, that thread closes the windows of all probes whose tick has come, and another one waits if there are others.
+//! The threads that close windows wait for the ticks themselves. To wake another thread for each window, and one more
+//! when the window is closed, takes as much processor time as a small window. One thread waits for the next tick. Then
+//! it closes the windows of all probes whose tick has come, and another thread waits if there are others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

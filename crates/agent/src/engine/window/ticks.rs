@@ -75,7 +75,7 @@ impl Ticks {
         Some(u64::try_from(intervals).unwrap_or(u64::MAX).saturating_sub(1))
     }
 
-    /// Begins to wait for the tick after the last one. To be called once the window is closed.
+    /// Begins to wait for the tick after the last one. Call this once the window is closed.
     pub fn go_on(&mut self) {
         if let Self::Aligned { interval, next, .. } = self {
             *next = boundary_after(clock::now().as_nanosecond(), *interval);

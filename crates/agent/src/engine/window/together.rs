@@ -1,5 +1,5 @@
-//! Windows of several probes that end at about the same time. They share a grace period and the sync of the disk, which
-//! are most of what a small window costs.
+//! Windows of several probes that end at about the same time. They share a grace period and the sync of the disk: these
+//! two are most of the cost of a small window.
 
 use std::sync::Arc;
 use std::{io, thread};

@@ -183,7 +183,7 @@ fn positions_belong_to_tc() {
         "what is said for all directions may mean nothing for one"
     );
     assert!(validate(&patched(&json!({ "ingress": { "hook": "tc", "position": "first" } }))).is_ok());
-    // The position adds no finding: whether an unknown hook has positions is not known.
+    // The position adds no finding, because an unknown hook may have positions.
     refused(&json!({ "ingress": { "hook": "bogus", "position": "first" } }), "ingress.hook", "unknown hook");
 }
 

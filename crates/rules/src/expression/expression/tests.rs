@@ -105,7 +105,7 @@ fn mistakes_have_their_place() {
     }
 }
 
-/// Within 1 KiB: the texts that make the parser, or the reader of its tree, call itself most often.
+/// These texts of at most 1 KiB make the parser, or the reader of its tree, recurse the deepest.
 #[test]
 fn deep_expressions_are_refused() {
     let long = format!("1{} == 1", "+1".repeat(505));
@@ -120,7 +120,7 @@ fn deep_expressions_are_refused() {
     ] {
         assert!(holds(&text).is_err(), "{text}");
     }
-    // The parser takes two of these for none.
+    // The parser drops pairs of `!`, so the tree is not deep.
     assert_eq!(holds(&format!("{}true", "!".repeat(1019))), Ok(false));
     let questions: Vec<_> = (0..17).map(|key| format!("sum(ingress.flags, '{key}') > 1.0")).collect();
     let message = holds(&questions.join(" || ")).expect_err("too many");

@@ -61,7 +61,7 @@ fn windows_of_one_period_count_together() {
     }
 }
 
-/// Whatever daemons have noted, the next process decides as the one before would have.
+/// The next process decides as the one before would have, from any decisions that daemons have noted.
 #[test]
 fn the_next_process_goes_on_from_what_daemons_remember() {
     let packets = [[1, 1, 1], [9, 9, 9], [9, 9, 9], [0, 0, 0], [9, 9, 9], [0, 0, 0]];

@@ -27,7 +27,7 @@ pub struct ChColumn {
 pub struct ChTable {
     pub name: String,
     pub columns: Vec<ChColumn>,
-    /// The columns by which rows are sorted. Of rows that are equal there, a merge keeps one.
+    /// The columns by which rows are sorted. A merge keeps one of several rows that are equal in them.
     pub order: &'static [&'static str],
     /// True if the rows of each month are files of their own.
     pub by_month: bool,
@@ -136,7 +136,7 @@ impl ChColumn {
     }
 }
 
-/// Returns a name in marks, so that any name is one.
+/// Returns a name in backquotes, which make any text a valid name.
 pub fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
 }

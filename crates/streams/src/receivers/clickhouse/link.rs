@@ -15,7 +15,8 @@ use crate::receiver::{ItemName, SendError, SeriesName, StreamWindow};
 pub struct ChLink {
     pub server: ChServer,
     metrics: HashMap<(String, String), Arc<[ChMetric]>>,
-    /// For each table and series: the windows that the table had when the first one came, from that one on.
+    /// For each table and series, the windows that the table had when this connection asked. The question begins at the
+    /// first window that the stream has for the series.
     held: HashMap<(String, Arc<SeriesName>), HashSet<u64>>,
 }
 

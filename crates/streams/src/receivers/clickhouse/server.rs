@@ -41,14 +41,15 @@ impl ChServer {
         Ok(Self { options: Arc::clone(options), access, url, queries })
     }
 
-    /// Waits until inserts have ended that an earlier stream of this name has begun, or this one before a failure.
+    /// Waits for the end of the inserts that run on the server: those of an earlier stream of this name, or of this one
+    /// before a failure.
     pub async fn settle(&self) -> Result<(), SendError> {
         let beginning = text(&self.queries);
         let running =
             format!("SELECT query_id FROM system.processes WHERE startsWith(query_id, {beginning})");
         let names = async || match self.ask(&running).await {
             Ok(rows) => Ok(rows.into_iter().flatten().collect::<HashSet<Value>>()),
-            // A user without the right to look relies on the merges of the tables.
+            // A user without the right to look at queries can't wait. The merges of the tables remove repeated rows.
             Err(error) if error.to_string().contains("ACCESS_DENIED") => Ok(HashSet::new()),
             Err(error) => Err(error),
         };
@@ -61,7 +62,7 @@ impl ChServer {
         Ok(())
     }
 
-    /// Adds rows in the format RowBinary. The server takes an insert with the token of an earlier one for that one.
+    /// Adds rows in the format RowBinary. The server ignores an insert whose token it knows.
     pub async fn insert(&self, table: &ChTable, token: &str, rows: Vec<u8>) -> Result<(), SendError> {
         let (address, names) = (table.address(&self.options.database), table.names());
         let sql = format!("INSERT INTO {address} ({names}) FORMAT RowBinary");

@@ -7,7 +7,7 @@ use super::server::ChServer;
 use crate::receiver::SendError;
 use crate::rows::identifier::variant;
 
-/// Makes the database if it is not there. The right to make one is asked for only then.
+/// Makes the database if it is missing. Only then does the user need the right to make one.
 pub async fn ensure_database(server: &ChServer) -> Result<(), SendError> {
     let database = &server.options.database;
     let sql = format!("SELECT 1 FROM system.databases WHERE name = {}", text(database));

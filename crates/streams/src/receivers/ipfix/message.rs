@@ -13,7 +13,7 @@ pub const LONGEST_MESSAGE: usize = 65_535;
 pub struct MessageWriter {
     limit: usize,
     domain: u32,
-    /// The records of data of the session before the open message.
+    /// The number of data records in the session before the open message.
     sequence: u32,
     /// The number of records in the open message.
     records: u32,
@@ -23,7 +23,7 @@ pub struct MessageWriter {
     finished: Vec<Vec<u8>>,
 }
 
-/// True if the sequence number counts a record.
+/// The kind of a record. The sequence number counts data records only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Data,

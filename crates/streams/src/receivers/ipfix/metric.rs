@@ -12,9 +12,10 @@ use super::standard::{FLOW_DIRECTION, FLOW_END, FLOW_START, standard};
 use super::value::{put, put_nothing};
 use crate::receiver::SendError;
 
-/// Hex digits of more octets than these say their length in each record.
+/// The most octets of a field in hex digits with a fixed length. A longer field has its length in each record.
 const FIXED: usize = 32;
-/// The longest fields of a record that is too long for a message, from try to try.
+/// The most octets of a field with a variable length, for each try: an entry that is too long for a message is encoded
+/// again with the next number.
 const CAPS: [usize; 4] = [usize::MAX, 255, 32, 0];
 /// The bit of a variant whose records have the entry in JSON.
 const WITH_REST: u64 = 1 << 63;
@@ -30,7 +31,8 @@ pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own:
 pub struct MetricTemplates {
     /// The elements before those of the entry.
     head: Vec<Element>,
-    /// The first elements that are the scope: a metric without a flow's key describes the probe and not a flow.
+    /// The number of elements at the beginning that are the scope. A metric without a flow's key has a scope, because
+    /// it describes the probe.
     scope: usize,
     fields: Vec<RecordField>,
     rest: Element,
@@ -267,7 +269,7 @@ impl Planner<'_> {
         let mut name = format!("{metric}.{plain}");
         let mut element = self.registry.field(&name, kind, semantics, unit, help);
         if self.used.contains(&element) {
-            // A member of the value has the name of one of the key.
+            // A member of the value has the same name as a member of the key.
             name = format!("{metric}.{whole}.{plain}");
             element = self.registry.field(&name, kind, semantics, unit, help);
         }

@@ -87,7 +87,7 @@ impl CollectorLink {
                     }
                     sleep(PAUSE).await;
                 }
-                // A host without a listener may have answered so.
+                // A host without a listener may have answered with an error.
                 socket.take_error()?.map_or(Ok(()), Err)
             }
         }
@@ -104,7 +104,8 @@ impl CollectorLink {
         matches!(stream.peek(&mut [0; 1]).now_or_never(), Some(Ok(0) | Err(_)))
     }
 
-    /// Tells the collector that the messages have ended, and waits until it has closed its side, too: it closes behind the last message.
+    /// Tells the collector that no more messages come, and waits until the collector has closed its side. It closes its
+    /// side after it has read the last message.
     pub async fn finish(self) -> Result<(), SendError> {
         let closed = timeout(PATIENCE, async {
             match self {

@@ -96,7 +96,7 @@ fn put_value(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value
     }
 }
 
-/// Returns the number of a number or of its name.
+/// Returns the number in a value, which may be the name of a number.
 fn unsigned(content: &FieldContent, value: &Value) -> Option<u64> {
     match (content, value) {
         (FieldContent::Name { names }, Value::String(text)) => {

@@ -86,7 +86,7 @@ impl WindowEncoder {
         self.options(&GAP, &record)
     }
 
-    /// Adds a record about the identity that it begins with.
+    /// Adds an options record. Its scope is the identity with which the record begins.
     fn options(&mut self, behind: &[Own], record: &[u8]) -> Result<(), SendError> {
         let owns = IDENTITY.iter().chain(behind);
         let elements = owns.map(|own| self.session.registry.own(*own)).collect();

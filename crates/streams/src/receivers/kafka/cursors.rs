@@ -1,4 +1,4 @@
-//! The topic that says up to which window the topic of windows has each series.
+//! The topic of cursors. For each series it has the number of the last window in the topic of windows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::receiver::{SendError, SeriesName};
 
 /// The partition that has the cursors.
 pub const PARTITION: i32 = 0;
-/// The number of requests for the end of the committed messages.
+/// The pause between two requests for the end of the committed messages.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The pause between two looks at whether the stream continues.
 const SLICE: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ pub fn key(stream: &str, topic: &str, series: &SeriesName) -> String {
     format!("{}/{topic}/{}/{}/{}", part(stream), part(node), part(instance), part(probe))
 }
 
-/// Reads the cursors of a stream that are committed up to `end`, and all that are behind it. Gives up once `is_over` says so.
+/// Reads the cursors of a stream: those committed up to `end`, and all after it. Gives up once `is_over` returns true.
 pub fn read(
     options: &KafkaOptions,
     stream: &str,
@@ -41,7 +41,7 @@ pub fn read(
     let failed = |error: &KafkaError| told.failed(&what, error);
     let late = || SendError::new(format!("{what}: a transaction of another producer does not end"));
     let mut config = settings(options)?;
-    // No group is joined: the client wants a name for one nevertheless.
+    // The client requires the name of a group, although this consumer joins none.
     config
         .set("group.id", format!("twinprobe-{}", part(stream)))
         .set("enable.auto.commit", "false")

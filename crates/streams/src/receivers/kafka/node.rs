@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two looks at whether the stream continues.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// The place where the windows of a stream go.
+/// The destination of a stream's windows, and the name of the stream.
 #[derive(Clone, Debug)]
 pub struct KafkaPlace {
     pub options: Arc<KafkaOptions>,
@@ -64,12 +64,12 @@ impl NodeProducer {
         found.map(|(_, end)| end).map_err(|error| self.failed("the cursors can't be read", &error))
     }
 
-    /// Sets how far the series are.
+    /// Sets the cursors that this producer continues from.
     pub fn begin_at(&mut self, cursors: Cursors) {
         self.cursors = Some(cursors);
     }
 
-    /// Sends items, and waits until the brokers have them to stay. After an error this producer is of no use any more.
+    /// Sends items, and waits until the brokers have stored them for good. Drop this producer after an error.
     pub fn store(
         &mut self,
         items: &[(usize, Arc<StreamItem>)],
@@ -248,7 +248,7 @@ fn rest(item: &Arc<StreamItem>, after: Option<u64>) -> Option<Arc<StreamItem>> {
     }
 }
 
-/// Returns the key of the message, by which Kafka chooses the partition, and the headers that say which window it is.
+/// Returns the key of the message, by which Kafka chooses the partition, and the headers that identify its window.
 fn stamp(item: &StreamItem) -> MessageStamp {
     let SeriesName { node, instance, probe } = &*item.name().series;
     let seq = last(item).to_string();

@@ -20,7 +20,7 @@ pub enum KafkaCompression {
     Snappy,
 }
 
-/// The way in which the stream says who it is.
+/// The mechanism by which the stream authenticates itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum SaslMechanism {
     #[serde(rename = "PLAIN")]
@@ -39,12 +39,12 @@ pub struct KafkaOptions {
     /// HOST:PORT of some brokers of the cluster.
     pub brokers: Vec<String>,
     pub topic: String,
-    /// The topic that says how far each node is; by default `TOPIC.cursors`.
+    /// The topic of cursors; by default `TOPIC.cursors`.
     pub cursor_topic: Option<String>,
     /// True if missing topics are made.
     #[serde(default = "yes")]
     pub create: bool,
-    /// True if windows and cursors go in transactions.
+    /// True if windows and cursors are written in transactions.
     #[serde(default = "yes")]
     pub exactly_once: bool,
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct KafkaOptions {
     pub password_file: Option<PathBuf>,
     #[serde(default)]
     pub mechanism: SaslMechanism,
-    /// The default is `require`, but for brokers of this machine.
+    /// The default is `require`, except for brokers of this machine.
     pub tls: Option<TlsMode>,
     /// Authorities that have signed the brokers' certificates (PEM).
     pub ca: Option<PathBuf>,

@@ -106,7 +106,7 @@ impl KafkaReceiver {
         }
     }
 
-    /// Makes the producers that are missing. Each shuts out an earlier one of its node before anybody reads the cursors.
+    /// Makes the missing producers. Each fences off an earlier producer of its node before this reads the cursors.
     async fn open(
         &mut self,
         waiting: &WaitGuard,
@@ -181,7 +181,7 @@ impl ReceiverOptions for KafkaOptions {
     }
 }
 
-/// A host without a port has Kafka's.
+/// Returns a host with its port, which is Kafka's if the host names none.
 fn with_port(host: &str) -> String {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
     if has_port { host.to_owned() } else { format!("{host}:9092") }

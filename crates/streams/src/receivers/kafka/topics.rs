@@ -76,12 +76,12 @@ fn make(admin: &AdminClient<Told>, name: &str, config: &[(&str, &str)]) -> Resul
     }
 }
 
-/// A topic that deletes old messages would lose the cursors of nodes.
+/// Refuses a topic that deletes old messages: it would lose the cursors of nodes.
 fn check(admin: &AdminClient<Told>, cursors: &str) -> Result<(), SendError> {
     let options = AdminOptions::new().request_timeout(Some(PATIENCE));
     let told =
         Handle::current().block_on(admin.describe_configs([&ResourceSpecifier::Topic(cursors)], &options));
-    // A client that may not ask has to know it.
+    // A client without the right to ask skips this check.
     let Some(Ok(config)) = told.ok().and_then(|told| told.into_iter().next()) else { return Ok(()) };
     match config.get("cleanup.policy").and_then(|entry| entry.value.as_deref()) {
         Some(policy) if policy != "compact" => Err(SendError::new(format!(

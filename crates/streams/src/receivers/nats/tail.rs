@@ -1,4 +1,4 @@
-//! The windows that the messages of a subject are.
+//! The messages of a subject, and the windows in them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::receiver::StreamItem;
 
-/// The headers that say which window a message is.
+/// The headers that identify the window in a message.
 pub const INSTANCE: &str = "Twinprobe-Instance";
 pub const LAST: &str = "Twinprobe-Seq";
 const SHAPE: &str = "Twinprobe-Shape";

@@ -86,7 +86,7 @@ impl OtlpHead {
             first.labels_of_point().map(|(name, value)| attribute(name, value)).collect::<Vec<_>>();
         let start = match self.data {
             PointData::Sum { of_window: true, .. } | PointData::Histogram { of_window: true } => start,
-            // Nothing tells when it began: OTLP has 0 for that.
+            // The start is not known. OTLP has 0 for that.
             PointData::Sum { .. } | PointData::Histogram { .. } | PointData::Gauge => 0,
         };
         let value = match self.data {
@@ -190,7 +190,7 @@ fn number(number: &str, attributes: Vec<KeyValue>, [start, end]: [u64; 2]) -> Nu
     }
 }
 
-/// Returns the point of the samples of a histogram, whose buckets each count those before it, too.
+/// Returns the point of the samples of a histogram. In the samples each bucket includes the buckets before it.
 fn histogram(
     samples: &[NamedSample<'_>],
     attributes: Vec<KeyValue>,

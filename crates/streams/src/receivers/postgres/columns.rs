@@ -8,7 +8,7 @@ use crate::rows::shapes::{self, GAPS, ROW, WINDOWS};
 
 /// The most columns for the members of a metric. A row has to fit into a page of the server.
 const MOST: usize = 400;
-/// Columns that each table has without being asked.
+/// The columns that the server itself adds to each table.
 const SYSTEM: [&str; 6] = ["tableoid", "ctid", "xmin", "cmin", "xmax", "cmax"];
 
 const TEXT: &str = "text";
@@ -149,7 +149,7 @@ impl PgTable {
         let (address, key) = (self.address(schema), listed(self.key.iter().copied()));
         let mut sql = format!("CREATE TABLE {address} ({}, PRIMARY KEY ({key}));", columns.join(", "));
         if let Some(time) = self.by_time {
-            // Rows come in the order of time, so the smallest kind of index does.
+            // Rows come in the order of time, so the smallest kind of index is enough.
             sql.push_str(&format!(" CREATE INDEX ON {address} USING brin ({});", quoted(time)));
         }
         sql

@@ -30,7 +30,7 @@ pub struct PostgresOptions {
     /// The schema of the tables, which is made if it is not there.
     #[serde(default = "schema")]
     pub schema: String,
-    /// The default is `require`, but for hosts of this machine.
+    /// The default is `require`, except for hosts of this machine.
     tls: Option<TlsMode>,
     /// Authorities that have signed the server's certificate (PEM).
     pub ca: Option<PathBuf>,
@@ -103,7 +103,7 @@ impl PostgresOptions {
         is_place.then(|| PostgresHost { host: host.to_owned(), port })
     }
 
-    /// Tells an error with the server, and what to do about it.
+    /// Returns an error that names the server, and says what to do about it.
     pub fn failed(&self, error: &tokio_postgres::Error) -> SendError {
         let target = self.target();
         let Some(told) = error.as_db_error() else {

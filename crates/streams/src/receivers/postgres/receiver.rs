@@ -124,7 +124,7 @@ async fn stored(
     let mut new = inserted(&transaction, &options.schema, windows, &rows).await?;
     let mut fates = vec![ItemFate::Repeat; batch.len()];
     for group in groups {
-        // A window that is in the batch twice would be new once.
+        // Only the first of two equal windows in a batch is new.
         let fresh: Vec<&(usize, &ItemName, Value)> =
             group.windows.iter().filter(|(_, name, _)| new.remove(&key(name))).collect();
         fresh.iter().for_each(|(at, ..)| fates[*at] = ItemFate::Stored);

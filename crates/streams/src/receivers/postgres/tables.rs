@@ -28,7 +28,7 @@ impl TableMaker<'_> {
         self.run(LOCK).await?;
         let schema = &self.options.schema;
         let found = self.transaction.query_opt(SCHEMA, &[schema]).await;
-        // The right to make a schema is asked for even if it is there, so this looks first.
+        // PostgreSQL requires the right to make a schema even if the schema exists, so this looks first.
         match found.map_err(|error| self.options.failed(&error))? {
             Some(_) => Ok(()),
             None => self.run(&format!("CREATE SCHEMA {}", quoted(schema))).await,

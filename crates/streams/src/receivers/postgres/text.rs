@@ -18,7 +18,7 @@ pub fn window(name: &ItemName, document: &Value) -> Vec<PgCell> {
     let window = &document["window"];
     let number = |name: &str| window[name].as_u64().unwrap_or_default();
     let parts = [&document["interfaces"], &document["labels"]];
-    // The rest has a value that jsonb refuses.
+    // The column `rest` takes both parts if `jsonb` refuses one.
     let fits = parts.iter().all(|part| json_fits(&part.to_string()));
     let [interfaces, labels] = parts.map(|part| (fits && !part.is_null()).then(|| part.to_string()));
     let rest = serde_json::json!({ "interfaces": parts[0], "labels": parts[1] });
@@ -119,7 +119,8 @@ fn instant(nanoseconds: i64) -> Option<String> {
     Some(Timestamp::from_microsecond(nanoseconds.div_euclid(1_000)).ok()?.to_string())
 }
 
-/// False for JSON that jsonb refuses: that with a zero character. Some that it takes is taken for that, which does no harm.
+/// Returns false for JSON that `jsonb` refuses: texts with a zero character. This also finds an escaped backslash
+/// before `u0000`, which does no harm.
 fn json_fits(text: &str) -> bool {
     !text.contains("\\u0000")
 }

@@ -1,5 +1,5 @@
-//! The messages of remote write 2.0, as `prompb/io/prometheus/write/v2/types.proto` of Prometheus has them: texts stand in a table
-//! once, and each series says what it is.
+//! The messages of remote write 2.0, as `prompb/io/prometheus/write/v2/types.proto` of Prometheus has them. A table has
+//! each text once, and each series has the metadata of its family.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl<'a> SymbolTable<'a> {
     fn place(&mut self, text: &'a str, symbols: &mut Vec<String>) -> u32 {
         *self.0.entry(text).or_insert_with(|| {
             symbols.push(text.to_owned());
-            // A message has fewer bytes than places fit into a number.
+            // A message has fewer than 2^32 bytes, and so fewer texts.
             u32::try_from(symbols.len() - 1).unwrap_or_default()
         })
     }

@@ -136,7 +136,8 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
         vec![BaselinePart { direction, map, metric, content, through: 4, layout, rows, ages, dropped: 0 }]
     };
 
-    // Four sizes are kept. The limit of the probe and that of all probes count alike, as does the next daemon.
+    // Four windows are kept. The probe's limit and the limit of all probes count the same bytes, and so does the next
+    // daemon.
     let limit = |bytes| windows.set_limits(RetentionLimits { bytes, ..RetentionLimits::default() });
     limit(4 * size);
     assert_eq!(kept(&windows), 4);

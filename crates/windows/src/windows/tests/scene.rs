@@ -149,7 +149,7 @@ impl Scene {
             Operation::SetLimits(limits) => {
                 windows.set_limits(limits.clone());
                 if is_full {
-                    // The windows that exceed them go with the next change.
+                    // The next change removes the windows that exceed the limits.
                     model.limits = limits.clone();
                 } else {
                     model.set_limits(limits.clone());

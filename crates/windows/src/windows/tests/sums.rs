@@ -215,7 +215,7 @@ impl Scene {
         assert_eq!((self.sum.layout(), self.sum.table(), self.sum.ages()), (layout, rows, &ages[..]));
     }
 
-    /// Checks that each window is read as if it had the whole sum, and that only the necessary is kept.
+    /// Checks that each window is read as if it had the whole sum, and that the store keeps no needless window.
     fn check(&self, reads: impl Fn(u64) -> bool) {
         let listed = self.windows.stored();
         let is_read = |(window, form): &&(Arc<StoredWindow>, Form)| {
@@ -266,7 +266,7 @@ fn there_is_a_whole_sum_every_64_windows() {
     }
     scene.check(|_| true);
     assert_eq!(scene.changes, 200 - 4);
-    // Acknowledged windows go once none builds on them.
+    // Acknowledged windows are removed once none builds on them.
     scene.run(&Event::Acknowledge(130));
     let kept =
         |scene: &Scene| scene.windows.stored().iter().map(|(window, _)| window.seq()).collect::<Vec<_>>();
