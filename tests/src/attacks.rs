@@ -140,7 +140,7 @@ fn dns(source: u64, port: u64, destination_port: u16, id: u16, message: &[u8]) -
     bytes
 }
 
-/// Answers to questions that no client has asked; many answers to questions that were.
+/// Answers to questions that no client has asked; many answers to questions that a client has asked.
 fn dns_amplification() -> RuleScene {
     const ANSWER: [u8; 10] = [0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
     // One question, for the address of `a`.

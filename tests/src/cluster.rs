@@ -134,11 +134,10 @@ impl Cluster {
         self.kubectl_as(TOKEN, arguments, input)
     }
 
-    /// Does the same with the rights of this token.
+    /// Runs kubectl with the rights of this token.
     ///
-    /// # Errors
     ///
-    /// Does the same as [`Cluster::kubectl`].
+    /// Fails as [`Cluster::kubectl`] does.
     pub fn kubectl_as(&self, token: &str, arguments: &[&str], input: &str) -> Result<String> {
         let output = self.ask(token, arguments, input)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -370,7 +370,7 @@ pub fn helper(name: &str) -> Result<PathBuf> {
 /// Makes a command enter a network namespace before exec. `ip netns exec` would mount /sys anew and hide bpffs.
 fn enter_on_exec(command: &mut Command, namespace: &Namespace) -> Result<()> {
     let namespace = namespace.as_fd().try_clone_to_owned()?;
-    // SAFETY: between fork and exec only setns is called, and signal-safe it is: a bare system call.
+    // SAFETY: between fork and exec only setns is called. It is a bare system call, and so signal-safe.
     unsafe { command.pre_exec(move || set_netns(namespace.as_fd())) };
     Ok(())
 }

@@ -16,7 +16,8 @@ pub struct Hog {
 }
 
 impl Hog {
-    /// # Errors
+    /// Starts the task on a CPU and waits until it runs.
+    ///
     /// Fails if this process may not have real-time tasks.
     pub fn start(cpu: usize, longest: Duration) -> Result<Self> {
         let end = Arc::new(AtomicBool::new(false));

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::described;
 
-/// The longest time for which an answer may take, long polls included.
+/// The longest time that an answer may take, long polls included.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The address of a server.

@@ -75,7 +75,7 @@ impl Pod {
         self.connect(host)
     }
 
-    /// Has the process run as another user than root.
+    /// Lets the process run as another user than root.
     #[must_use]
     pub fn of_user(mut self, user: u32) -> Self {
         self.user = Some(user);

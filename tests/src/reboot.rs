@@ -59,8 +59,8 @@ pub fn booted(options: &DaemonOptions, directories: &Directories, boot: u32) -> 
     Ok(DaemonOptions { binary: Some(script), ..options.clone() })
 }
 
-/// Mounts the file system of the pins, as a daemon does where it is missing: mounted by a daemon in a namespace of its own,
-/// it would go with it.
+/// Mounts the file system of the pins, as a daemon does where it is missing. A daemon in a mount namespace of its own
+/// would mount it there, and the mount would end with that namespace.
 fn mount_bpffs() -> Result<()> {
     const BPFFS: &str = "/sys/fs/bpf";
     let mounts = fs::read_to_string("/proc/self/mounts")?;

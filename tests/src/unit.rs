@@ -12,7 +12,7 @@ use crate::daemon::{DaemonOptions, binary};
 /// either. `directory` is for a script that becomes the daemon.
 pub fn as_under_the_unit(directory: &Path, without: &[&str]) -> Result<DaemonOptions> {
     let daemon = binary()?;
-    // The program is built with the tests, and so lies where they are.
+    // The program is built with the tests, and so is in their directory or the one above.
     let tests = std::env::current_exe()?;
     let unit =
         tests.ancestors().skip(1).take(2).map(|directory| directory.join("unit")).find(|path| path.is_file());

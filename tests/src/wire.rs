@@ -82,8 +82,8 @@ fn limit(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Returns what a socket has sent, by `struct tcp_info`: each segment has Ethernet, IPv4, and TCP with times; the first one has 8
-/// bytes of options more.
+/// Returns the traffic that a socket has sent, by `struct tcp_info`. Each segment has Ethernet, IPv4, and TCP with
+/// times; the first one has 8 more bytes of options.
 fn sent(stream: &TcpStream, is_client: bool) -> Result<Traffic> {
     let mut info = [0_u8; 256];
     let mut size = info.len() as libc::socklen_t;

@@ -34,7 +34,7 @@ struct Times {
     bcc: Option<[Sample; 2]>,
     clang: f64,
     daemon: f64,
-    /// The deployments that `clang` and `daemon` are the times of.
+    /// The number of deployments that took the times in `clang` and `daemon`.
     deployments: u64,
 }
 
@@ -161,7 +161,8 @@ struct Found {
 }
 
 impl Found {
-    /// Says the figures, and of each whether it is at most the goal: of those by maps which ones are not.
+    /// Describes the figures. For each probe it says whether the goal is met, and for the numbers of maps it lists
+    /// those that miss the goal.
     fn show(&self, goal: f64, decimals: usize, unit: &str) -> String {
         let maps = self.by_maps.iter().map(|(maps, _)| *maps as f64);
         let values = self.by_maps.iter().map(|(_, estimate)| estimate.value);

@@ -20,7 +20,8 @@ use crate::scenes::bcc::Bcc;
 const SIZES: [u32; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 const QUICK: [u32; 1] = [100];
 const METRICS: &str = "/v1/probes/probe/metrics";
-/// Frames that one call runs the program on: a call can't be interrupted for longer than this takes.
+/// The number of frames of one call that runs the program. A call can't be interrupted, so this limits the time of a
+/// call.
 const CALL: u32 = 1_000_000;
 
 /// The most entries that BCC reads one by one.

@@ -140,7 +140,7 @@ struct Rates {
     rate: Sample,
     /// Microseconds of each window.
     time: Sample,
-    /// The time of a window in a slice by that in the slice before.
+    /// The time of a window in a slice, divided by that in the slice before.
     null: Sample,
 }
 

@@ -96,7 +96,7 @@ fn dropping(interface: &str) -> Value {
 #[derive(Default)]
 struct Reads {
     reads_ms: Sample,
-    /// Each second reading by the one before it.
+    /// Each second reading, divided by the reading before it.
     null: Sample,
     quiesce_us: Sample,
     healthz_ms: Sample,

@@ -129,7 +129,7 @@ fn milliseconds(since: Instant) -> f64 {
     1e3 * since.elapsed().as_secs_f64()
 }
 
-/// Returns the increase of the second for each one of the first.
+/// Returns the slope of the line through the points: the increase of the second number for each unit of the first.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

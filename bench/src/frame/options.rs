@@ -82,7 +82,7 @@ pub struct Bench {
 }
 
 impl Options {
-    /// Returns what the experiments are told, or what is wrong with the options.
+    /// Returns the options for the experiments, or the mistake in the command line.
     pub fn bench(&self) -> Result<Bench, String> {
         let generator = match (self.generator, &self.moongen, self.dev) {
             (GeneratorName::Moongen, Some(directory), Some(port)) => {
@@ -112,17 +112,17 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    /// Returns the number of repetitions within a round. An option makes only a part of them.
+    /// Returns the number of repetitions within a round. `--part` makes only a part of them.
     pub fn part_of(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { (full as f64 * self.part.max(LEAST_PART)) as u64 }
     }
 
-    /// Returns the number of rounds. An option makes only a part of them.
+    /// Returns the number of rounds. `--part` makes only a part of them.
     pub fn rounds(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { ((full as f64 * self.part) as u64).max(full.min(LEAST)) }
     }
 
-    /// Returns the cases to measure: all, or in a quick run those.
+    /// Returns the cases to measure: `quick` in a quick run, else `all`.
     pub fn cases<T: Copy>(&self, all: &[T], quick: &[T]) -> Vec<T> {
         if self.quick { quick.to_vec() } else { all.to_vec() }
     }

@@ -56,7 +56,7 @@ impl Estimate {
         Self { value, low: ratios.quantile(TAIL), high: ratios.quantile(1.0 - TAIL) }
     }
 
-    /// Returns `by` divided by it: packets per second of the time of a packet.
+    /// Returns `by` divided by this estimate, for example packets per second from the time of a packet.
     #[must_use]
     pub fn inverse(&self, by: f64) -> Self {
         Self { value: by / self.value, low: by / self.high, high: by / self.low }
@@ -68,8 +68,8 @@ impl Estimate {
         format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
     }
 
-    /// Tells whether the goal of at most `limit` is met (`yes`), missed (`**no**`), or whether the interval has it in
-    /// it and so leaves it open.
+    /// Tells whether the goal of at most `limit` is met (`yes`) or missed (`**no**`), or is open because the interval
+    /// contains `limit`.
     pub fn at_most(&self, limit: f64) -> &'static str {
         if self.high <= limit {
             "yes"
@@ -110,7 +110,7 @@ pub fn above(way: &Sample, floor: &Sample) -> Sample {
     way.values().iter().zip(floor.values()).map(|(value, floor)| value - floor).collect()
 }
 
-/// Measures `WAYS` ways in turns, each round from another one on. Returns the values of each way.
+/// Measures `WAYS` ways in turns. Each round begins with the next way. Returns the values of each way.
 pub fn in_turns<const WAYS: usize>(
     rounds: u64,
     mut way: impl FnMut(usize) -> Result<f64>,

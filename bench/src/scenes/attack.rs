@@ -179,7 +179,7 @@ fn sender(site: &Site, cpu: usize, kind: Kind) -> Result<Generator> {
     Generator::new(site.topology.generator(), "gen0", options)
 }
 
-/// The dispatchers of the interface: a probe more or less is another one.
+/// The programs that the interface had during the round: each added or removed probe makes another dispatcher program.
 #[derive(Default)]
 struct Dispatchers(Vec<Program>);
 

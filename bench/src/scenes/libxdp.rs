@@ -23,7 +23,8 @@ pub struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// Attaches this many copies of the XDP program in `object`. Returns why not, if that is so.
+    /// Attaches this many copies of the XDP program in `object`. The inner error is the reason why this is not
+    /// possible.
     pub fn attach(
         namespace: &'a Namespace,
         interface: &'a str,

@@ -44,7 +44,7 @@ impl Drop for Placebo {
     }
 }
 
-/// Burns processor time as `EVERY/BURN`, in nanoseconds, says, until it is killed.
+/// Burns processor time until the process is killed. `order` is `EVERY/BURN`, both in nanoseconds.
 pub fn burn(order: &str) -> Result<()> {
     let (every, burn) = order.split_once('/').context("EVERY/BURN")?;
     let (every, burn) = (every.parse::<u64>()?, Duration::from_nanos(burn.parse()?));

@@ -26,8 +26,8 @@ pub struct Bare {
 impl Bare {
     /// Loads a program of a source for `xdp` or `tc`.
     ///
-    /// At XDP it is attached to an interface of its own: the kernel calls only programs directly that are attached at XDP
-    /// somewhere.
+    /// At XDP the program is attached to an interface of its own, because the kernel calls a program directly only
+    /// while it is attached at XDP somewhere.
     pub fn load(
         source: &str,
         hook: &str,

@@ -40,7 +40,7 @@ impl Sender {
         let before = own_processor_seconds()?;
         self.generator.send(packets)?;
         self.sent += packets;
-        // A call that is shorter than the empty one was measured so by noise.
+        // By noise of the measurement, a call may seem shorter than an empty one.
         Ok((own_processor_seconds()? - before - self.call).max(1e-9))
     }
 

@@ -1,6 +1,7 @@
 //! The programs of `bench/bpf` that are for XDP and for TC.
 
-/// A program behind the header that has the names of the hook. What is compiled is one text, since the daemon takes one.
+/// A program with the header before it that has the names of the hook. Both are one text, because the daemon takes a
+/// single text.
 macro_rules! for_both_hooks {
     ($file:literal) => {
         concat!(

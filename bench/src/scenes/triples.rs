@@ -48,7 +48,7 @@ impl Triple {
         self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet()) - 1.0
     }
 
-    /// Tells whether each of its slices has packets. Another process had the CPU otherwise.
+    /// Tells whether each of its slices has packets. A slice has none if another process had the CPU.
     pub fn has_packets(&self) -> bool {
         [self.before, self.with, self.after].iter().all(|slice| slice.packets > 0.0)
     }

@@ -1,4 +1,4 @@
-// The difference of two configurations: of each source and its files, and of everything else. And that of two rules.
+// The difference of two configurations (of each source with its files, and of everything else), or of two rules.
 import { structuredPatch } from "diff";
 import { writeJson } from "../api/json.ts";
 import type { Config, Rule } from "../api/types.ts";

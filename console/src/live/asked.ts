@@ -1,4 +1,5 @@
-// What the stream of changes does not tell: it is asked for again when something has happened that it goes by.
+// Answers that the stream of changes does not contain. A view asks for them again after each change that may affect
+// them.
 import { effect } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, asProblem } from "../api/client.ts";
@@ -45,7 +46,7 @@ export function useLive<T>(path: string, goesBy: (value: T) => string[]): [Loadi
       } catch (error) {
         answer = { state: "failed", problem: asProblem(error) };
       }
-      // An answer that a later one has overtaken is old.
+      // A later request has been answered first, so this answer is old.
       const isLost = answer.state === "failed" && answer.problem.status === 0;
       if (!control.signal.aborted && number > seen && !isLost) {
         seen = number;

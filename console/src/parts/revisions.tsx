@@ -1,4 +1,4 @@
-// What something was: its documents, their differences, and the way back.
+// The revisions of a probe or a rule: their documents, their differences, and the rollback.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ask, asProblem, type Problem, withReason } from "../api/client.ts";

@@ -19,7 +19,8 @@ use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::tokens::Tokens;
 
-/// The rules of a running daemon. Requests take the files as they are; [`Self::reload`] exchanges a file as a whole.
+/// The rules of a running daemon. Each request uses the files as they were last read. [`Self::reload`] replaces the
+/// content of a file as a whole.
 #[derive(Debug)]
 pub struct Access {
     tokens: Option<PathBuf>,

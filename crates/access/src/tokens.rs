@@ -15,7 +15,7 @@ use crate::lines::{self, Mistake, check_name};
 use crate::principal::{Principal, Who};
 use crate::role::Role;
 
-/// The begin of each token that [`generate`] makes, by which people and scanners recognise it.
+/// The beginning of each token that [`generate`] makes. People and scanners recognise tokens by it.
 const PREFIX: &str = "tp_";
 
 /// The tokens of a file: one per line, `NAME ROLE SHA256HEX`.

@@ -64,8 +64,8 @@ impl fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Reads the head of a file, which may be compressed by gzip or zstd. Not more than `limit` bytes are read of it, counted as
-    /// they are without compression. Packets to and from `local` addresses have a direction.
+    /// Reads the head of a file, which may be compressed by gzip or zstd. `limit` is the most bytes that are read,
+    /// counted without compression. Packets to and from `local` addresses have a direction.
     pub fn open(
         file: impl Read + Send + 'static,
         limit: u64,

@@ -57,7 +57,8 @@ impl fmt::Display for LocalAddress {
     }
 }
 
-/// Returns the direction of a frame of Ethernet: what a local address sends leaves, what one gets comes in.
+/// Returns the direction of a frame of Ethernet: egress if a local address sends it, ingress if a local address
+/// receives it.
 pub fn direction(local: &[LocalAddress], frame: &[u8]) -> Option<Direction> {
     let [source, destination] = addresses(frame)?;
     let is_local = |addresses: &[Option<LocalAddress>; 2]| {

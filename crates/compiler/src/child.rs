@@ -14,12 +14,12 @@ use tokio::process::{Child, Command};
 use crate::confine::confine::Confinement;
 use crate::limits::CompileLimits;
 
-/// The milliseconds of a tick in the numbers of processes, on all machines that run eBPF.
+/// The length of a tick in `/proc/PID/stat`, in milliseconds. It is the same on all machines that run eBPF.
 const TICK: u64 = 10;
 
 /// The outcome of a run.
 pub enum ChildOutcome {
-    /// With the time of processors that the run has taken, where it is known.
+    /// The run has ended. `cpu_time` is the processor time that it has taken, or zero if that is not known.
     Ended {
         status: ExitStatus,
         elf: Vec<u8>,
@@ -30,9 +30,9 @@ pub enum ChildOutcome {
     ObjectTooLarge,
 }
 
-/// Runs `clang`, confined, on `input`, which a client wrote, with the files in memory that it inherits beside those of the
-/// confinement. The child has ended when this function returns: it is
-/// killed and reaped where a limit was hit, and killed when this future is dropped.
+/// Runs `clang`, confined, on `input`, which a client wrote. The child inherits the files in memory of `inherited`,
+/// beside those of the confinement. The child has ended when this function returns: it is killed and reaped if it
+/// reached a limit, and killed when this future is dropped.
 pub async fn run(
     clang: &Path,
     arguments: &[OsString],
@@ -54,7 +54,7 @@ pub async fn run(
         let Some((elf, log)) = talk(&mut child, input, limits).await? else {
             return Ok(ChildOutcome::ObjectTooLarge);
         };
-        // The child has not been waited for, so that its numbers are there, also if it was killed.
+        // The time can be read because the child has not been waited for yet, even if it was killed.
         let cpu_time = child.id().and_then(cpu_time).unwrap_or_default();
         // The child has closed its pipes, but may still run: the time limit covers the wait for its end too.
         Ok(ChildOutcome::Ended { status: child.wait().await?, elf, log, cpu_time })
@@ -66,7 +66,7 @@ pub async fn run(
     outcome
 }
 
-/// Returns the time of processors that a process has taken, user and system together.
+/// Returns the processor time that a process has taken, user and system together.
 fn cpu_time(pid: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the process, in parentheses, may have spaces.

@@ -156,7 +156,8 @@ fn position_inside(message: &str) -> (u32, Option<u32>) {
     (line, column)
 }
 
-/// Translates messages of the backend that name only its internals, and leaves of others what a header says itself.
+/// Replaces messages that name only internals of the backend, and shortens messages in which a header of the daemon
+/// explains the mistake in its own words.
 fn plain(message: &str) -> String {
     if message.contains("signed division") || message.contains("Cannot select") && message.contains("= sdiv")
     {

@@ -81,7 +81,7 @@ const LINUX: &str = "linux/bpf.h";
 /// The header by which a directory is known to be that of libbpf's headers.
 const LIBBPF: &str = "bpf_helpers.h";
 
-/// Tells whether clang names a header of the daemon so, or a file beside the source.
+/// Tells whether a name that clang prints is that of a header of the daemon, or of a file beside the source.
 pub fn is_own(name: &str) -> bool {
     [COMMON, BCC, BESIDE]
         .iter()
@@ -123,8 +123,8 @@ impl HeaderFiles {
         let types = types.file()?;
         common.push(entry(vmlinux::NAME, &path(&types)));
         headers.push(types);
-        // The sources of the kernel, against which BCC and the kernel's own samples compile, have the headers for user space in a
-        // directory of their own.
+        // BCC, and the kernel's own samples, compile against the sources of the kernel. There the headers for user
+        // space have a directory of their own.
         if let Some(linux) = host.iter().find(|path| path.join(LINUX).exists()).and_then(|path| path.to_str())
         {
             let uapi = json!({ "type": "directory", "name": "uapi", "contents": [
@@ -145,7 +145,7 @@ impl HeaderFiles {
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
         let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
-        // Sources beside a copy of libbpf's headers name these without their folder.
+        // Sources that come with a copy of libbpf's headers include these without their folder.
         let libbpf = host.iter().map(|path| path.join("bpf")).find(|path| path.join(LIBBPF).exists());
         if let Some(libbpf) = libbpf.as_deref().and_then(Path::to_str) {
             arguments.extend(["-idirafter", libbpf].map(str::to_owned));

@@ -30,7 +30,7 @@ pub const LIST_HEADERS: &str = "-H";
 /// Objects by their sources and options.
 pub struct ObjectCache(Mutex<LruCache<ObjectKey, KnownObject>>);
 
-/// Everything that an object follows from, but for the headers of the host, as a digest.
+/// A digest of everything that determines an object, except for the headers of the host.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey([u8; 32]);
 

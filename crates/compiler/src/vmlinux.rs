@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::Btf;
 pub const NAME: &str = "vmlinux.h";
 /// The types of the running kernel.
 const RUNNING: &str = "/sys/kernel/btf/vmlinux";
-/// The header of a source that does not name it, which does not wait for it then.
+/// The header for a source that does not include `vmlinux.h` itself. Such a source does not wait for the real header.
 const NOT_NAMED: &str = "#error \"write #include \\\"vmlinux.h\\\" in the source itself\"\n";
 const ELF: &[u8] = b"\x7fELF";
 
@@ -29,7 +29,7 @@ pub struct KernelTypes {
 struct VmlinuxState {
     /// The source of the types.
     from: PathBuf,
-    /// The outcome, once somebody has asked.
+    /// The outcome, once a source has asked for the header.
     written: Option<Result<(), String>>,
 }
 

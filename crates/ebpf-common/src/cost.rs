@@ -28,7 +28,7 @@ pub struct DirectionCost {
     pub stack_bytes: u64,
 }
 
-/// The time that a program takes for the sample frame that it takes the most time for.
+/// The time that a program takes for the slowest of its sample frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCost {
     /// The median of all runs, in nanoseconds beyond those of a program that does nothing; at least 1.

@@ -34,7 +34,7 @@ pub struct Completeness {
     pub losses: Option<Losses>,
 }
 
-/// The numbers of writes to a map that failed for want of room.
+/// The numbers of writes to a map that failed for lack of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// The losses in the time that the reading is about.

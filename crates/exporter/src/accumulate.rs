@@ -96,7 +96,8 @@ impl Accumulator {
         fits
     }
 
-    /// Adds the rows of a table from number `from` on, which have the layout that the sum has or had.
+    /// Adds the rows of a table from number `from` on. `of` is the layout of the rows: the present or an earlier layout
+    /// of the sum.
     fn add_rest(&mut self, rows: &RawTable, from: usize, of: &Arc<TableLayout>, seq: u64) {
         if from > 0 || !Arc::ptr_eq(of, &self.layout) {
             self.add_of(&rows.slice(from, rows.len(of), of), of, seq, 0);
@@ -105,7 +106,7 @@ impl Accumulator {
         }
     }
 
-    /// Gives the numbers that are added up 128 bits. The layout does not change any more.
+    /// Widens the numbers that are added up to 128 bits. The layout does not change any more.
     pub fn widen(&mut self) {
         if self.width == SumWidth::Widest {
             return;
@@ -132,8 +133,9 @@ impl Accumulator {
         narrowed(&self.total, &self.layout, &self.of, boot_time_ns).unwrap_or_default()
     }
 
-    /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended, and known entries keep their place; arrays stay in the order
-    /// of their indices, since every window has all of them. The values of queues and stacks are appended.
+    /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended, and known entries
+    /// keep their place. Arrays stay in the order of their indices, because every window has all of them. The values of
+    /// queues and stacks are appended.
     pub fn add_sum(&mut self, window: &RawTable, seq: u64) {
         if let Some(row) = self.add_while_it_fits(window, seq) {
             let of = Arc::clone(&self.layout);
@@ -142,7 +144,8 @@ impl Accumulator {
         }
     }
 
-    /// Adds rows up to one with a sum that needs more bits than it has, and returns the number of this row.
+    /// Adds rows until a row needs more bits than the numbers of the sum have, and returns the number of this row;
+    /// `None` if all rows fit.
     fn add_while_it_fits(&mut self, window: &RawTable, seq: u64) -> Option<usize> {
         let has_ages = self.has_ages();
         let can_grow = self.width == SumWidth::Usual;
@@ -162,7 +165,7 @@ impl Accumulator {
                 if !fits && can_grow {
                     return Some(row);
                 }
-                // The age of an entry is a part of it.
+                // The age belongs to the entry, so an entry with a new age has changed.
                 if has_ages || *total != merged[..] {
                     noted.iter_mut().for_each(|noted| noted.change(entry));
                 }

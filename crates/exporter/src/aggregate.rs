@@ -24,8 +24,8 @@ pub enum OverCpus {
 }
 
 impl OverCpus {
-    /// Returns the way for the leaf at `path`; `None` if the leaf is that of one CPU. The aggregation is about quantities.
-    /// A sum leaves numbers that can't be added to the rules by which windows add up.
+    /// Returns the way for the leaf at `path`; `None` if the leaf is taken from the value of a single CPU. `avg`, `min`
+    /// and `max` apply to numbers that can be compared. Every other leaf follows the rules by which windows add up.
     fn of(aggregation: Aggregation, rules: &MergeRules, path: &str, meaning: Meaning) -> Option<Self> {
         let by_field = MergeRules { default: MergeRule::Sum, ..rules.clone() };
         let join = by_field.join(path, meaning);
@@ -40,8 +40,9 @@ impl OverCpus {
         }
     }
 
-    /// Returns the bits of one leaf for those of all CPUs, as [`twinprobe_ebpf_common::field::leaf::Leaf::load`] gives them, each with whether the CPU has
-    /// counted anything.
+    /// Returns the bits of one leaf, made from those of all CPUs. The bits are as
+    /// [`twinprobe_ebpf_common::field::leaf::Leaf::load`] gives them. Each CPU's bits come with a flag: true if the CPU
+    /// has counted anything.
     fn fold(self, kind: LeafKind, width: u32, values: impl Iterator<Item = (u128, bool)> + Clone) -> u128 {
         let all = values.clone().map(|(value, _)| value);
         match (self, kind) {

@@ -81,7 +81,7 @@ pub struct Numbers {
     leaves: Leaves<()>,
     folder: Option<Folder>,
     key: Option<KeyPlan<Fragment>>,
-    /// The place of the number in each value; `None` if it takes more than a look to find it.
+    /// The place of the number in each value; `None` if the number has no such simple place.
     fixed: Option<FixedPlace>,
     /// The numbers of one value, in memory that is used again.
     bits: Vec<u128>,
@@ -240,7 +240,7 @@ impl Numbers {
     }
 }
 
-/// Returns the place of the number if there is one, and it is unsigned and of whole bytes.
+/// Returns the place of the number if the value has only one, which must be unsigned and of whole bytes.
 fn fixed_place(leaves: &Leaves<()>) -> Option<FixedPlace> {
     let (mut found, mut count) = (None, 0);
     leaves.for_each(|leaf, base| {
@@ -260,7 +260,7 @@ impl FixedPlace {
         let Self { offset, size, swapped } = self;
         let number = |value: &'a [u8]| load_small(&value[offset..offset + size]);
         Some(match (size, swapped) {
-            // The sizes of most numbers are known here, so that the loop does not look at them.
+            // The most frequent sizes have cases of their own, so that the loop need not look at the size.
             (8, false) => values.map(|value| load_small(&value[offset..offset + 8])).collect(),
             (16, false) => {
                 let mut high = 0;

@@ -36,11 +36,11 @@ const UNITS: [&str; 14] = [
 /// Returns the shape of a document with these metrics.
 pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>) -> WindowShape {
     let mut shape = WindowShape { digest: String::new(), metrics: metrics.into_iter().map(metric).collect() };
-    // A table or a schema is not made from explanations.
+    // The digest leaves out the explanations, because they change no table and no schema.
     let mut bare = shape.clone();
     bare.metrics.iter_mut().for_each(|metric| metric.help.clear());
     let bytes = serde_json::to_vec(&bare).unwrap_or_default();
-    // 128 bits tell more shapes apart than there will be.
+    // 128 bits are enough to distinguish all shapes that will ever exist.
     shape.digest = Sha256::digest(&bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     shape
 }

@@ -1,4 +1,4 @@
-//! Tests that the exporter writes what a decoder reads that takes single bits and knows nothing of plans.
+//! Compares the exporter with a decoder that reads single bits and knows nothing of plans.
 
 mod support;
 
@@ -196,7 +196,7 @@ fn leaf() -> impl Strategy<Value = Layout> {
         |(size, signed, mut variants)| {
             let unused = 64 - 8 * size;
             for (index, variant) in variants.iter_mut().enumerate() {
-                // Names of C are different.
+                // C allows each name in an enum only once.
                 variant.name += &index.to_string();
                 let top = variant.value << unused;
                 variant.value =

@@ -84,8 +84,8 @@ proptest! {
     }
 }
 
-/// A metric as the encoder is promised it: each key comes once, as readings and journals have it, which tests of theirs
-/// check while maps change and processes are killed. Only a walk over a live trie may meet keys again.
+/// A metric as the encoder may expect it: each key comes once. The tests of readings and of journals check that, while
+/// maps change and processes are killed. Only a walk over a live trie may meet a key again.
 fn map() -> impl Strategy<Value = MetricTable> {
     metric().prop_map(|MetricTable { metric, table }| {
         if metric.layout.kind.family() == MapFamily::Trie && metric.temporality == Temporality::Live {

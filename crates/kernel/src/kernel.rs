@@ -83,7 +83,7 @@ impl Kernel {
         Ok(Arc::new(Self { host: Arc::new(host), grace_periods, claim }))
     }
 
-    /// Lets the kernel hurry with its grace periods until the answer is dropped: attaching and detaching wait for them.
+    /// Expedites grace periods until the returned value is dropped, because attaching and detaching wait for them.
     pub fn expedite(&self) -> Expedited<'_> {
         self.grace_periods.expedite()
     }
@@ -130,7 +130,8 @@ impl Kernel {
         cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
 
-    /// The direction that an earlier daemon loaded as planned, if what is pinned is what the record says.
+    /// Opens the direction that an earlier daemon loaded. Fails with the reason if the pins are not what the record
+    /// says.
     pub fn open_direction(
         &self,
         mut plan: Arc<DirectionPlan>,

@@ -84,14 +84,14 @@ fn variable(line: &str) -> Option<Knob> {
     })
 }
 
-/// Tells whether a word stands in a text, not as a part of a longer one.
+/// Tells whether a text has a word that is not a part of a longer one.
 pub fn mentions(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(word)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
 }
 
-/// Tells whether a source defines a macro whatever others say.
+/// Tells whether a source defines a macro in any case, so that a configuration can't choose its value.
 pub fn is_fixed(source: &str, name: &str) -> bool {
     let is_defined = |line: &str| {
         let rest = line.trim().strip_prefix("#define ").and_then(|rest| rest.trim_start().strip_prefix(name));

@@ -31,8 +31,8 @@ pub fn lock(path: &Path, directory: &Path) -> io::Result<Option<Vec<File>>> {
     if file.metadata()?.mode() & 0o077 == 0 {
         return Ok(Some(vec![file]));
     }
-    // Everybody could open the file that an earlier version has made, and who has it open can lock it at any time. The
-    // earlier version itself knows this file only.
+    // The file of an earlier version could be opened by everybody. A process that has it open can lock it at any time,
+    // so a new file replaces it. The old file stays locked as well, because the earlier version knows only that one.
     let new = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory);
     let replaced = new.and_then(|new| {
         try_lock(new.as_file())?;

@@ -121,8 +121,8 @@ impl Disk {
         self.ask("fail all").map(drop)
     }
 
-    /// Takes the power away with the write or flush of this number from now on, so that a test can stop anywhere within what
-    /// a program and the file system do.
+    /// Takes the power away at the write or flush of this number, counted from now. So a test can stop a program and
+    /// the file system at any of their writes.
     pub fn power_off_after(&self, writes: u64) -> Result<()> {
         self.ask(format_args!("off-after {writes}")).map(drop)
     }

@@ -30,7 +30,7 @@ const MANY: u64 = 40;
 
 /// The state of a run.
 pub struct World {
-    // The fields are dropped in this order: the daemon ends before its interfaces go.
+    // The fields are dropped in this order: the daemon ends before its interfaces are removed.
     pub daemon: Option<Daemon>,
     pub directories: Arc<Directories>,
     pub options: DaemonOptions,

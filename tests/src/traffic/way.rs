@@ -33,7 +33,8 @@ pub struct WayLosses {
 #[derive(Debug, Default)]
 pub struct Passed {
     pub lost: AtomicU64,
-    /// Lost segments that were sent again before anything newer arrived, as behind a window that closes: the receiver can't see these gaps.
+    /// Lost segments that were sent again before anything newer arrived, as happens when the TCP window closes behind
+    /// them. The receiver can't see these gaps.
     pub hidden: AtomicU64,
     /// Segments that begin a connection, and arrived.
     pub attempts: AtomicU64,

@@ -87,7 +87,7 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
 /// Starts a daemon that dies in the change of a PUT.
 fn die(topology: &Topology) -> Result<Daemon> {
     let options = DaemonOptions::default().argument("--expedite").argument("always");
-    // The change at a start, which lists the stored probes, is the first; the PUT is the second.
+    // The start lists the stored probes in a first change. The PUT is the second change.
     let dying = options.environment("TWINPROBE_CRASH_AT", "expedited:2");
     let daemon = Daemon::start_with(topology.monitor(), &dying)?;
     let json = [("content-type", "application/json")];

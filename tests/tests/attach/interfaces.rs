@@ -120,7 +120,7 @@ fn probes_are_back_when_their_interface_returns() -> Result<()> {
         });
         let rounds = || -> Result<()> {
             for round in 0..scaled(15, 200) {
-                // The interface disappears while frames arrive; how many arrived before is not known.
+                // The interface disappears while frames arrive. The test does not know how many arrived before.
                 let load = generator(&topology)?.spawn(Load { count: Some(BURST), ..Load::default() });
                 remove_gen0(&topology)?;
                 load.join()?;

@@ -232,8 +232,8 @@ fn a_replacement_that_the_driver_refuses_changes_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// The first probe at a hook decides for which packets all programs there are. A probe of the other kind is refused with the
-/// names of those that are there, also after a restart, and whichever version has loaded them.
+/// The first probe at a hook decides which packets all programs there get. A probe of the other kind is refused with
+/// the names of the present ones, also after a restart, whichever version has loaded them.
 #[test]
 fn a_mix_at_a_hook_is_refused() -> Result<()> {
     let (plain, frags) = (counter_config("mon0", "XDP_PASS"), with_frags(counter_config("mon0", "XDP_PASS")));

@@ -214,7 +214,7 @@ fn direction(hook: &str) -> Value {
     json!({ "hook": hook, "source": SOURCE, "metrics": metrics })
 }
 
-/// Returns the values of a map by their keys, without fields that are 0 and without addresses that are.
+/// Returns the values of a map by their keys, without fields and addresses that are 0.
 fn by_length(metric: &Value) -> BTreeMap<u64, Value> {
     let entries = metric["entries"].as_array().expect("entries");
     let value = |entry: &Value| {

@@ -1,4 +1,5 @@
-//! Links without an Ethernet header, of each kind that this kernel has: who reads one is refused, who does not counts.
+//! Links without an Ethernet header, of each kind that this kernel has. A probe that reads such a header is refused; a
+//! probe that does not read one counts.
 
 use std::fs::File;
 use std::net::UdpSocket;

@@ -102,8 +102,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// `cut`: frames are cut before they cross the pair, and put together behind it where the kernel does that; else they cross it
-    /// uncut.
+    /// If `cut` is true, frames are cut before they cross the pair, and the kernel joins them behind the pair if it
+    /// can. Else they cross it uncut.
     fn new(cut: bool) -> Result<Self> {
         let topology = Topology::new()?;
         let (near, far) = (topology.monitor(), topology.generator());

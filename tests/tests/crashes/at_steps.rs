@@ -84,7 +84,7 @@ fn config(reading: Reading, change: u32) -> Value {
     json!({ "interfaces": ["mon0", "mon1"], "ingress": ingress, "egress": egress })
 }
 
-/// Tells whether a reading begins with nothing again.
+/// Tells whether each reading lets the counts begin with 0 again.
 fn is_reset(reading: Reading) -> bool {
     matches!(reading, Reading::Window | Reading::Init)
 }
@@ -224,8 +224,8 @@ fn is_reached(step: &str, reading: Reading) -> bool {
     }
 }
 
-/// Lets daemons die at each step of these requests. A usual run takes one request and one reading for each step, in turn from
-/// the pair of this number on, a full run all.
+/// Lets daemons die at each step of these requests. A full run takes all pairs of a request and a reading for each
+/// step. A usual run takes one pair for each step; the pairs take turns from number `first` on.
 fn crash_everywhere(tc_attach: &str, changes: &[Change], readings: &[Reading], first: usize) -> Result<()> {
     let mut scene = Scene::new(tc_attach)?;
     let most = scaled(1, 100) as usize;

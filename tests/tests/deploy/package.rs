@@ -14,7 +14,7 @@ use twinprobe_tests::{Topology, binary};
 use crate::tools::{root, run};
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(90);
-/// A package that is installed once is not worth the time that a small one takes.
+/// The packages are installed only once, so the build makes them fast, not small.
 const COMPRESSION: [&str; 2] = ["-Zgzip", "-z1"];
 
 /// Builds the package of the binary under test, and the same as a later version.

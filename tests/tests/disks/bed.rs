@@ -22,7 +22,7 @@ fn sync(file: &File, directory: &Path) -> Result<()> {
     Ok(File::open(directory)?.sync_all()?)
 }
 
-/// Has the dirty pages of a file written to the disk, which keeps them in its cache.
+/// Writes the dirty pages of a file to the disk. The disk keeps them in its cache.
 fn write_back(file: &File) -> Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: the call takes numbers only, and the descriptor is open.

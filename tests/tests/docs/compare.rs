@@ -1,6 +1,6 @@
-//! Outputs that a page shows, compared with those that came. Three things may differ: a time in RFC 3339, or as tables have it,
-//! stands for every time; `…` for whatever is there, within a line or, on a line of its own, for one or more lines; and two or more spaces behind
-//! something, as between columns, for two or more.
+//! Compares the outputs that a page shows with those that came. Three things may differ. A time in RFC 3339, or as
+//! tables have it, stands for every time. A `…` stands for any text within a line; on a line of its own it stands for
+//! one or more lines. Two or more spaces behind a text, as between columns, stand for any two or more.
 
 const ANYTHING: char = '…';
 

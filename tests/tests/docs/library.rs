@@ -1,4 +1,4 @@
-//! The commands in the READMEs of the library succeed. Their outputs are held against captures by the tests of the library.
+//! The commands in the READMEs of the library succeed. The tests of the library compare their outputs with captures.
 
 use std::ops::Range;
 use std::thread;

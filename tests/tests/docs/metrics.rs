@@ -1,5 +1,5 @@
-//! `docs/reference/metrics.md`: the metrics that a daemon has of itself, from the page that one gives to a scraper. Its probes
-//! have everything that there are metrics of.
+//! `docs/reference/metrics.md`: the metrics that a daemon has of itself, from the page that a scraper gets. The
+//! daemon's probes have all features that such metrics exist for.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use twinprobe_tests::event_scene::Scene;
 
-/// Bursts that fill a small ring many times over: each event is received or counted as lost, in order, and what was copied
-/// out of the ring and not yet rendered is not an exception, not even when the probe is deleted.
+/// Bursts that fill a small ring many times: each event is received in order or counted as lost. This includes events
+/// that were copied out of the ring and not yet rendered when the probe is deleted.
 #[test]
 fn events_of_bursts_are_received_or_counted() -> Result<()> {
     for defines in ["RING=65536", "PERF"] {

@@ -32,7 +32,7 @@ fn counting(metrics: &Value) -> Value {
     })
 }
 
-/// Returns three metrics that a reading resets nothing of for others: the packets since the deployment.
+/// Returns three metrics with the packets since the deployment. A reading of them resets nothing for other readers.
 fn three() -> Value {
     json!([
         { "name": "packets_total", "map": "in_percpu_array", "help": "Packets", "snapshot": true, "agg": "sum" },
@@ -218,7 +218,7 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     bystanders.finish()
 }
 
-/// Scrapes, whole ones and such as break off, take nothing from those who collect windows, and sums never fall.
+/// Scrapes, also those that break off, take no windows from collectors, and sums never fall.
 #[test]
 fn a_scrape_takes_nothing() -> Result<()> {
     // The number is enough for a page of megabytes, and small enough for the reference parser.
@@ -259,7 +259,8 @@ fn a_scrape_takes_nothing() -> Result<()> {
         }
         drop(slow);
         if round == 3 {
-            // Pages, more than there may be windows, have driven out none, and closed none where something is reset.
+            // More pages than there may be windows have removed no window, and have closed none of a probe that is
+            // reset.
             assert_eq!(["counting", "flow-features"].map(retained)[0], before[0]);
             assert_eq!(retained("flow-features")["lost_windows"], 0);
         }

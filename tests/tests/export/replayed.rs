@@ -55,7 +55,7 @@ fn a_replay_is_a_window_of_all_its_metrics() -> Result<()> {
     Ok(())
 }
 
-/// The replay alone reads the ring, and leaves no event in it.
+/// Only the replay reads the ring, and it leaves no event in the ring.
 #[test]
 fn events_are_counted_and_none_finds_the_ring_full() -> Result<()> {
     let topology = Topology::new()?;

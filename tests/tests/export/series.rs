@@ -184,7 +184,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
     Ok(())
 }
 
-/// One number everywhere: windows without a collector do not count as lost, windows that a named one misses do.
+/// All places show one number: a window without a collector does not count as lost, a window that a named collector
+/// misses does.
 #[test]
 fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! Names that somebody else has, leases, operators that take over, nodes that go.
+//! Attacks: names that somebody else has, leases, operators that take over, nodes that are removed.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ fn nodes_go_and_names_are_used_again() -> Result<()> {
         ensure!(object["status"]["counts"]["selected"] == 2 && fleet.count("pr")? == 2, "{object:#}");
         Ok(())
     })?;
-    // A label that is removed takes the probe along; one that is added brings it.
+    // A node that loses the label loses the probe. A node that gets the label gets the probe.
     fleet.cluster.kubectl(&["label", "node", "n1", "role-"], "")?;
     wait_for("the node has no probe", PATIENCE, || {
         ensure!(fleet.found()[1].1 == 0 && fleet.count("pr")? == 1, "{:?}", fleet.found());
@@ -97,7 +97,7 @@ fn nodes_go_and_names_are_used_again() -> Result<()> {
         ensure!(fleet.found()[1].0 == "first" && fleet.count("pr")? == 2, "{:?}", fleet.found());
         Ok(())
     })?;
-    // The object of that name is another one, with the same configuration.
+    // A new object takes the name of the deleted one, with the same configuration.
     fleet.cluster.kubectl(&["delete", "mp", "seen", "--timeout", "60s"], "").with_context(|| fleet.logs())?;
     fleet.apply("first", &json!({}))?;
     let status = fleet.reaches("complete")?;

@@ -113,7 +113,8 @@ fn each_rollout_ends_whatever_is_killed_and_no_packet_is_lost() -> Result<()> {
             ensure!(found == vec![last.clone(); 3], "round {round}, killed {struck:?}: {found:?}");
             Ok(())
         })?;
-        // No node twice in a step: one change each, and on the canary of a bad revision one there and one back.
+        // No step changes a node twice: each node has one change. With a bad revision only the canary has changes, one
+        // to the revision and one back.
         let changes: Vec<u64> =
             revisions(&fleet).iter().zip(&before).map(|(after, before)| after - before).collect();
         let expected = if is_bad { vec![2, 0, 0] } else { vec![1; 3] };

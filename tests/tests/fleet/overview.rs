@@ -9,7 +9,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::scene::{Fleet, FleetOptions};
 
-/// Asks as curl does.
+/// Sends a request with curl. Returns the body.
 fn ask(url: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new("curl").args(["-sS", "--fail-with-body"]).args(arguments).arg(url).output()?;
     ensure!(output.status.success(), "{url}: {output:?}");

@@ -1,4 +1,5 @@
-//! The refusals of the chart's policies: reports of other nodes, probes that decide about packets, canaries that can't be.
+//! The refusals of the chart's policies: reports of other nodes, probes that decide about packets, and impossible
+//! canaries.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};

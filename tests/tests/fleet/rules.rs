@@ -85,7 +85,7 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
     let quiet = fleet.nodes[0].daemon().json("/v1/rules/flood");
     ensure!(quiet["firings"] == json!([]) && quiet["state"] == "watching", "{quiet:#}");
 
-    // One that continues is in the object's status.
+    // The object's status counts the nodes whose firing continues.
     apply(&fleet, &rule(&json!({ "until": "sum(ingress.seen) < 0" })))?;
     status(&fleet, "the second revision", |it| it["counts"]["running"] == 2 && it["firing"] == 0)?;
     fleet.nodes[1].send(1000)?;

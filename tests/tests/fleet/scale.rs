@@ -210,7 +210,7 @@ fn a_change_takes_an_agent_one_read_and_one_write() -> Result<()> {
                 "{help} change: 99 % run it after {seconds:.1} s; for each node {reads:.2} reads of revisions (those of the operator with them), {writes:.2} reports, {milliseconds:.1} ms of the API server"
             ),
         );
-        // An agent repeats a request that the server refuses for want of time.
+        // An agent repeats a request that the server refuses because it has no time.
         ensure!((1.0..1.5).contains(&writes), "{writes} reports for each node");
     }
     let reports: Value =

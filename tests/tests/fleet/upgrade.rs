@@ -16,14 +16,14 @@ fn the_exchange_of_every_pod_loses_no_packet_and_changes_no_probe() -> Result<()
         fleet.nodes[at].exchange_daemon(1000)?;
         fleet.start_agent(at)?;
         fleet.nodes.iter_mut().try_for_each(|node| node.send(500))?;
-        // Kubernetes goes on when the pod is ready.
+        // Kubernetes takes the next pod when this one is ready.
         wait_for("the daemon is ready", PATIENCE, || {
             let ready = fleet.nodes[at].daemon().get("/readyz");
             ensure!(ready.status == 200, "{ready:?}");
             Ok(())
         })?;
     }
-    // A rollout goes on after the exchange as before it.
+    // A rollout continues after the exchange as before it.
     ensure!(fleet.found() == vec![("first".to_owned(), 1); 3], "{:?}", fleet.found());
     let status = fleet.object()?["status"].clone();
     ensure!(status["revision"] == before["revision"] && status["counts"]["running"] == 3, "{status:#}");

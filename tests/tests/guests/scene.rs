@@ -66,7 +66,7 @@ pub fn without_types(elf: &[u8]) -> Result<Vec<u8>> {
     changed(elf, "llvm-objcopy", &["--remove-section=.BTF", "--remove-section=.BTF.ext"])
 }
 
-/// Has a tool of LLVM change an object.
+/// Returns the object as a tool of LLVM has changed it.
 fn changed(elf: &[u8], tool: &str, arguments: &[&str]) -> Result<Vec<u8>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("object.o");

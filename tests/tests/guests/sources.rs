@@ -107,7 +107,7 @@ fn local_headers_in_angle_brackets_are_found() -> Result<()> {
     Ok(())
 }
 
-/// Headers of the kernel bring a source for BCC what they bring there.
+/// In a source for BCC, headers of the kernel include the same headers as in the kernel.
 #[test]
 fn headers_of_the_kernel_bring_those_of_packets() -> Result<()> {
     let topology = Topology::new()?;

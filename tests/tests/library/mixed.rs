@@ -102,7 +102,7 @@ fn tshark_counts_the_same_of_mixed_traffic_at_tc() -> Result<()> {
     mixed_traffic(1, "tc")
 }
 
-/// The page has every reason for which a figure is compared on the capture of its probe alone, and how many there are.
+/// The page lists every reason to compare a figure only on the capture of its probe, with the number of such figures.
 #[test]
 fn the_page_says_which_figures_are_compared_alone_and_why() -> Result<()> {
     let (mut reasons, mut all) = (BTreeMap::<String, (usize, BTreeSet<String>)>::new(), 0);

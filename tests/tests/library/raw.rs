@@ -50,7 +50,7 @@ fn cases() -> Vec<(&'static str, u16, Vec<Header>)> {
     ]
 }
 
-/// Packets whose headers can't all be known.
+/// Returns packets with headers that can't all be known.
 fn unknown() -> Vec<(&'static str, u16, Vec<Header>)> {
     use Header::V4;
     let raw = |bytes: &[u8]| Header::Raw(bytes.to_vec());
@@ -71,7 +71,7 @@ enum Header {
 }
 
 impl Header {
-    /// The header's bytes in front of this many.
+    /// Returns the header's bytes, with lengths for this many bytes behind it.
     fn bytes(&self, behind: usize) -> Vec<u8> {
         let length = |with: usize| (with as u16).to_be_bytes();
         match self {

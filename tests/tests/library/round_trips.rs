@@ -127,8 +127,8 @@ fn counter(namespace: &Namespace, name: &str) -> Result<u64> {
     Ok(found.with_context(|| name.to_owned())?.1.parse()?)
 }
 
-/// Returns how many segments with data arrived behind later ones, or a second time, by what tshark reads in the frames. Its own
-/// words for that (`tcp.analysis`) go by the time between segments, and are other ones in each run.
+/// Returns how many segments with data arrived behind later ones, or a second time, by the sequence numbers that tshark
+/// reads. The verdicts of tshark itself (`tcp.analysis`) depend on the time between segments, and differ in each run.
 fn late_by_tshark(capture: &Path) -> Result<u64> {
     let fields = ["-T", "fields", "-e", "tcp.seq", "-e", "tcp.len"];
     let filter = ["-Y", "ip.src == 10.77.0.1 && tcp.len > 0"];
@@ -144,8 +144,8 @@ fn late_by_tshark(capture: &Path) -> Result<u64> {
     Ok(late)
 }
 
-/// Segments that are sent again differ from late ones: exactly as many segments as the sender's kernel has sent again, as many
-/// gaps as were lost, and none that was overtaken: this way keeps the order.
+/// Segments that are sent again differ from late ones. The probe finds as many of them as the sender's kernel has sent
+/// again, as many gaps as segments were lost, and no overtaken segment: this way keeps the order.
 fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()> {
     let scene = Scene::new("retransmissions", round_trip)?;
     // A loss at the end leaves no gap that one could see from behind.

@@ -1,5 +1,5 @@
-//! The probe `dns` counts by client and by server the questions that get no answer in time: real frames in both directions, and readings
-//! between question and answer, so that the two meet different twins.
+//! The probe `dns` counts by client and by server the questions that get no answer in time. The test sends real frames
+//! in both directions, and reads between question and answer, so that the two meet different twins.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -198,7 +198,8 @@ fn questions_without_an_answer_in_time_are_counted_at_tc() -> Result<()> {
     questions_without_an_answer_in_time_are_counted("tc")
 }
 
-/// More questions than places: each is one that timed out, or one that was forgotten, unless its timeout waits for another question.
+/// More questions than places: each question times out, or is forgotten, or counts as one whose timeout the probe does
+/// not watch.
 #[test]
 fn questions_that_find_no_place_are_counted() -> Result<()> {
     const QUESTIONS: u64 = 200;

@@ -1,11 +1,13 @@
-//! A second opinion on the expected documents: `check.json` has filters of tshark, whose figures must be there.
+//! A second opinion on the expected documents: `check.json` has filters of tshark, and their figures must be in the
+//! documents.
 //!
-//! `{"filter": F, "count": WHAT, "metric": M, "key": K, "value": V}`: of the packets of the capture that match F, WHAT
-//! (`packets`, `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) is the sum of the values V (`field.field`, absent for a
-//! value that is a number; `entries` for the number of entries) over the entries of the metric M whose key is K. K may
-//! name some of the key's fields only; absent it is any key. `direction` is `ingress` if it is absent; `passes` is the direction
-//! whose capture is looked at, if it is another one, or `both`: the two captures merged by time. `alone` says why the two need not
-//! agree on other traffic than that capture, see `mixed.rs`.
+//! `{"filter": F, "count": WHAT, "metric": M, "key": K, "value": V}` compares two numbers. The one is WHAT (`packets`,
+//! `bytes`, `{"sum": FIELD}`, `{"distinct": FIELD}`) of the packets of the capture that match F. The other is the sum
+//! of the values V over the entries of the metric M whose key is K. V is `field.field`, absent for a value that is a
+//! number, and `entries` for the number of entries. K may name only some of the key's fields; an absent K is any key.
+//! `direction` is `ingress` if it is absent. `passes` is the direction whose capture is compared, if it is another one,
+//! or `both`: the two captures merged by time. `alone` says why the two numbers need not agree on other traffic than
+//! that capture, see `mixed.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Frames of a tunnel, whose headers inside repeat in each of them: what the probes count where the kernel hands over many frames as
-//! one, in both directions of the interface below, beside what the kernel's own TCP has sent and what the interface has counted.
+//! Frames of a tunnel, whose inner headers repeat in each of them. The kernel hands over many frames as one, in both
+//! directions of the interface below. The tests compare the counts of the probes with the traffic that the kernel's own
+//! TCP has sent and that the interface has counted.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;

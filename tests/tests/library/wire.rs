@@ -1,6 +1,6 @@
-//! The probes count what is on the wire, whatever an interface does to packets, or say why not: each probe at each
-//! hook on interfaces with offloads on and off, beside what the kernel's own TCP has sent. The table in `docs/exactness.md` has the
-//! verdicts; `UPDATE_GOLDEN=1` writes it anew.
+//! The probes count what is on the wire, whatever an interface does to packets, or say why not. The test runs each
+//! probe at each hook on interfaces with offloads on and off, and compares it with the traffic that the kernel's own
+//! TCP has sent. The table in `docs/exactness.md` has the verdicts; `UPDATE_GOLDEN=1` writes it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -238,8 +238,8 @@ fn short(reason: &str) -> String {
     format!("approximate: {}", words.join(", "))
 }
 
-/// Every probe at every hook says the same of each interface as the page, and where it says that it is exact, it counts what the
-/// kernel's own TCP has sent.
+/// Every probe at every hook has the page's verdict for each interface. Where the verdict is "exact", the probe counts
+/// what the kernel's own TCP has sent.
 #[test]
 fn what_is_said_to_be_exact_is_what_was_sent() -> Result<()> {
     let scene = Scene::new()?;
@@ -306,8 +306,9 @@ fn compare(scene: &Scene, said: &Said) -> Result<()> {
     Ok(())
 }
 
-/// Sends through the interface. Returns what the probes had counted before, and what was received and sent there. On a busy machine
-/// TCP may send again what was only late, with options that make the answers longer: then all is sent again.
+/// Sends through the interface. Returns the earlier counts of the probes, and the traffic that was received and sent
+/// there. On a busy machine TCP may repeat a segment that was only late, with options that make the answers longer:
+/// then all is sent again.
 fn crossing(
     scene: &Scene,
     sums: &[(&Sum, &str)],

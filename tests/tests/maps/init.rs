@@ -78,10 +78,10 @@ fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// The clock reads and resets with an interval; GET takes nothing out of anything.
+/// The clock reads and resets with an interval. GET removes nothing.
 ///
-/// An array that packets change is copied and then reset, and what comes between is lost. Therefore the daemon has a clock that
-/// the test lets pass a full hour while no packet comes.
+/// An array that packets change is copied and then reset, and packets between the two are lost. Therefore the daemon
+/// has a clock that the test lets pass a full hour while no packet comes.
 #[test]
 fn the_clock_reads_and_resets() -> Result<()> {
     const HOUR: u64 = 3600;
@@ -134,7 +134,7 @@ fn the_clock_reads_and_resets() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// An interval needs something that is reset. What is a queue is known only once the source was compiled.
+/// An interval needs a metric that is reset. The daemon knows only after the compilation which maps are queues.
 #[test]
 fn an_interval_needs_something_to_reset() -> Result<()> {
     let scene = Scene::new(&Value::Null, &json!({}))?;
@@ -157,7 +157,7 @@ fn an_interval_needs_something_to_reset() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A scrape takes nothing from other readers: it shows the last window of what is reset.
+/// A scrape takes no counts from other readers: for metrics that are reset it shows the last window.
 #[test]
 fn a_scrape_shows_the_last_window() -> Result<()> {
     let mut scene = Scene::new(&Value::Null, &json!({}))?;
@@ -199,7 +199,8 @@ fn closed_windows(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// More windows than may be retained: the oldest go, and the next one says how many.
+/// The oldest windows are removed when there are more than may be retained. No collector is named, so they do not count
+/// as lost.
 #[test]
 fn windows_are_retained_within_limits() -> Result<()> {
     let mut scene = Scene::new(&json!({ "retain": 2 }), &json!({}))?;

@@ -12,7 +12,7 @@ const ROOM: u64 = 4;
 /// The offset of the destination port in the default frame.
 const PORT: usize = 36;
 
-/// Returns the configuration with windows (`twins`), or with maps that both twins would share only.
+/// Returns a configuration: with windows (`twins`), or only with maps that both twins would share.
 fn config(twins: bool, defines: &Value) -> Value {
     let mut metrics = vec![
         json!({ "name": "live", "map": "live" }),

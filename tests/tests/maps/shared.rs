@@ -160,8 +160,8 @@ fn both_directions_count_in_one_table_through_kills_and_replacements() -> Result
     bystanders.finish()
 }
 
-/// Numbers that each direction has counted for itself are added up when they begin to share, and ingress continues with all of it
-/// when they end to.
+/// Each direction has counted for itself. When the two begin to share a map, their numbers are added up. When they stop
+/// sharing it, ingress continues with the whole sum.
 #[test]
 fn counts_are_kept_when_sharing_begins_and_ends() -> Result<()> {
     let mut scene = Scene::new()?;

@@ -51,8 +51,8 @@ fn check(document: &Value, packets: u64, weight: u64, began: Timestamp) -> Value
     values[0].clone()
 }
 
-/// A replacement by larger maps, or by maps of another layout, takes over the open window and live maps: counts are added,
-/// and nothing else is.
+/// A replacement by larger maps, or by maps of another layout, takes over the open window and live maps: counts are
+/// added, other values are not.
 #[test]
 fn a_replacement_adds_what_can_be_added() -> Result<()> {
     let topology = Topology::new()?;
@@ -77,8 +77,8 @@ fn a_replacement_adds_what_can_be_added() -> Result<()> {
     Ok(())
 }
 
-/// Sums have 64 bits in documents and on the page for Prometheus, whatever the width of the field, also after a restart and
-/// where a sum becomes live and comes back.
+/// Sums have 64 bits in documents and on the page for Prometheus, for every width of the field, also after a restart. A
+/// sum that becomes live shows the largest number of its field, not the rest of an overflow.
 #[test]
 fn sums_are_as_wide_as_they_need() -> Result<()> {
     let topology = Topology::new()?;

@@ -151,7 +151,7 @@ fn a_rollback_that_fails_changes_nothing() -> Result<()> {
     bystanders.finish()
 }
 
-/// The history is bounded: old revisions go, the present one and the one before stay.
+/// The history is bounded: old revisions are removed, the present one and the one before stay.
 #[test]
 fn old_revisions_are_forgotten_at_some_time() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,5 +1,5 @@
-//! Windows of large sums hold what has changed in them. They are read as if they had the sums, whatever becomes of the
-//! daemon and of the windows before them.
+//! Windows of large sums hold only the changes. They are read as if they had the sums, whatever happens to the daemon
+//! and to the windows before them.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
     }
     let windows = Windows::of(&daemon, "p");
     chart(&daemon, scene.sent)?;
-    // A body that others build on stays as long as they do, in no list.
+    // A deleted window's body stays while later windows build on it, but no list shows the window.
     let last = windows.try_list("")?.seqs().into_iter().max().unwrap_or_default();
     windows.request("DELETE", &windows.path(last - 1))?.expect(204);
     scene.documents.retain(|(seq, ..)| *seq == last);

@@ -32,7 +32,7 @@ fn an_action_beyond_the_budget_of_all_rules_is_refused() -> Result<()> {
     daemon.get("/v1/probes/slow").expect(404);
     daemon.get("/v1/probes/first").expect(404);
     daemon.get("/v1/probes/fine").expect(200);
-    // An author who is not a rule is not bound by it.
+    // The budget binds rules only, so a client may deploy the same probe.
     let mut config = slow["apply"]["config"].clone();
     config["interface"] = json!("mon0");
     daemon.put("/v1/probes/slow", &config).expect(201);

@@ -66,7 +66,7 @@ fn a_rule_goes_back_to_what_it_was() -> Result<()> {
     Ok(())
 }
 
-/// A document that would be refused today is refused, and the rule goes on.
+/// A rollback to a document that would be refused today is refused, and the rule continues.
 #[test]
 fn a_rule_that_is_refused_today_stays_as_it_is() -> Result<()> {
     let topology = Topology::new()?;

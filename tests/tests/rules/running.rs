@@ -9,7 +9,8 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 use crate::scene::{Receiver, close, counter, deploys, generator, rule, wait_for_rule};
 
-/// A fine probe is there while the coarse one sees many packets, where the coarse one is, in the name of the rule.
+/// The rule deploys a fine probe on the interface of the coarse one while the coarse one sees many packets. The audit
+/// log names the rule as the author.
 #[test]
 fn a_probe_comes_and_goes_with_what_is_measured() -> Result<()> {
     let topology = Topology::new()?;

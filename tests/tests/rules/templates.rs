@@ -6,7 +6,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 use crate::scene::{close, counter, generator, rule, wait_for_rule};
 
-/// A counter that counts each packet `least` times, as often as the window of the rule has packets.
+/// Returns a template whose counter counts each packet `least` times, as often as the window of the rule has packets.
 fn template() -> Value {
     let mut config = counter();
     config.as_object_mut().expect("an object").remove("interface");
@@ -68,7 +68,8 @@ fn a_rule_deploys_a_template_with_values_of_the_window() -> Result<()> {
     Ok(())
 }
 
-/// Mistakes are told when they are made: by the template, also for rules that name it, and by the rule.
+/// Mistakes are reported when they are made: a PUT of the template reports its own and those of rules that name it, a
+/// PUT of the rule reports the rule's.
 #[test]
 fn mistakes_of_templates_are_told() -> Result<()> {
     let topology = Topology::new()?;
@@ -81,7 +82,7 @@ fn mistakes_of_templates_are_told() -> Result<()> {
         template
     };
     let unknown = json!({ "least": "{{sum(ingress.bytes)}}" });
-    // Without a rule it is not known which windows there will be.
+    // As long as no rule names the template, the daemon does not know which windows there will be.
     daemon.put("/v1/templates/t", &with("/ingress/variables", unknown.clone())).expect(201);
     let refused = daemon.put("/v1/rules/many", &applies("t")).expect(422).json();
     ensure!(refused["errors"][0]["field"] == "do[0].apply.template", "{refused}");

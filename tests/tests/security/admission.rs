@@ -1,5 +1,5 @@
-//! Programs that may not do what they do are refused before they are loaded, with the line; others are loaded. Each
-//! program of the corpus in `bpf/admission` is sent at each hook that it is for.
+//! Programs that do forbidden things are refused before they are loaded, with the line; others are loaded. Each program
+//! of the corpus in `bpf/admission` is sent at each hook that it is for.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -64,7 +64,8 @@ fn a_connection_goes_on_after_a_refusal() -> Result<()> {
     Ok(())
 }
 
-/// A client that waits to be asked for its body is refused without being asked, and the daemon does not wait for the body.
+/// A client may wait until the daemon asks for its body. If the request is refused, the daemon neither asks nor waits
+/// for the body.
 #[test]
 fn bodies_are_not_asked_for_in_vain() -> Result<()> {
     let scene = Scene::new("")?;

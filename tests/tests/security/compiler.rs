@@ -32,7 +32,7 @@ fn compile_endlessly(daemon: &Daemon) -> Result<UnixStream> {
     Ok(stream)
 }
 
-/// Returns the processes that the daemon has started and that still are.
+/// Returns the running processes that the daemon has started.
 fn children(daemon: &Daemon) -> Vec<String> {
     let parent = daemon.pid().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -238,7 +238,7 @@ fn too_many_loads_wait_and_more_are_sent_away() -> Result<()> {
     Ok(())
 }
 
-/// Changes of one probe wait for each other. Some do; it would take hours until the turn of the others came.
+/// Changes of one probe wait for each other. Only some may wait, because the last ones would wait for hours.
 #[test]
 fn too_many_changes_of_a_probe_wait_and_more_are_sent_away() -> Result<()> {
     let scene = Scene::new(&["--max-compilations=2"])?;
@@ -340,7 +340,7 @@ fn beside_a_crowd(look: impl FnOnce(&dyn Fn() -> f64) -> Result<()>) -> Result<(
     })
 }
 
-/// The length of a name in a source decides nothing about files.
+/// Names in a source may be long: no file name gets longer with them.
 #[test]
 fn maps_may_have_long_names() -> Result<()> {
     let mut scene = Scene::new(&[])?;

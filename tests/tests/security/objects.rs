@@ -1,5 +1,5 @@
-//! Objects by chance: whatever an object has in its relocations, sections, types and instructions, one that is admitted to
-//! observe leaves each frame, its metadata, its way and the filter of another owner as they are without it.
+//! Objects by chance: their relocations, sections, types and instructions are changed at random. An object that is
+//! admitted to observe leaves each frame, its metadata, its way and the filter of another owner as they are without it.
 
 mod change;
 
@@ -64,8 +64,8 @@ struct Witness {
 }
 
 impl Witness {
-    /// `generic`: the frames that are expected are those behind a program of another loader, for the same packets, that does
-    /// nothing: generic XDP has packets in other buffers than the network stack.
+    /// If `generic` is true, the expected frames are those behind another loader's program that does nothing: generic
+    /// XDP has packets in other buffers than the network stack.
     fn new(
         monitor: &Namespace,
         at: &str,
@@ -168,7 +168,7 @@ fn objects_by_chance_change_nothing() -> Result<()> {
         );
     }
     println!("{admitted} of {count} objects are admitted");
-    // Most changes that are refused would say nothing, and so would most that do not matter.
+    // The run shows nothing if most changes are refused, or if most do not matter.
     ensure!((count / 20..count * 9 / 10).contains(&admitted), "{admitted} of {count} objects are admitted");
     Ok(())
 }

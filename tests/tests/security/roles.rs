@@ -65,7 +65,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 41] = [
     ("GET", "/metrics.xsd", "/metrics.xsd", "", 200),
 ];
 
-/// The answer of a GET, so there is no HEAD.
+/// Routes that refuse HEAD: it would make the answer of a GET that no client receives.
 const TAKES: [&str; 4] =
     ["/v1/probes/kept/metrics", "/v1/probes/kept/events", "/v1/changes?probe=none", "/metrics"];
 

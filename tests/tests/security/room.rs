@@ -76,7 +76,7 @@ fn configurations_do_not_fill_the_disk() -> Result<()> {
     Ok(())
 }
 
-/// A disk that others have filled is 507 whatever is asked.
+/// On a disk that others have filled, each change gets 507.
 #[test]
 fn a_full_disk_is_507_for_each_change() -> Result<()> {
     let topology = Topology::new()?;
@@ -153,7 +153,7 @@ fn maps(count: usize) -> Value {
     json!({ "interface": "mon0", "ingress": { "hook": "tc", "source": source } })
 }
 
-/// Probes leave descriptors to connections, to windows and to the probes that are there.
+/// Probes leave descriptors for connections, for windows and for the probes that exist.
 #[test]
 fn descriptors_are_counted() -> Result<()> {
     const LIMIT: u64 = 400;

@@ -91,8 +91,8 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     reached(&scene, role)
 }
 
-/// The coverage of all limits of the schema takes minutes. A limit is the same for each role, so the one that may ask
-/// everything covers them.
+/// The coverage of all limits of the schema takes minutes. A limit is the same for each role, so only the role that may
+/// send every request covers them.
 fn phases(role: &str) -> &'static str {
     if role == "admin" { "examples,coverage,fuzzing,stateful" } else { "examples,fuzzing,stateful" }
 }

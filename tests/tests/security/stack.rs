@@ -1,4 +1,4 @@
-//! Programs that read bytes of their stack which they have not written find zeros there, and nothing of the kernel's.
+//! A program that reads bytes of its stack before it writes them finds zeros there, and no data of the kernel.
 
 use anyhow::Result;
 use serde_json::{Value, json};

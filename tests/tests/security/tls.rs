@@ -1,4 +1,4 @@
-//! TLS: who is believed, and certificates that are exchanged while clients read.
+//! TLS: which peers are believed, and certificates that are exchanged while clients read.
 
 use std::fs;
 use std::net::TcpStream;

@@ -33,7 +33,8 @@ impl Moments {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
     }
 
-    /// Waits for up to as long as a window: with something half written, between a batch and its acknowledgement.
+    /// Waits for at most the length of a window, so that a kill finds something half written, or a batch before its
+    /// acknowledgement.
     fn pass(&mut self) {
         thread::sleep(Duration::from_millis(self.below(200)));
     }

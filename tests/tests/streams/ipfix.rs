@@ -71,7 +71,7 @@ fn capture(messages: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Has nfcapd receive the messages. Returns what nfdump then reads.
+/// Sends the messages to nfcapd. Returns the flows that nfdump then reads.
 fn through_nfcapd(messages: &[Vec<u8>], directory: &Path) -> Result<Vec<SeenFlow>> {
     fs::create_dir(directory)?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;

@@ -170,7 +170,8 @@ fn send_all(config: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Stream, broker and daemon are killed at any moment. Who reads what is committed sees each window and each packet once, in order.
+/// Stream, broker and daemon are killed at any moment. A reader of committed records sees each window and each packet
+/// once, in order.
 #[test]
 fn a_topic_has_each_packet_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -45,7 +45,7 @@ fn nodes(window: &Value) -> Result<Vec<Node>> {
     Ok(nodes)
 }
 
-/// How often `fine` was created and removed at a node, with the reasons.
+/// Returns how `fine` was created and removed at a node, with the reasons.
 fn changes(node: &Node) -> Vec<(String, String)> {
     let history = node.daemon().json("/v1/history");
     let entries = history["history"].as_array().cloned().unwrap_or_default();

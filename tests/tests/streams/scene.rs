@@ -105,8 +105,9 @@ impl Node {
     }
 }
 
-/// Runs a stream while it, its server and the daemon are killed in turn, each a while after the stream has acknowledged more. Kills
-/// the stream in the end; what is left is for the next one. `server` kills the server and starts it again; without it the stream is killed instead.
+/// Runs a stream and kills it, its server and the daemon in turn, each a while after the stream has acknowledged more.
+/// Kills the stream in the end, and leaves the rest of the windows to the next stream. `server` kills the server and
+/// starts it again; without `server` the stream is killed instead.
 pub fn kill_in_turn(
     node: &mut Node,
     config: &Path,

@@ -26,7 +26,7 @@ fn sources() -> Result<Vec<(PathBuf, String)>> {
     Ok(sources)
 }
 
-/// Private types count: a name that means two things costs a reader as much in one file as in two.
+/// Private types count as well: a name with two meanings costs a reader as much in one file as in two.
 #[test]
 fn no_two_types_of_the_crates_have_one_name() -> Result<()> {
     let mut places = BTreeMap::<String, Vec<PathBuf>>::new();

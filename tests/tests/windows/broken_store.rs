@@ -68,7 +68,8 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
         if told.iter().any(|count| *count >= of_probe) {
             continue;
         }
-        // A row that does not say which window it was, or that no page leads to, is found by who examines every page.
+        // A row may not say which window it was, or no page may lead to it. Only the examination of every page finds
+        // such a row.
         let (verdict, found) = store::examined(&daemon.directories())?;
         ensure!(verdict != "ok", "{probe}: {of_probe} windows are missing: {status}; doctor: {found}");
     }

@@ -13,8 +13,8 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 const PROBES: [&str; 3] = ["p", "q", "r"];
 const HOUR: i64 = 3_600_000_000_000;
-/// The difference up to which two instants are taken for the same: longer than anything takes here, and much less than the
-/// clock is set by.
+/// Two instants count as the same if they differ by at most this. Nothing here takes that long, and the clock is set by
+/// much more.
 const ABOUT: i64 = HOUR / 4;
 /// The longest time for which a window may be open.
 const LONGEST: Duration = Duration::from_nanos(ABOUT as u64);
@@ -160,7 +160,7 @@ fn a_window_that_an_earlier_daemon_has_ended() -> Result<()> {
 #[test]
 fn aligned_windows_end_when_the_clock_passes_a_multiple() -> Result<()> {
     let scene = Scene::new()?;
-    // The daemon's clock is between two full hours but for the moments when the test lets it pass one.
+    // The daemon's clock is between two full hours, except at the moments when the test lets it pass one.
     let mut hour = now(0) / i128::from(HOUR) * i128::from(HOUR);
     let set = |time: i128| set_clock(&scene.file(), i64::try_from(time - now(0))?);
     set(hour + i128::from(HOUR / 8))?;

@@ -23,7 +23,7 @@ const PROBES: [&str; 4] = ["a", "b", "c", "d"];
 const CLIENTS: usize = 64;
 /// The number of kinds of requests that [`act`] has the answers of.
 const KINDS: usize = 10;
-/// The number of windows without which a run would show nothing.
+/// The least number of windows for a run that shows something.
 const WINDOWS: u64 = 100;
 
 /// Returns a random configuration whose metrics agree in every window.
@@ -60,7 +60,7 @@ impl Seen {
         *longest = (*longest).max(time);
     }
 
-    /// Tells whether the run has to go on to show something.
+    /// Tells whether the run has seen too little to end.
     fn is_little(&self) -> bool {
         let kinds = self.answers.lock().expect("no panic").len();
         kinds < KINDS || self.windows.load(Ordering::Relaxed) <= WINDOWS

@@ -176,8 +176,8 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
     Ok(())
 }
 
-/// A window without room is not begun: all that is counted meanwhile is in the next one. Windows leave some room
-/// to others.
+/// A window without room is not begun, and the next window has everything that was counted meanwhile. Windows leave
+/// some room for others.
 #[test]
 fn a_window_without_room_is_not_begun() -> Result<()> {
     let scene = Scene::new(&json!({}))?;

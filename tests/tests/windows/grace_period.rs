@@ -45,8 +45,9 @@ fn is_late(capabilities: &Value) -> bool {
     sweep(capabilities)["available"] == false && capabilities["kernel"]["quiesce"] == "membarrier"
 }
 
-/// Closes windows of all probes at once until this many times all have been closed although the sweep was still late after
-/// them, with a real-time task on the second CPU. Returns the grace periods of all windows in microseconds.
+/// Closes windows of all probes at once, in rounds, with a real-time task on the second CPU. A round counts if the
+/// sweep is still late after it; the function ends after this many. Returns the grace periods of all windows in
+/// microseconds.
 fn close_while_late(rounds: u64) -> Result<Vec<u64>> {
     if thread::available_parallelism()?.get() < 2 {
         println!("a single CPU: nothing was tested");

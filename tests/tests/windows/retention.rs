@@ -1,4 +1,4 @@
-//! Retention: the windows that are kept, and the reports of those that had to go.
+//! Retention: the windows that are kept, and the reports of those that were removed.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
     bystanders.finish()
 }
 
-/// The oldest windows go when all are too large; the newest one stays, however large it is.
+/// The oldest windows are removed when all are too large; the newest one stays, however large it is.
 #[test]
 fn the_oldest_goes_when_they_are_too_large() -> Result<()> {
     let topology = Topology::new()?;

@@ -244,7 +244,7 @@ fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Vec<Pa
             .collect();
         for rate in bench.cases(&RATES, &[CLAIMED]) {
             let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
-            // Few events a second take their time to be many enough.
+            // At a low rate it takes longer until there are enough events.
             let time = if rate < CLAIMED { bench.times(500, 100) } else { bench.part_of(500, 100) };
             let case = Case { tool, load: Load::Steady { rate, duration: Duration::from_millis(time) } };
             let turns = turns(stand, case, &consumers, bench.rounds(5, 1))?;

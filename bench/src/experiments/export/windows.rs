@@ -20,7 +20,7 @@ const FLOWS: u64 = 25_000;
 /// The pause between two reads, in which packets of all flows arrive.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads windows of 25,000 flows while packets arrive. Returns the table, and what sends.
+/// Reads windows of 25,000 flows while packets arrive. Returns the table, and the description of the sender.
 pub fn windows(bench: &Bench) -> Result<(Table, String)> {
     let mut table = Table::new(&[
         "windows of 25,000 flows",

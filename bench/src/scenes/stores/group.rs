@@ -1,4 +1,4 @@
-//! Group commit: the first one to come writes the windows of all who wait.
+//! Group commit: the first writer that comes writes the windows of all writers that wait.
 
 use std::sync::{Condvar, Mutex};
 

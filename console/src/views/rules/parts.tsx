@@ -1,4 +1,4 @@
-// What a rule is called, what state it is in, and what it does, in words.
+// The name, the state and the actions of a rule, in words.
 import { clock, moment } from "../../data/format.ts";
 import type { Firing, RuleAction, RuleStatus } from "../../api/types.ts";
 import { Badge } from "../../parts/basics.tsx";

@@ -1,4 +1,4 @@
-// One rule: what it has done, its document, what it was.
+// One rule: its firings, its document and its revisions.
 import { rulePath } from "../../api/client.ts";
 import { writeJson } from "../../api/json.ts";
 import type { RuleRevision, RuleStatus } from "../../api/types.ts";

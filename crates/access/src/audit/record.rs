@@ -166,7 +166,8 @@ impl Drop for Record {
     }
 }
 
-/// Returns an IPv4 address, or the IPv6 network of 64 bits of an address: hosts have all addresses of theirs.
+/// Returns an IPv4 address as it is, and the network of 64 bits of an IPv6 address, because a host may use any address
+/// of its network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

@@ -11,7 +11,7 @@ pub const INTERVAL: Duration = Duration::from_secs(60);
 /// The most kinds that are told apart. All others count as one kind, so that many clients cause as few lines as a few clients.
 const KINDS: usize = 64;
 
-/// The facts that requests share which share lines: the client, its address, and the outcome.
+/// The facts that decide which requests share a line: the client, its address, and the outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RepeatKind {
     pub who: Option<String>,

@@ -55,7 +55,7 @@ impl Interface {
         let since = match self.resolution {
             Resolution::TenTo(exponent @ 0..=9) => ticks * 10_i128.pow(9 - exponent),
             Resolution::TenTo(exponent) => 10_i128.checked_pow(exponent - 9).map_or(0, |part| ticks / part),
-            // A stamp has 64 bits: of more than that, no tick makes a nanosecond.
+            // A stamp has 64 bits, so with an exponent this large all ticks together are less than a nanosecond.
             Resolution::TwoTo(exponent) => (ticks * SECOND).checked_shr(exponent).unwrap_or(0),
         };
         let moment = since + i128::from(self.offset) * SECOND;

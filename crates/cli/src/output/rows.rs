@@ -52,7 +52,8 @@ struct MetricTable {
 }
 
 impl Tables {
-    /// Returns the titles of all columns if none is this one. While a table is empty it is not known which columns it will have.
+    /// Returns the titles of all columns if none of them is `column`. Returns `None` while a table is empty, because
+    /// its columns are not known yet.
     pub fn lack(&mut self, column: &str) -> Option<Vec<String>> {
         let titles = || self.metrics.iter().flat_map(|metric| metric.table.titles()).cloned();
         let mut known: Vec<String> = Vec::new();
@@ -253,7 +254,7 @@ fn members(row: &mut TextRow<'_>, value: &Value, rates: bool, wide: bool) {
     }
 }
 
-/// Tells whether a value is the inside of a sketch: bits behind an estimate, which say nothing to people.
+/// Tells whether a value is the inside of a sketch: the bits behind an estimate, which people can't read.
 fn is_sketch(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.len() > SKETCH && text.starts_with("0x"))
 }

@@ -91,7 +91,7 @@ impl TextTable {
         dropped
     }
 
-    /// Renders one line per row. Where a row is wider than the screen, long cells are folded; where that does not do,
+    /// Renders one line per row. Where a row is wider than the screen, long cells are folded. If this is not enough,
     /// each cell has a line.
     pub fn render(self, screen: Screen) -> String {
         if self.titles.is_empty() {

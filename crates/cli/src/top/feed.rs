@@ -94,7 +94,7 @@ fn index(name: &str) -> Option<u32> {
     name_to_index(any, name).ok()
 }
 
-/// Elsewhere runs no daemon, so none is on this machine.
+/// Daemons run on Linux only, so a daemon is never on this machine.
 #[cfg(not(target_os = "linux"))]
 const fn index(_: &str) -> Option<u32> {
     None

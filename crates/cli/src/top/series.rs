@@ -29,7 +29,7 @@ pub struct TopSeries {
 #[derive(Clone, Debug, Default)]
 pub struct SeriesSet(BTreeMap<String, TopSeries>);
 
-/// Labels that say of all series of a probe the same.
+/// Labels that are the same for all series of a probe.
 const COMMON: [&str; 4] = ["probe", "node", "instance", "direction"];
 
 impl SeriesSet {

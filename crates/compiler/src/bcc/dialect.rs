@@ -30,7 +30,7 @@ const QUIET: [&str; 8] = [
     "-Wno-incompatible-pointer-types-discards-qualifiers",
 ];
 
-/// A call ends the function that it has been inlined to: as in BCC, every function is.
+/// A call through a table ends the function into which clang inlines it. So every function is inlined, as in BCC.
 const INLINE: [&str; 2] = ["-mllvm", "-inline-threshold=1000000"];
 
 /// The arguments of clang for a source for BCC, beside those that every source needs.
@@ -82,8 +82,8 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     Ok(Some(BccArguments { arguments, shared }))
 }
 
-/// Returns the definitions by which the address of a header is its offset in the packet, where the source takes the address for
-/// a number. In BCC, headers are nothing but offsets. Fails where a line uses a header in both ways.
+/// Returns definitions for headers whose address the source uses as a number: there, the address of such a header is
+/// its offset in the packet, as in BCC. Fails if a line uses a header in both ways.
 fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
     let mut definitions = Vec::new();
     let is_line = |line: &str| {
@@ -105,8 +105,8 @@ fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
     Ok(definitions)
 }
 
-/// Tells whether a source has functions or tables of BCC's kind and places nothing in a section: for libbpf, it would have no
-/// program.
+/// Tells whether a source has functions or tables of BCC's kind and places nothing in a section. As a source for libbpf
+/// it would have no program.
 fn looks_like_bcc(found: &Scan<'_>) -> bool {
     let has_sections = SECTIONS.iter().any(|name| found.names.contains(name));
     let is_for_bcc = |function| entry::is_candidate(function) || entry::traces(function);

@@ -1,11 +1,12 @@
-//! Removal of the debug information from objects. Clang needs it to make BTF with the lines of the source, and puts the texts
-//! of all headers into it: it is some twenty times as long as all the rest, and it is not read.
+//! Removal of the debug information from objects. Clang needs the debug information to make BTF with the lines of the
+//! source, and puts the texts of all headers into it. It is some twenty times as long as the rest of the object, and
+//! nothing reads it afterwards.
 
 use object::build::Result;
 use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
-/// The beginnings of the names of the sections that go.
+/// The beginnings of the names of the sections that are removed.
 const DEBUG: [&[u8]; 2] = [b".debug_", b".rel.debug_"];
 /// The largest alignment of a section, in bytes, for which there is room in the new file.
 const LARGEST_ALIGNMENT: u64 = 4096;
@@ -21,7 +22,7 @@ pub fn without_debug_information(elf: &[u8]) -> Result<Option<Vec<u8>>> {
     if builder.sections.iter().any(|section| section.sh_addralign > LARGEST_ALIGNMENT) {
         return Ok(None);
     }
-    // Clang keeps the names of sections among those of symbols, which the builder does not.
+    // Clang keeps the names of sections among those of symbols. The builder needs a separate section for them.
     let names = builder.sections.add();
     names.name = b".shstrtab"[..].into();
     names.sh_type = SHT_STRTAB;

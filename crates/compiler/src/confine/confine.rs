@@ -186,7 +186,7 @@ impl Means {
         }
         if let Some(number) = self.user {
             let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
-            // Groups go first: `user` may not change them.
+            // Groups are set first, because `user` may not change them.
             set_thread_groups(&[])?;
             set_thread_res_gid(group, group, group)?;
             set_thread_res_uid(user, user, user)?;

@@ -254,7 +254,7 @@ const fn is_text(element: &Layout) -> bool {
     matches!(element.shape, Shape::Char) && element.render.is_none() && element.size == 1
 }
 
-/// Tells whether a text can be taken for nothing but a name: not for a number, for a name with a number, or for an escape.
+/// Tells whether a text can only be a name: not a number, a name with a number, or an escape.
 pub fn is_name(text: &str) -> bool {
     let special = |c: char| c == '#' || c == '\\' || c.is_control() || c == char::REPLACEMENT_CHARACTER;
     !text.contains(special) && text.contains(|c: char| !c.is_ascii_digit() && c != '-')

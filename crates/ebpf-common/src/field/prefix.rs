@@ -17,8 +17,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Finds the parts of a struct of two members. If only one can be an address by its rendering, it is the address, else the
-    /// second one. `None` if the struct is not a prefix.
+    /// Finds the parts of a struct of two members. If the first member is the only one that can be an address by its
+    /// rendering, it is the address; otherwise the second one is. `None` if the struct is not a prefix.
     pub fn of(layout: &Layout) -> Option<Self> {
         let Shape::Struct(members) = &layout.shape else { return None };
         let [first, second] = &members[..] else { return None };

@@ -114,7 +114,7 @@ fn prefix(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{path}: ") }
 }
 
-/// Writes a value that has a rendering; `None` if its number or text is written as without.
+/// Writes a value that has a rendering; `None` if the rendering does not change how a number or a text is written.
 fn rendered(render: Render, value: &Value, bytes: &mut [u8]) -> Option<Result<(), String>> {
     let text = value.as_str();
     let written = match (render, text) {
@@ -205,7 +205,7 @@ fn integer(value: &Value, signed: bool, bytes: &mut [u8]) -> Result<(), String> 
     Ok(())
 }
 
-/// Bytes of a value, whose first byte says all.
+/// Bytes that hold a number below 256: the number is the first byte, and all others are 0.
 trait First {
     fn fill_with_first(&mut self, first: u8);
 }

@@ -1,12 +1,12 @@
-//! The difference between a table and its successor: entries disappeared, values changed, and new
-//! entries came behind the others. A table and such differences make the later tables again, to the byte.
+//! The difference between a table and its successor: entries were removed, values changed, and new entries came behind
+//! the others. A table and such differences make the later tables again, to the byte.
 
 use crate::table::{RawTable, TableLayout};
 
 /// The changes that make the next table out of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChanges {
-    /// The places of the entries that went, in the first table.
+    /// The places of the removed entries, in the first table.
     pub gone: Vec<usize>,
     /// The places of the entries whose values changed, in the table without the removed ones.
     pub changed: Vec<usize>,
@@ -21,8 +21,8 @@ impl TableChanges {
         self.rows.keys.len() + self.rows.values.len() + places.keys.len() + places.values.len()
     }
 
-    /// Returns the places as bytes: those that went as keys, those that changed as values. Most are close together, so
-    /// that the distances take one byte each.
+    /// Returns the places as bytes: those of removed entries as keys, those of changed entries as values. Most places
+    /// are close together, so that the distances take one byte each.
     pub fn places(&self) -> RawTable {
         RawTable { keys: distances(&self.gone), values: distances(&self.changed), ..RawTable::default() }
     }

@@ -50,7 +50,7 @@ impl RawTable {
     /// Returns the rows of `layout` with the name of their interface.
     pub fn with_interface(&self, layout: &TableLayout, interface: &str) -> Self {
         let mut name = [0; NAME];
-        // A name of the kernel has room; of a longer alternative name its beginning stands.
+        // A name of the kernel always fits. A longer alternative name is cut.
         let room = name.iter_mut().take(NAME - 1);
         room.zip(interface.bytes()).for_each(|(slot, byte)| *slot = byte);
         let mut named = Self { inner: self.inner.clone(), ..Self::default() };
@@ -64,8 +64,9 @@ impl RawTable {
         named
     }
 
-    /// Returns the rows, whose layout is `from`, in a layout that can become `to`, if only one of them names interfaces: rows without
-    /// a name get an empty one, and names are left out. `None` if that is not the difference.
+    /// Returns the rows of the layout `from` with their layout, in a form that can become `to`, if only one of the two
+    /// layouts names interfaces. Rows without a name get an empty one, or names are left out. `None` if the layouts
+    /// differ in another way.
     pub fn with_interfaces_of(&self, from: &TableLayout, to: &TableLayout) -> Option<(Self, TableLayout)> {
         if let Some(key) = to.field_behind() {
             let named = from.with_interface(key);
@@ -97,7 +98,7 @@ pub fn carries_over(from: &TableLayout, to: &TableLayout) -> bool {
     carries(from, to) || adapted().is_some_and(|(_, layout)| carries(&layout, to))
 }
 
-/// Two parts are alike if their fields are.
+/// Tells whether two parts have the same fields.
 fn is_alike(one: &Layout, other: &Layout) -> bool {
     one.size == other.size && one.shape == other.shape
 }

@@ -25,7 +25,7 @@ impl Noted {
         self.changed.get_mut(entry).into_iter().for_each(|changed| *changed = true);
     }
 
-    /// Notes that entries go.
+    /// Notes that entries are removed.
     pub fn remove(&mut self, goes: &[bool]) {
         let places = self.places.take().unwrap_or_else(|| (0..self.before).collect());
         let stays = |(_, goes): &(usize, &bool)| !**goes;

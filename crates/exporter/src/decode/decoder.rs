@@ -224,7 +224,7 @@ impl<'a> Decoder<'a> {
         self.plain(sink, |out| text::hex(out, used));
     }
 
-    /// Tells whether the name of an interface is that of another one, too, or could be taken for a number or an escape.
+    /// Tells whether another interface has the same name, or whether the name could be taken for a number or an escape.
     fn is_alike(&self, index: u32) -> bool {
         let alike = self.alike.get_or_init(|| {
             let mut counts: HashMap<&str, u32> = HashMap::new();
@@ -250,13 +250,13 @@ fn widened(float: &[u8]) -> f64 {
     if float.len() == 4 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits) }
 }
 
-/// Tells whether a float is a number that all readers of JSON tell from all others.
+/// Tells whether JSON has a number for a float that every reader distinguishes from all other floats.
 fn is_ordinary(float: &[u8]) -> bool {
     let value = widened(float);
     value.is_finite() && !(value == 0.0 && value.is_sign_negative())
 }
 
-/// Appends the name of a number that JSON does not have, of a NaN with its bits.
+/// Appends the name of a float for which JSON has no such number. The name of a NaN includes its bits.
 fn extraordinary(out: &mut String, float: &[u8]) {
     match widened(float) {
         f64::INFINITY => out.push_str("Infinity"),

@@ -1,12 +1,13 @@
-//! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows bits that a value
-//! hides: padding that is not zero, bytes behind a NUL, the payload of a NaN.
+//! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows bits that are
+//! not shown in a value: padding that is not zero, bytes behind a NUL, the payload of a NaN.
 
 use twinprobe_ebpf_common::Layout;
 
 use twinprobe_ebpf_common::field::bits::Bits;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan};
 
-/// The bytes of a key that are looked at. The kernel has no key of more than 512 bytes; a layout may say anything.
+/// The number of bytes of a key that the padding covers. The kernel has no key of more than 512 bytes, but a layout may
+/// claim any size.
 const LONGEST: usize = 4096;
 /// The name of the part of a key outside of its members.
 const PADDING: &str = "padding";
@@ -47,7 +48,7 @@ impl Padding {
         Self(if hidden.iter().all(|bits| *bits == 0) { Vec::new() } else { hidden })
     }
 
-    /// The bits of a key of this size that is shown by these parts.
+    /// Returns the bits of a key of this size that none of these parts shows.
     pub fn of_parts<L>(size: usize, parts: &[FieldPlan<L>]) -> Self {
         Self::new(size, |shown| {
             parts.iter().for_each(|part| cover(&part.plan, 8 * part.offset, part.bits, shown));
@@ -60,7 +61,7 @@ impl Padding {
         key.iter().zip(&self.0).fold(0, |all, (key, bits)| all | key & bits) != 0
     }
 
-    /// Returns the bytes that have such bits, without their other bits.
+    /// Returns the bytes of a key that contain padding, with all other bits cleared.
     pub fn bytes(&self, key: &[u8]) -> Vec<u8> {
         key.iter().zip(&self.0).filter(|(_, bits)| **bits != 0).map(|(key, bits)| key & bits).collect()
     }

@@ -9,17 +9,17 @@ use crate::metric::Metric;
 /// The number of bytes after which rows that have more to be written are left to the next call.
 pub const CHUNK: usize = 64 << 10;
 
-/// One document in one format. The encoder asks for the tables of the metrics, one after the other; each call appends to
-/// the caller's buffer, which can be handed on and emptied between any two calls:
+/// One document in one format. The encoder asks for the tables of the metrics, one after the other. Each call appends
+/// to the caller's buffer, which can be handed on and emptied between any two calls:
 ///
 /// ```text
 /// document_encoder, add_metric..., (next_table, rows...)..., finish
 /// ```
 ///
-/// Nothing is kept of the tables. JSON and XML ask for each table once. OpenMetrics asks for a table again for each family
-/// of samples that the table has a part in: the samples of a family must not be mixed with those of others, while one row
-/// of structs has samples of many families, and both directions can have samples of the same family. The rows of all
-/// these times should be the same, so that the samples of a row agree.
+/// The encoder keeps nothing of the tables. JSON and XML ask for each table once. OpenMetrics asks for a table again
+/// for each family of samples that the table has a part in, because the samples of a family must stand together. One
+/// row of structs has samples of many families, and both directions can have samples of the same family. The rows must
+/// be the same each time, so that the samples of a row agree.
 pub trait DocumentEncoder: Send + Sync {
     /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
     /// OpenMetrics document never decreases. To be called before the first metric.
@@ -46,8 +46,8 @@ pub trait DocumentEncoder: Send + Sync {
     /// table, nothing happens. `out` grows in proportion to the entries, unless the format leaves some to [`Self::more`].
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>);
 
-    /// Writes another chunk of the rows that came last. Returns false at the end; any other function writes
-    /// them at once.
+    /// Writes another chunk of the rows that came last. Returns false at the end. A call of any other function writes
+    /// all remaining rows.
     fn more(&mut self, _: &mut Vec<u8>) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The text format of Prometheus, version 0.0.4, made of OpenMetrics: samples are the same, types and the names in the
-//! metadata are not.
+//! The text format of Prometheus, version 0.0.4, made from OpenMetrics. The samples stay the same. The types, and the
+//! names in the metadata, differ.
 
 use std::sync::Arc;
 

@@ -85,7 +85,8 @@ pub fn program(
         | Act::TooLong => true,
     });
     if acts.is_empty() {
-        // The least that it can be, to spare the verifier.
+        // The work that the program has at least. A program that exceeds the limit already is refused without the
+        // verifier.
         acts.extend(too_much_work(plan, program, 1));
     }
     let of_maps = plan.maps.iter().filter_map(|map| {

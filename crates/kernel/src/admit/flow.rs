@@ -24,7 +24,8 @@ use crate::admit::value::{AbstractValue, PointerFacts, StackPlace};
 
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
-/// The most instructions that are followed, and registers that are remembered: some seconds, and some 100 MB.
+/// The limit for the sum of the instructions that are followed and the registers that are remembered. The analysis then
+/// takes some seconds and some 100 MB at most.
 const MAX_EFFORT: usize = 4_000_000;
 
 /// The acts of a program, and the slots that it reads unwritten.
@@ -61,7 +62,7 @@ struct Flow<'a> {
     kind: ProgramKind,
     maps: &'a [MapFacts],
     running: RunningCalls,
-    /// The instructions that are jumped to.
+    /// The targets of jumps.
     targets: HashSet<InstructionIndex>,
     /// The state at the end of each function for each state that it was called in; `None` if it never ends.
     calls: HashMap<(InstructionIndex, MachineState, RunningCalls), Option<MachineState>>,
@@ -275,7 +276,7 @@ impl Flow<'_> {
             self.note(at, Act::WritesContext);
         }
         let is_seen = base.harmless || base.packet || base.context.is_possible();
-        // The place that was written to tells an address as well.
+        // A write through a base that reveals an address also shows that address, by the place of the value.
         if is_seen && (value.tells_address() || base.address) {
             self.note(at, Act::StoresAddress);
         }

@@ -1,6 +1,6 @@
-//! The functions of the kernel (kfuncs) that a probe may call: those that lead to the bytes of a packet, wherever these lie, by a
-//! dynptr (Linux 6.4). A call of one has the number of a helper function that the kernel does not have, until it is
-//! [bound](crate::load::bind).
+//! The functions of the kernel (kfuncs) that a probe may call. They give access to the bytes of a packet in any buffer,
+//! by a dynptr (Linux 6.4). Until a call of one is [bound](crate::load::bind), it has the number of a helper function
+//! that the kernel does not have.
 
 use aya_obj::generated::bpf_func_id as Id;
 
@@ -17,9 +17,10 @@ pub struct KernelFunction {
 pub enum DynptrUse {
     /// The function leaves a dynptr of the packet on the stack.
     Make,
-    /// The function returns a pointer to bytes of the packet that may be read, or to a copy of them in the buffer of the call.
+    /// The function returns a pointer to bytes of the packet that may be read, or to a copy of them in the buffer of
+    /// the call.
     Read,
-    /// The same for bytes that may be written, too.
+    /// The function returns such a pointer, and the program may write to the bytes, too.
     Write,
 }
 
@@ -30,7 +31,7 @@ pub const FUNCTIONS: [KernelFunction; 4] = [
     KernelFunction { name: "bpf_dynptr_slice_rdwr", number: 0x0bad_3104, does: DynptrUse::Write },
 ];
 
-/// Returns the function that a call with this number is of.
+/// Returns the kernel function that has this number in calls.
 pub fn function(number: u32) -> Option<KernelFunction> {
     FUNCTIONS.into_iter().find(|function| function.number == number)
 }

@@ -1,5 +1,5 @@
-//! The helper functions of the kernel that a probe may call, and what each does to packets. A function that is on no
-//! list is refused: among them are those that read any memory of the kernel.
+//! The helper functions of the kernel that a probe may call, and the effect of each on packets. A function that is on
+//! no list is refused, for example each function that can read any memory of the kernel.
 
 pub mod names;
 
@@ -22,7 +22,8 @@ pub enum Effect {
 pub struct Callback {
     /// The argument of the helper function that is the function's address, 1 to 5.
     pub function: usize,
-    /// The argument of the helper function that is handed on, and the argument that it becomes.
+    /// An argument of the helper function that the called function gets, and the argument of the called function that
+    /// it becomes.
     pub handed_on: Option<(usize, usize)>,
     /// The number of calls of the function; `None` if it is called later on.
     pub repeats: Option<CallCount>,
@@ -166,8 +167,8 @@ const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_sk_assign,
 ];
 
-/// The memory that helper functions write to: the function, its argument, 1 to 5, the number of bytes, and
-/// whether it writes them all, whatever it returns.
+/// The memory that helper functions write to: the function, its argument (1 to 5), the number of bytes, and whether the
+/// function writes all of them even if it fails.
 const WRITTEN: [(Id, usize, Bytes, bool); 14] = [
     (Id::BPF_FUNC_map_pop_elem, 2, Bytes::Value, true),
     (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value, true),
@@ -196,8 +197,8 @@ pub enum Bytes {
     Exactly(u32),
 }
 
-/// The memory that helper functions take bytes from that a program, a client or the network can see later on: the
-/// function, its argument and the number of bytes.
+/// The memory that helper functions read and pass on, so that a program, a client or the network can see the bytes
+/// later: the function, its argument and the number of bytes.
 const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_map_lookup_elem, 2, Bytes::Key),
     (Id::BPF_FUNC_map_lookup_percpu_elem, 2, Bytes::Key),
@@ -221,8 +222,8 @@ const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_redirect_neigh, 2, Bytes::Argument(3)),
 ];
 
-/// The numbers that helper functions show to clients or the network, or give back: the function, its first such argument
-/// and its last.
+/// The numbers that helper functions show to clients or the network, or return: the function, and the first and the
+/// last argument that is such a number.
 const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_trace_printk, 3, 5),
     (Id::BPF_FUNC_perf_event_output, 5, 5),
@@ -295,13 +296,13 @@ const INSERTS: [Id; 2] = [Id::BPF_FUNC_map_update_elem, Id::BPF_FUNC_map_push_el
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Result {
     Number,
-    /// A pointer to memory or to a socket. The kernel shows some of its fields, or nothing.
+    /// A pointer to memory or to a socket, or null. The kernel lets programs read some fields of a socket.
     Pointer,
-    /// A pointer to a structure of the kernel, or nothing.
+    /// A pointer to a structure of the kernel, or null.
     Structure,
 }
 
-/// Returns what a helper function returns.
+/// Returns the kind of result that a helper function gives.
 pub fn result(number: u32) -> Result {
     let is_in = |list: &[Id]| list.iter().any(|id| *id as u32 == number);
     match () {
@@ -311,7 +312,7 @@ pub fn result(number: u32) -> Result {
     }
 }
 
-/// Returns the arguments through which a helper function takes bytes out, and how many.
+/// Returns the arguments that point to memory which a helper function passes on, and the number of bytes.
 pub fn copied(number: u32) -> impl Iterator<Item = (usize, Bytes)> {
     COPIED
         .into_iter()
@@ -377,7 +378,8 @@ pub fn effect(number: u32, kind: ProgramKind) -> Option<(Effect, String)> {
     })
 }
 
-/// Returns the arguments that a helper function writes through, how many bytes, and whether it surely writes them all.
+/// Returns the arguments that point to memory which a helper function writes to, the number of bytes, and whether the
+/// function writes all of them in any case.
 pub fn written(number: u32) -> impl Iterator<Item = (usize, Bytes, bool)> {
     WRITTEN
         .into_iter()

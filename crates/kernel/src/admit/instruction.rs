@@ -30,7 +30,7 @@ pub enum Operation {
     Add,
     /// A subtraction of 64 bits.
     Subtract,
-    /// The same with 32 bits: the kernel lets none of these make a pointer.
+    /// A copy of the lower 32 bits. The kernel lets no operation of 32 bits make a pointer.
     MoveLow,
     AddLow,
     SubtractLow,

@@ -15,14 +15,15 @@ pub const DYNPTR: i64 = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MachineState {
     registers: [AbstractValue; 11],
-    /// The frames of all functions that are running; the last one is that of the present function.
+    /// The frames of all functions that are running. The last frame is that of the current function.
     frames: Vec<StackFrame>,
     /// True if the packet may have moved since the function began.
     has_moved: bool,
 }
 
 impl MachineState {
-    /// The state in which the function at `entry` begins that is called with these arguments, R1 and on, in `callers`.
+    /// Returns the state at the start of the function at `entry`. `callers` are the frames of the functions that are
+    /// running, and `arguments` the values of R1 and the registers after it.
     pub fn call(callers: &[StackFrame], entry: InstructionIndex, arguments: &[AbstractValue]) -> Self {
         let mut registers = [AbstractValue::NONE; 11];
         registers[1..=arguments.len()].copy_from_slice(arguments);
@@ -61,11 +62,11 @@ impl MachineState {
         self.store(stack, false, memory, AbstractValue::ADDRESS);
     }
 
-    /// Notes that a dynptr is made at `stack`, whose address the kernel writes there; with `of_packet` it is one of the packet.
-    /// With `surely`, it is at no other place.
+    /// Notes that the kernel makes a dynptr at `stack` and writes an address there. With `of_packet`, the dynptr is one
+    /// of the packet. With `surely`, the dynptr is at no other place.
     ///
-    /// A dynptr stays where it was made: the kernel takes no copy of one, and none beyond the stack. What is written over it
-    /// ends it, so nothing else is a dynptr of the packet.
+    /// A dynptr stays where it was made: the kernel copies no dynptr, and makes none outside of the stack. A write over
+    /// a dynptr ends the dynptr, so bytes that were copied or overwritten are never a dynptr of the packet.
     pub fn make_dynptr(&mut self, stack: PointerFacts<StackPlace>, surely: bool, of_packet: bool) {
         self.tell(stack, DYNPTR);
         match stack {
@@ -109,7 +110,7 @@ impl MachineState {
         }
     }
 
-    /// The room that it takes, in registers.
+    /// Returns the size of the state, in registers.
     pub fn size(&self) -> usize {
         self.registers.len() + self.frames.iter().map(|frame| frame.slots.len()).sum::<usize>()
     }
@@ -158,7 +159,8 @@ impl MachineState {
         }
     }
 
-    /// Writes `value` to the stack at `memory`, whose base is a pointer to `stack`; with `surely`, it is nothing else.
+    /// Writes `value` to the stack at `memory`, whose base is a pointer to `stack`. With `surely`, the base can't be
+    /// anything else.
     pub fn store(
         &mut self,
         stack: PointerFacts<StackPlace>,
@@ -182,8 +184,8 @@ impl MachineState {
         }
     }
 
-    /// Notes that numbers may be written to `size` bytes of the stack from `stack` on, or to all from there on; with
-    /// `surely`, all of these bytes are.
+    /// Notes that numbers may be written to `size` bytes of the stack from `stack` on; without a size, to all bytes
+    /// from there on. With `surely`, all of these bytes are written.
     pub fn fill(&mut self, stack: PointerFacts<StackPlace>, size: Option<i64>, surely: bool) {
         match stack {
             PointerFacts::Never => (),
@@ -197,13 +199,14 @@ impl MachineState {
         }
     }
 
-    /// Tells whether `size` bytes from `stack` on, or all from there on, may be a part of an address.
+    /// Tells whether `size` bytes from `stack` on may contain a part of an address; without a size, all bytes from
+    /// there on.
     pub fn tells_address(&self, stack: PointerFacts<StackPlace>, size: Option<i64>) -> bool {
         self.within(stack, 0, size).any(|(frame, bytes)| frame.told.has(bytes))
     }
 
-    /// Returns the slots that may not have been written among these bytes, and the function whose they are: one bit for each,
-    /// the lowest for the one at the frame's start.
+    /// Returns the slots among these bytes that may be unwritten, for each frame by the first instruction of its
+    /// function: one bit for each slot, the lowest for the slot at the frame's start.
     pub fn unwritten(
         &self,
         stack: PointerFacts<StackPlace>,
@@ -220,7 +223,7 @@ impl MachineState {
         })
     }
 
-    /// Returns the bytes of frames that `size` bytes may be, or all, at a distance from `stack`.
+    /// Returns the frames, and the bytes in each, that an access of `size` bytes at `distance` from `stack` may touch.
     fn within(
         &self,
         stack: PointerFacts<StackPlace>,

@@ -1,4 +1,5 @@
-//! The verdicts of a program, found in its linked instructions: a dispatcher need not look at a verdict that it would hand on.
+//! The verdicts of a program, found in its linked instructions. The dispatcher need not look at a verdict that it hands
+//! on unchanged.
 
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::{Hook, Verdict};
@@ -17,7 +18,7 @@ impl Verdicts {
     pub const NONE: Self = Self(0);
     /// Any verdict.
     pub const UNKNOWN: Self = Self(1 << 15);
-    /// The verdicts that have a bit each; the first one has the lowest.
+    /// The verdicts that have a bit of their own. The first verdict has the lowest bit.
     const KNOWN: std::ops::Range<i32> = -1..14;
 
     pub fn one(verdict: i32) -> Self {

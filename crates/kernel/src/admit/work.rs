@@ -1,9 +1,9 @@
-//! The work of a program for one packet, if it has loops that the verifier does not follow to their end: those of
-//! `bpf_loop`, of `bpf_for_each_map_elem` and of `may_goto`. One such loop ends soon; one within another may keep a
+//! The work of a program for one packet, if it has loops that the verifier does not follow to their end: the loops of
+//! `bpf_loop`, of `bpf_for_each_map_elem` and of `may_goto`. One such loop ends soon. A loop within another may keep a
 //! processor for hours, and nothing can end it.
 //!
-//! A unit of work is an instruction, and takes a nanosecond or less. In loops that the verifier does not follow
-//! instructions are run than it went through, since it does so on each way of its own.
+//! A unit of work is an instruction that takes a nanosecond or less. In loops that the verifier follows, a packet runs
+//! at most as many instructions as the verifier went through, because the verifier follows each way separately.
 
 pub mod known;
 pub mod weight;
@@ -30,7 +30,8 @@ const ROUND: u64 = 4;
 const MAX_FRAMES: usize = 8;
 /// The most instructions that are looked at.
 const MAX_EFFORT: usize = 2_000_000;
-/// The number of times that registers at the start of a block may grow until nothing is known of those that grow.
+/// The number of times that the registers at the start of a block may grow. After that, nothing is known about
+/// registers that still grow.
 const EXACT: usize = 4;
 const CALL: u8 = 0x85;
 /// The code of `may_goto`.
@@ -41,12 +42,13 @@ const MAY_GOTO: u8 = 0xe5;
 pub struct Work {
     /// The most for one packet; 0 if the verifier follows all loops.
     pub most: u64,
-    /// The loop or the function with which it is more than [`MAX_WORK`].
+    /// The loop or the function that makes the work more than [`MAX_WORK`].
     pub beyond: Option<InstructionIndex>,
 }
 
-/// Returns the work of a linked program. `maps` are those that its instructions refer to by their index, and `verified` is
-/// the number of instructions that the verifier went through; with 1, the work is what it is at least.
+/// Returns the work of a linked program. `maps` are those that its instructions refer to by their index, and `verified`
+/// is the number of instructions that the verifier went through. With 1 for `verified`, the result is the work that the
+/// program has at least.
 pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
     let repeats = |insn: &bpf_insn| {
         insn.code == MAY_GOTO
@@ -82,7 +84,7 @@ struct FunctionCall {
     at: InstructionIndex,
     /// The function that is called; `None` if it is not known.
     entry: Option<InstructionIndex>,
-    /// The number of calls of it by a helper function.
+    /// The number of times that a helper function calls the function; `None` if the program calls it directly.
     repeats: Option<u64>,
 }
 
@@ -120,7 +122,7 @@ impl WorkCount<'_> {
             return 0;
         }
         let FunctionBody { calls, may_goto, weights } = self.body(entry);
-        // The rounds of all its loops that a single instruction can be in.
+        // The number of times that the loops of this function may run a single instruction.
         let followed = if self.has_followed_loop(entry) { self.verified } else { 1 };
         let rounds = followed.saturating_mul(if may_goto { ENDLESS } else { 1 });
         let heaviest = weights.iter().filter(|(_, weight)| **weight > 1).map(|(at, weight)| (*weight, *at));
@@ -129,7 +131,7 @@ impl WorkCount<'_> {
         let straight = weights.values().sum::<u64>();
         let mut most = match (may_goto, followed) {
             (false, 1) => straight,
-            // No more instructions than the verifier went through, and each may be the heaviest.
+            // The loops run no more instructions than the verifier went through. Each of them may be the heaviest one.
             (false, _) => {
                 straight.saturating_add(rounds.saturating_mul(heaviest.map_or(1, |(weight, _)| weight)))
             }
@@ -290,7 +292,7 @@ impl WorkCount<'_> {
         }
     }
 
-    /// Tells whether the instruction can be reached from itself. If that takes too long to find out, it counts as so.
+    /// Tells whether the instruction can be reached from itself. Returns true as well if the search takes too long.
     fn is_in_a_loop(&mut self, start: InstructionIndex) -> bool {
         if let Some(known) = self.in_loops.get(&start) {
             return *known;

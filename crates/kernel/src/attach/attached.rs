@@ -39,7 +39,7 @@ pub struct Attached {
     pub owner: DeploymentId,
     /// The name of the probe.
     pub probe: Arc<str>,
-    /// Shared with the deployment that replaces this one: both always use the same twin.
+    /// The epoch word. A deployment that replaces this one shares the word, so that both always use the same twin.
     pub epoch: Arc<EpochWord>,
     pub directions: Vec<LoadedDirection>,
     /// The slots of each direction.

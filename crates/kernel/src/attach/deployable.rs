@@ -108,8 +108,8 @@ impl Deployable {
     }
 
     /// Attaches every direction at every interface, and returns the failures. Where `replaces` is attached, the new
-    /// programs take its place between two packets. Fails if a required interface fails, or one where `replaces` is held;
-    /// everything is as it was then.
+    /// programs take its place between two packets. Fails if the attachment fails at a required interface, or where
+    /// `replaces` is held. After an error everything is as before the call.
     pub fn attach(
         self,
         interfaces: &[AttachInterface],

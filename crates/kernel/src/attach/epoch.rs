@@ -41,11 +41,13 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// The number of places of a page, one for each probe; the first ones hold constants that dispatchers read. Offsets must
 /// fit an instruction's 16 bits.
 const PLACES: usize = 512;
-/// The number of pages up to which a record is believed that names a page which does not exist.
+/// The limit for the number of a page that a record may name if the page does not exist. A larger number is an error in
+/// the record.
 const PAGES: usize = 1024;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
-/// A probe's words in the second map: the start of the open window, and the end of the last one. Beside each stands the
-/// wall clock's time that belongs to it: a daemon of a version that does not know this map changes only the other one.
+/// A probe's words in the second map: the start of the open window, and the end of the last window. Beside each of them
+/// is the same moment by the wall clock, because a daemon of a version that does not know this map changes only the
+/// other map.
 const CLOCK_WORDS: usize = 4;
 const CLOCK_OPENED: usize = 0;
 const CLOCK_CLOSED: usize = 2;

@@ -75,7 +75,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns the switch if a daemon that has died in a change has left it on. Changes nothing.
+/// Returns the path of the switch if a daemon has left the switch on because it died during a change. Changes nothing.
 ///
 /// # Errors
 /// The files can't be read.
@@ -85,7 +85,7 @@ pub fn left_on() -> io::Result<Option<PathBuf>> {
 }
 
 impl GracePeriods {
-    /// Turns the switch back if a daemon has died in a change, this one's predecessor or another.
+    /// Turns the switch off if any daemon has left it on because it died during a change.
     pub fn open(places: Places<'_>, boot: &str, choice: Expedite) -> Self {
         let allowed = match choice {
             Expedite::Always => Ok(()),
@@ -110,7 +110,7 @@ impl GracePeriods {
         }
     }
 
-    /// Expedites grace periods until the answer is dropped, as far as that is possible.
+    /// Expedites grace periods, if this is possible, until the returned value is dropped.
     pub fn expedite(&self) -> Expedited<'_> {
         let mut state = self.state.lock();
         state.changes += 1;
@@ -119,7 +119,7 @@ impl GracePeriods {
                 Ok(need) => state.need = Some(need),
                 // Another daemon holds the lock of the switch for too long.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // In a container /sys can be read only.
+                // In a container, /sys may be read-only.
                 Err(error) => {
                     let switch = self.switch.path.display();
                     tracing::info!(%error, %switch, "grace periods can't be expedited");
@@ -151,7 +151,7 @@ impl Switch {
     }
 }
 
-/// Turns the switch off that a daemon of an earlier version has left on, and forgets its note.
+/// Turns off a switch that a daemon of an earlier version has left on, and removes the note of that daemon.
 fn mend_old(switch: &Switch, note: &Path, boot: &str) {
     let Ok(noted) = fs::read_to_string(note) else { return };
     let mended = if noted == boot { fs::write(&switch.path, OFF) } else { Ok(()) };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     impl GracePeriods {
-        /// Ends as a process that is killed in a change: its locks go, and nothing else happens.
+        /// Ends as a process that is killed during a change: the locks are released, and nothing else happens.
         fn die(self) {
             std::mem::forget(self.expedite());
             drop(self);
@@ -263,7 +263,7 @@ mod tests {
         let (first, second) = (one.expedite(), two.expedite());
         drop(first);
         assert_eq!(machine.switch(), ON);
-        // One that comes meanwhile finds that it is needed.
+        // A daemon that starts meanwhile finds that another daemon needs the switch.
         machine.daemon(BOOT, Expedite::Auto);
         assert_eq!(machine.switch(), ON);
         drop(second);
@@ -282,13 +282,13 @@ mod tests {
         assert_eq!((machine.switch().as_str(), machine.note().as_str()), (OFF, ""));
         assert!(!left.is_left().unwrap());
 
-        // A daemon that was there before does so with its next change.
+        // A daemon that was running already turns the switch off with its next change.
         let other = machine.daemon(BOOT, Expedite::Auto);
         machine.daemon(BOOT, Expedite::Auto).die();
         drop(other.expedite());
         assert_eq!(machine.switch(), OFF);
 
-        // In another boot the switch is somebody else's.
+        // After a boot the switch may be on for another reason.
         machine.daemon(BOOT, Expedite::Auto).die();
         machine.daemon("next boot", Expedite::Never);
         assert_eq!(machine.switch(), ON);

@@ -1,6 +1,6 @@
-//! The switch of the machine that expedites grace periods, which all daemons share. A daemon holds a lock while it needs
-//! the switch, and the kernel drops the lock with the process. The note says that a daemon has turned the switch on: who
-//! finds it without a lock turns the switch back, whichever daemon that was.
+//! The switch of the machine that expedites grace periods, which all daemons share. A daemon holds a lock while it
+//! needs the switch, and the kernel releases the lock when the process ends. The note says that a daemon has turned the
+//! switch on. A daemon that finds the note without a lock turns the switch off, even if another daemon wrote the note.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
@@ -25,10 +25,10 @@ const TURN: &str = "rcu_expedited.lock";
 pub struct Switch {
     /// `/sys/kernel/rcu_expedited`.
     pub path: PathBuf,
-    /// The file that has the id of the boot in which a daemon has turned the switch on. A daemon that needs the switch holds a
-    /// shared lock of it.
+    /// The file with the id of the boot in which a daemon has turned the switch on. A daemon that needs the switch
+    /// holds a shared lock on this file.
     pub note: PathBuf,
-    /// The file that is locked while somebody looks and acts.
+    /// The file that a daemon locks while it checks and changes the switch.
     turn: PathBuf,
     boot: String,
 }
@@ -59,16 +59,17 @@ impl Switch {
         Ok(Need(note))
     }
 
-    /// Turns the switch back unless others need it.
+    /// Turns the switch off unless other daemons need it.
     pub fn release(&self, need: &Need) -> io::Result<()> {
         let _turn = self.take_turn()?;
         self.restore(&need.0)
     }
 
-    /// Turns the switch back that a daemon has left on which has died. Tells whether there was one.
+    /// Turns off a switch that a dead daemon has left on. Returns true if there was such a daemon.
     pub fn mend(&self) -> io::Result<bool> {
         let end = Instant::now() + PATIENCE;
-        // A process that the dead daemon was starting has its descriptors for a moment. Others have their turns meanwhile.
+        // A process that the dead daemon was starting keeps the lock for a moment, with the descriptors that it
+        // inherits. Meanwhile other daemons have their turns.
         while let Some(note) = self.left()? {
             let turn = self.take_turn()?;
             if is_free(&note)? {
@@ -84,7 +85,7 @@ impl Switch {
         Ok(false)
     }
 
-    /// Tells whether a daemon has left the switch on that has died. Changes nothing.
+    /// Tells whether a dead daemon has left the switch on. Changes nothing.
     pub fn is_left(&self) -> io::Result<bool> {
         let Some(note) = self.left()? else { return Ok(false) };
         let _turn = self.take_turn()?;
@@ -108,7 +109,7 @@ impl Switch {
             fs::write(&self.path, OFF)?;
             note.set_len(0)?;
         }
-        // A process that is being started may have the file open.
+        // The descriptor may be open in a process that is being started, so the lock is released explicitly.
         note.unlock()
     }
 
@@ -121,7 +122,7 @@ impl Switch {
 
     fn prepare(&self) -> io::Result<()> {
         let Some(run) = self.note.parent() else { return Ok(()) };
-        // A directory that is there may be open to the group of the daemon's socket.
+        // A directory that exists already may be open to the group of the daemon's socket.
         if run.exists() { private::owned(run) } else { private::directory(run) }
     }
 

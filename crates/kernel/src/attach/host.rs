@@ -33,7 +33,8 @@ pub struct Host {
     pub pins: PathBuf,
     /// The serial of the next deployment.
     pub serials: AtomicU64,
-    /// Serials whose pins could not be removed, for want of descriptors, say; [`Self::retry_removals`] tries again.
+    /// Serials whose pins could not be removed, for example because the process had no descriptors left.
+    /// [`Self::retry_removals`] tries again.
     pub unremoved: Mutex<Vec<u64>>,
 }
 
@@ -43,8 +44,8 @@ impl Host {
         self.serials.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Tells whether programs at `hook` were loaded for packets of several buffers. `recorded` is what their record says; one
-    /// of an earlier version says nothing.
+    /// Tells whether programs at `hook` were loaded for packets of several buffers. `recorded` is the value in their
+    /// record; a record of an earlier version has none.
     pub fn has_frags(&self, hook: Hook, recorded: Option<bool>) -> bool {
         recorded.unwrap_or_else(|| match hook.kind() {
             ProgramKind::Xdp => self.capabilities.kernel.xdp_frags,
@@ -52,8 +53,8 @@ impl Host {
         })
     }
 
-    /// Returns for each direction and interface where the programs of `probe` could not be attached beside those that are
-    /// there, because these are of the other kind: the index of the direction, and the reason.
+    /// Returns each place where the programs of `probe` can't be attached because the programs there are of the other
+    /// kind: the index of the direction, and the reason.
     pub fn misfits(
         &self,
         probe: &str,

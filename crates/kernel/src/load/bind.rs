@@ -25,10 +25,10 @@ pub fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
     Ok(object)
 }
 
-/// Returns the program of `plan` with its subprograms. A reference to a map holds the index of the map in the plan, until
-/// [`bind`] puts in the map's descriptor.
+/// Returns the program of `plan` with its subprograms. A reference to a map holds the index of the map in the plan,
+/// until [`bind`] replaces the index by the map's descriptor.
 ///
-/// Programs that it calls through tables are functions of it then.
+/// Programs that it calls through tables become functions of it.
 pub fn link(mut object: Object, plan: &DirectionPlan) -> Result<Function, ObjectError> {
     let maps = std::mem::take(&mut object.maps);
     let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
@@ -51,15 +51,15 @@ pub fn linked(object: &ProbeObject, plan: &DirectionPlan) -> Result<Function, Ob
     link(resolve(object)?.into_owned(), plan)
 }
 
-/// Returns the instructions of a linked program with the descriptors of its maps, which are in the order of the plan, and with the
-/// functions of the kernel that it calls.
+/// Returns the instructions of a linked program with the descriptors of its maps and the functions of the kernel that
+/// it calls. `fds` are in the order of the plan.
 pub fn bind(function: &Function, fds: &[RawFd]) -> Vec<bpf_insn> {
     let mut program = function.instructions.clone();
     for instruction in &mut program {
         functions::bind(instruction);
         let refers = matches!(u32::from(instruction.src_reg()), BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE);
         if instruction.code == LOAD_64 && refers {
-            // A number that is not an index is not one of the daemon's descriptors either.
+            // A number that is not an index must not become a descriptor of the daemon.
             instruction.imm =
                 usize::try_from(instruction.imm).ok().and_then(|map| fds.get(map).copied()).unwrap_or(-1);
         }

@@ -9,13 +9,13 @@ use rustix::thread::{gettid, sched_getcpu};
 use crate::load::deadline::Deadline;
 use crate::sys::cpus;
 
-/// Does the work for each twin, for the second one on a thread with the same limit as this one. If both fail, the error is
-/// the first twin's.
+/// Does the work for each twin. The work for the second twin runs on a thread with the same time limit as this thread.
+/// If both fail, the error is that of the first twin.
 pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Result<[T; 2], E> {
     let (work, limit, taken) = (&work, Deadline::of_this_thread(), sched_getcpu());
     thread::scope(|scope| {
         let beside = move || {
-            // The scheduler starts a thread on its maker's CPU, and moves it after milliseconds only.
+            // The scheduler starts a thread on the CPU of its maker, and moves the thread only after milliseconds.
             cpus::keep_off(gettid(), taken);
             // Without its own limit the thread does nothing: its work could last forever.
             let _limit = limit.map(Deadline::until).transpose().ok()?;

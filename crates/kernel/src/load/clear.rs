@@ -1,6 +1,7 @@
-//! A stack without remains. From Linux 6.3 on, the kernel lets a program read bytes of its stack that it has not written,
-//! in which other functions of the kernel may have left addresses. They are cleared where a program may read them, so that
-//! nothing has to be refused: structures with bytes between their fields are copied in this way.
+//! Programs that read no remains on the stack. From Linux 6.3 on, the kernel lets a program read bytes of its stack
+//! that it has not written. Other functions of the kernel may have left addresses in these bytes. This module clears
+//! the bytes that a program may read in this way. A refusal would hit harmless programs, because copies of structures
+//! read the bytes between the fields.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ const SLOT: i16 = 8;
 const FRAME: i16 = 512;
 const FRAME_POINTER: u8 = 10;
 
-/// Returns a linked program that clears these slots of its stack when a function begins: one bit for each, the lowest for the
-/// one at the frame's start, by the function's first instruction.
+/// Returns a linked program that clears these slots of its stack at the start of each function. `slots` has one bit for
+/// each slot, the lowest for the slot at the frame's start, by the first instruction of the function.
 pub fn clear(function: Function, slots: &BTreeMap<InstructionIndex, u64>) -> Result<Function, TooLong> {
     if slots.is_empty() {
         return Ok(function);

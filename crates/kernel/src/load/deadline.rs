@@ -68,7 +68,8 @@ impl Drop for Deadline {
     }
 }
 
-/// Returns the number of the timer's signal, whose handler does nothing: that the signal comes interrupts the call.
+/// Returns the number of the timer's signal. Its handler does nothing, because the arrival of the signal interrupts the
+/// call.
 fn handled_signal() -> io::Result<i32> {
     static SIGNAL: OnceLock<Result<i32, i32>> = OnceLock::new();
     extern "C" fn ignore(_: i32) {}

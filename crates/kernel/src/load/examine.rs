@@ -1,4 +1,4 @@
-//! All that is done with an object before the kernel sees it, for a process that may end by it.
+//! Everything that is done with an object before the kernel sees it, for a process that a bad object may crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

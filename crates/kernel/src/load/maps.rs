@@ -83,11 +83,10 @@ pub struct ProbeMaps {
     pub inherited: Vec<Inherited>,
     /// The directions of the replaced deployment whose map continues in each map, in the order of the plan.
     pub origins: Vec<Vec<usize>>,
-    /// True if the maps that both directions use are those of the direction before this one.
+    /// True if the maps that both directions use belong to the direction before this one.
     pub is_second: bool,
-    /// The twin of the replaced deployment that has to be the active one when these maps take over: its maps were
-    /// chosen for those that were shared and become private to each twin, or the other way round. `None` if there are
-    /// no such maps.
+    /// The twin of the replaced deployment that has to be active when these maps take over. The maps of this twin were
+    /// chosen where a map changes between shared and private. `None` if there are no such maps.
     pub expected_twin: Option<usize>,
 }
 

@@ -91,7 +91,8 @@ impl DirectionRecord {
 }
 
 const NOTE: &str = "note";
-/// The version of notes about sampled probes, whose programs an earlier daemon would call for every packet.
+/// The version of notes about sampled probes. Daemons that do not know this version would call such programs for every
+/// packet.
 const NOTE_VERSION: u32 = 2;
 /// The version of notes that earlier daemons know as well.
 const NOTE_VERSION_UNSAMPLED: u32 = 1;

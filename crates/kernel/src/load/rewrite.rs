@@ -22,23 +22,25 @@ const PSEUDO_FUNC: u8 = 4;
 #[error("the program is too long for the instructions that are put into it; make it smaller")]
 pub struct TooLong;
 
-/// The rewriting of an instruction.
+/// The change of an instruction.
 pub enum Rewriting {
     Keep,
     /// The instructions that replace it.
     Replace(Vec<bpf_insn>),
-    /// The instructions before it. Calls of a function's first instruction run them, jumps to it do not.
+    /// The instructions that are put before it. A call of the function that begins here runs them, a jump to the
+    /// instruction does not.
     Begin(Vec<bpf_insn>),
 }
 
-/// Returns `function` with the given instructions. `change` tells how each is changed.
+/// Returns `function` with `instructions` in its place, changed as `change` says for each of them.
 pub fn rewrite(
     function: &Function,
     instructions: &[bpf_insn],
     change: impl Fn(InstructionIndex, &bpf_insn) -> Rewriting,
 ) -> Result<(Function, Vec<bpf_insn>), TooLong> {
     let mut changes = Vec::with_capacity(instructions.len());
-    // The place where each instruction, or its prefix, begins, and the target of its jumps; with the end.
+    // The new place of each instruction with the instructions before it, and the new place that jumps to it lead to.
+    // Both lists have the program's end as well.
     let (mut starts, mut places) = (Vec::new(), Vec::new());
     let mut end = 0;
     let mut is_half = false;

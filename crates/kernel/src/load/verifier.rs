@@ -110,7 +110,7 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
     refusal
 }
 
-/// Returns the name of the feature that the kernel lacks, for messages of the verifier that do not name the feature.
+/// Returns an explanation of a message in which the verifier does not name the feature that the kernel lacks.
 fn missing(verdict: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 4] = [
         ("invalid func unknown#", "this kernel does not have the helper function of this number"),

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The largest table of routes that is read, in bytes.
 const LARGEST: usize = 4 << 20;
 
-/// Returns the addresses of all interfaces of the namespace but those of this host and this link only, sorted. A process that
-/// ends has none.
+/// Returns the addresses of all interfaces of the namespace, sorted, without loopback and link-local addresses. A
+/// process that has ended has none.
 pub fn of_process(pid: u32) -> Vec<IpAddr> {
     let read = |file: &str| {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();

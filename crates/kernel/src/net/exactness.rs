@@ -1,12 +1,12 @@
-//! The places where a program's numbers can't be those of the wire, because of an interface's work on packets.
+//! The reasons why a program's numbers differ from those of the wire, because of an interface's work on packets.
 
 use twinprobe_ebpf_common::hook::Hook;
 
 use crate::net::offloads::Offloads;
 use crate::plan::sees::Sees;
 
-/// Returns the reasons why the numbers of a program at this hook of the interface are approximate, each with what to change.
-/// The reason is missing if they are those of the wire. `mode` is that of XDP, if it is known.
+/// Returns the reasons why the numbers of a program at this hook of the interface are approximate, each with a change
+/// that helps. Returns no reason if the numbers are those of the wire. `mode` is that of XDP, if it is known.
 pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) -> Vec<String> {
     let reasons = match hook {
         Hook::Xdp => vec![
@@ -25,7 +25,8 @@ pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) 
     reasons.into_iter().flatten().collect()
 }
 
-/// Returns why numbers are approximate if a program has met packets of several frames whose headers it does not all know.
+/// Returns the reason why numbers are approximate if a program has met packets that stand for several frames and have
+/// headers that are not all known.
 pub const fn unknown_headers() -> &'static str {
     "packets came that stand for several frames (GRO, GSO), and whose headers are not all known (ESP, SCTP, or a tunnel that \
      twinprobe.h does not follow): some bytes of these headers are not counted; `ethtool -K IFACE gro off` where they are received, \
@@ -44,7 +45,7 @@ pub fn refusal(offloads: &Offloads, sees: Sees) -> Option<String> {
     })
 }
 
-/// Returns the reasons for a program whose reads are not known.
+/// Returns a warning for a program whose reads are not known; `None` if the interface has an Ethernet header.
 pub fn warning(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;
     (!sees.is_known && !offloads.has_ethernet()).then(|| {
@@ -62,7 +63,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         return None;
     }
     if offloads.is_veth() {
-        // The other end decides, whatever this end says: it leaves the tag beside the packet or puts it in.
+        // Only the other end decides: it leaves the tag beside the packet or puts the tag into the packet.
         return match peer {
             Some((_, features)) if !features.puts_tags => None,
             Some((peer, _)) => Some(format!(
@@ -76,7 +77,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         };
     }
     let takes = features.is_none_or(|features| features.takes_tags);
-    // A tag may be beside the packet at generic XDP, behind another interface.
+    // At generic XDP behind another interface, a tag may be beside the packet.
     let handed_on =
         mode != Some("native") && matches!(offloads.kind.as_deref(), Some("bond" | "bridge" | "team"));
     (takes && !offloads.is_loopback() && offloads.has_ethernet() || handed_on).then(|| {
@@ -92,7 +93,8 @@ fn uncut_at_xdp(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<S
     if !sees.counts() || mode != Some("generic") {
         return None;
     }
-    // The kernel cuts packets before it hands them to one that can't: then all arrive as frames.
+    // The kernel cuts packets before it hands them to a sender that can't cut them itself. Then all packets arrive as
+    // frames.
     let sender =
         if offloads.is_loopback() { features.as_ref() } else { peer.as_ref().map(|(_, features)| features) };
     let is_handed_on = offloads.is_loopback() || offloads.kind.is_some();

@@ -18,8 +18,8 @@ const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// The directory where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
-/// A network namespace. Any clone keeps the namespace and its interfaces alive, so keep none once the namespace has
-/// no longer at its path.
+/// A network namespace. Any clone keeps the namespace and its interfaces alive, so drop all clones once the namespace
+/// is no longer at its path.
 #[derive(Clone, Debug)]
 pub struct Netns(Arc<Inner>);
 

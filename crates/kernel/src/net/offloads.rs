@@ -32,11 +32,11 @@ const IFLA_INFO_KIND: u16 = 1;
 /// The offloads that change what a probe sees. The names are those of the kernel, not the shorter ones of `ethtool -K`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Tags are taken out of received frames, by the card or by the one who hands the packet over.
+    /// True if tags are taken out of received frames, by the card or by the interface that hands the packet over.
     pub takes_tags: bool,
-    /// Tags are put into frames that are sent, by the card or by who takes the packet over.
+    /// True if tags are put into frames that are sent, by the card or by the interface that takes the packet over.
     pub puts_tags: bool,
-    /// TCP and UDP packets are sent before they are cut into frames.
+    /// True if TCP and UDP packets are sent before they are cut into frames.
     pub segments: bool,
     pub gro: bool,
     pub lro: bool,
@@ -210,8 +210,8 @@ fn names(socket: &OwnedFd, interface: &str) -> Option<&'static [String]> {
     Some(NAMES.get_or_init(|| bytes.chunks(ETH_GSTRING_LEN).map(text).collect()))
 }
 
-/// Asks about an interface of this socket's namespace. `request` begins with the command, has room for the answer, and tells how
-/// much.
+/// Asks about an interface of this socket's namespace. `request` begins with the command, has room for the answer, and
+/// says how much room there is.
 fn ethtool(socket: &OwnedFd, interface: &str, request: &mut [u32]) -> io::Result<()> {
     // SAFETY: all fields of the structure may be zero.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };

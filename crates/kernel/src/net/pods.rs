@@ -42,7 +42,7 @@ impl PodFinder {
         };
         let processes = cgroups::processes(&self.cgroups, uids.clone()).map_err(failed)?;
         let mut socket = NetlinkSocket::here()?;
-        // First the list: it gives each namespace its number.
+        // The list comes first, because it makes the kernel give each namespace its number.
         let links = peers::leading_away(&mut socket)?;
         let own = namespace("thread-self").ok_or_else(|| io::Error::other("/proc can't be read"))?;
         let mut found = BTreeMap::new();
@@ -87,8 +87,8 @@ fn place(
 
 const NO_INTERFACE: &str = "no interface of the host leads to its network namespace yet";
 
-/// Returns a number that two processes share if they are in one network namespace, by a file that the kernel makes for each
-/// namespace. It asks for no privilege, unlike `/proc/PID/ns/net`.
+/// Returns a number that is the same for two processes in one network namespace. It is the inode of a file that the
+/// kernel makes for each namespace. Reading it needs no privilege, unlike `/proc/PID/ns/net`.
 fn namespace(process: &str) -> Option<u64> {
     std::fs::metadata(format!("/proc/{process}/net/dev")).ok().map(|file| file.ino())
 }
@@ -159,7 +159,7 @@ mod tests {
         let links = vec![(name.clone(), index.trim().parse().unwrap())];
         let expected = PodPlace::Interfaces(links.clone(), Vec::new());
         assert_eq!(find("a-1"), expected);
-        // A namespace of its own that the pod has made has no interface here.
+        // No interface of the host leads to another namespace that the pod has made.
         write(root.path(), "a-1", &[&elsewhere, &inside]);
         assert_eq!(find("a-1"), expected);
         ip(&format!("-n {} link set tpb up", pod.0));

@@ -15,8 +15,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Looks these programs up. Those that went meanwhile are left out; so are all where the kernel shows no addresses (without
-    /// CAP_SYSLOG, or with `kptr_restrict` 2).
+    /// Looks these programs up. Programs that have ended meanwhile are left out. All are left out if the kernel shows
+    /// no addresses (without CAP_SYSLOG, or with `kptr_restrict` 2).
     pub fn of(programs: impl IntoIterator<Item = u32>) -> io::Result<Self> {
         let mut owners = Self::default();
         for id in programs {
@@ -28,8 +28,8 @@ impl Owners {
         Ok(owners)
     }
 
-    /// Returns the program that a stack of addresses, innermost first, is in: the first known one. Functions that it
-    /// calls belong to it.
+    /// Returns the first known program in a stack of addresses, innermost first. Functions that a program calls belong
+    /// to the program.
     pub fn of_stack(&self, stack: impl IntoIterator<Item = u64>) -> Option<u32> {
         stack.into_iter().find_map(|address| {
             let (_, (end, id)) = self.functions.range(..=address).next_back()?;

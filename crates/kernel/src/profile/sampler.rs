@@ -15,12 +15,13 @@ use crate::sys::mapping::{Mapping, MappingAccess};
 const FREQUENCY: u64 = 4_000;
 /// The most functions of a stack: those around programs are not needed.
 const DEPTH: u16 = 16;
-/// The size of one CPU's buffer, in bytes. A sample has at most 160; later ones are given up.
+/// The size of one CPU's buffer, in bytes. A sample has at most 160 bytes. Once the buffer is full, further samples are
+/// lost.
 const BUFFER: usize = 64 << 10;
-/// Addresses from here on are marks between parts of a stack.
+/// Addresses from this one on are not addresses, but marks between the parts of a stack.
 const MARKS: u64 = 0u64.wrapping_sub(4095);
 
-/// Samples that are being taken; ends with this value.
+/// A sampling that is under way. Dropping the value ends it.
 pub struct Sampler(Vec<(OwnedFd, Mapping)>);
 
 impl Sampler {
@@ -45,7 +46,7 @@ impl Sampler {
         Ok(Self(cpus::online_cpus()?.into_iter().map(open).collect::<io::Result<_>>()?))
     }
 
-    /// Ends the samples, and calls `visit` with the addresses of each, innermost first.
+    /// Ends the sampling, and calls `visit` with the addresses of each sample, innermost first.
     pub fn finish(self, mut visit: impl FnMut(&mut dyn Iterator<Item = u64>)) {
         for (event, mapping) in self.0 {
             // Closes the event, so that nothing is added any more.

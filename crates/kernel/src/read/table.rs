@@ -1,10 +1,9 @@
 //! A map with all that its reading needs: its layout, its size, and the strategy.
 //!
-//! A new map type needs a variant of [`MapKind`] (number, name, family), a trial in `trial::maps` if it needs more than
-//! a key and a value to be made, and, if it can't be read like one of the existing families, a variant of [`MapFamily`]
-//! and a file in this folder. `access` chooses the strategy once, when the daemon starts, from the operations that the
-//! kernel has.
-//!
+//! A new map type needs a variant of [`MapKind`] (number, name, family). If such a map is not made from a key and a
+//! value alone, it needs a trial in `trial::maps`. If it can't be read like one of the existing families, it needs a
+//! variant of [`MapFamily`] and a file in this folder. `access` chooses the strategy once, when the daemon starts, from
+//! the operations that the kernel has.
 //! [`MapKind`]: twinprobe_ebpf_common::MapKind
 //! [`MapFamily`]: twinprobe_ebpf_common::MapFamily
 

@@ -1,5 +1,6 @@
-//! The CPUs that a thread keeps off because packets come on them. The kernel wakes a reader of events on the CPU that it
-//! ran on last; if packets come on that one, they are handled first, and the reader runs when the burst is over.
+//! The CPUs that a thread avoids because packets arrive there. The kernel wakes a reader of events on the CPU that the
+//! reader ran on last. If packets arrive on that CPU, the kernel handles them first, and the reader runs only after the
+//! burst.
 
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -7,10 +8,10 @@ use std::{fs, io};
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-/// The least time between two looks at where packets come.
+/// The least time between two looks at the CPUs where packets arrive.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The affinity of the thread that uses it. Dropping the value lets the thread run on all CPUs again.
+/// The affinity of the thread that has made it. Dropping the value lets the thread run on all CPUs again.
 #[derive(Debug)]
 pub struct Affinity {
     /// The number of times that each CPU has handled packets, at the latest look.
@@ -43,7 +44,7 @@ impl Affinity {
         self.away |= sched_setaffinity(None, &cpus).is_ok();
     }
 
-    /// Ends the choice of CPUs after the thread was not late for this long.
+    /// Lets the thread run on all CPUs again if it was not late for this long.
     pub fn return_after(&mut self, time: Duration) {
         if self.away && self.looked.elapsed() >= time {
             self.stay_anywhere();
@@ -53,7 +54,7 @@ impl Affinity {
     fn stay_anywhere(&mut self) {
         self.away = false;
         if let Ok(cpus) = sched_getaffinity(Some(getpid())) {
-            // Without the choice the thread would do its work as well, if less in time.
+            // A failure does little harm: the thread keeps its CPUs and may be late more often.
             let _ = sched_setaffinity(None, &cpus);
         }
     }

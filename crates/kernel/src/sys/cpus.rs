@@ -30,10 +30,10 @@ pub fn online_cpus() -> io::Result<Vec<usize>> {
     cpu_list(path, &String::from_utf8_lossy(&page[..length]))
 }
 
-/// Returns CPUs among which all are that are online. Some may not be: to look for each grace period takes a good part of
-/// it.
+/// Returns all CPUs that are online, and possibly others. Once all possible CPUs were online, the answer is that list:
+/// reading the file again for each grace period would take a good part of its time.
 pub fn all_online_cpus() -> io::Result<Cow<'static, [usize]>> {
-    /// The CPUs that could ever come online, once all of them were.
+    /// All possible CPUs, once all of them were online.
     static POSSIBLE: OnceLock<Vec<usize>> = OnceLock::new();
     if let Some(possible) = POSSIBLE.get() {
         return Ok(Cow::Borrowed(possible));
@@ -76,7 +76,7 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps a thread of this process off `cpu` until its CPUs are chosen anew. Without another CPU nothing changes.
+/// Keeps a thread of this process off `cpu` until the thread's CPUs are set again. Without another CPU nothing changes.
 pub fn keep_off(thread: Pid, cpu: usize) {
     // The process may run where its main thread may.
     let Ok(mut set) = sched_getaffinity(Some(getpid())) else { return };

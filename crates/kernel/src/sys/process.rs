@@ -17,9 +17,10 @@ pub fn return_freed_memory() {
     }
 }
 
-/// Gives back what the allocator keeps for later, and the pages of this program's code. The kernel maps up to 16 pages
-/// around each one that runs, and what has run once, at the start or for a request, would count as memory of this process
-/// for good. The pages stay in the page cache, and those that run come back without a read of the disk.
+/// Gives back the memory that the allocator keeps for later, and the pages of this program's code. The kernel maps up
+/// to 16 pages around each page that runs. Code that has run once, at the start or for a request, would count as memory
+/// of this process for good. The pages stay in the page cache, and pages that run again come back without a read of the
+/// disk.
 pub fn return_idle_memory() {
     // SAFETY: the call takes any number of bytes to keep.
     unsafe { libc::malloc_trim(0) };
@@ -31,7 +32,8 @@ pub fn return_idle_memory() {
     }
 }
 
-/// Returns the mappings of files that hold code and have no page of this process's own, as a breakpoint makes one.
+/// Returns the mappings of files with code that this process has not changed. A breakpoint, for example, changes a
+/// page.
 fn unwritten_code(smaps: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut last = None;

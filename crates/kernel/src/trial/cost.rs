@@ -56,7 +56,7 @@ pub fn cost(
     let failed = |stage, message: String| Rejection::from(Finding::new(stage, source, message));
     let not_tried = |error: io::Error| failed(Stage::Load, format!("the program can't be tried: {error}"));
     let copy = match Copy::load(copied(plan, Some(possible_cpus)), object, source) {
-        // The verifier may need the sizes that the source has.
+        // The verifier may accept the program only with the map sizes of its source.
         Err(_) => Copy::load(copied(plan, None), object, source)?,
         Ok(copy) => copy,
     };
@@ -163,8 +163,8 @@ impl Copy {
         Ok(Self { program, function, maps, statistics })
     }
 
-    /// Reads all tables. A probe that has run for a while has its tables in the processor's caches as far as they fit there,
-    /// while the memory of a new map is in none: each first access would take a hundred nanoseconds and more.
+    /// Reads all tables. The tables of a probe that has run for a while are in the processor's caches as far as they
+    /// fit. The memory of a new map is in no cache, so each first access would take a hundred nanoseconds and more.
     fn touch_tables(&self, possible_cpus: usize) {
         for (map, fds) in self.maps.each() {
             let kind = MapKind::from_bpf_type(map.spec.map_type);
@@ -178,12 +178,12 @@ impl Copy {
             let count = (map.spec.max_entries as usize).min(BATCH_BYTES / entry).max(1);
             let (mut keys, mut values) = (vec![0; count * key], vec![0; count * (entry - key)]);
             let (fd, mut cursor) = (fds.of_twin(0).as_fd(), BatchCursor::new(key));
-            // A kernel that refuses leaves the figures as they would be without this.
+            // If a kernel refuses the lookup, the figures are those of maps that are not in the caches.
             while map_lookup_batch(fd, &mut cursor, &mut keys, &mut values, count, false).result.is_ok() {}
         }
     }
 
-    /// Returns the maps that programs only put something into.
+    /// Returns the maps that programs only add content to.
     fn streams(&self) -> io::Result<Vec<FilledMap<'_>>> {
         let mut streams = Vec::new();
         for (map, fds) in self.maps.each() {
@@ -200,7 +200,7 @@ impl Copy {
     }
 }
 
-/// A map that gets full: a program that finds no room in it takes less time.
+/// A map that gets full. A program that finds no room in the map takes less time.
 enum FilledMap<'a> {
     Ring(RingBuffer),
     /// A QUEUE or STACK, and room for a value.

@@ -1,7 +1,7 @@
-//! The kernel's own opinion whether a TC program writes to packets. Before the first instruction of such a program the
-//! verifier puts a prologue that makes a packet writable (`bpf_unclone_prologue` in `net/core/filter.c`), and the
-//! translated instructions show the prologue. The prologue of this kernel is found by a program
-//! that writes.
+//! The kernel's own finding about whether a TC program writes to packets. Before the first instruction of a program
+//! that writes, the verifier puts a prologue that makes the packet writable (`bpf_unclone_prologue` in
+//! `net/core/filter.c`). The translated instructions of a program show the prologue. A small program that writes shows
+//! how the prologue of this kernel looks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,8 +18,8 @@ const MOST: usize = 64;
 /// The first instruction of the program that writes: `r0 = MARK`.
 const MARK: i32 = 0x7eb1;
 
-/// Tells whether the kernel has found that a TC program writes to packets. A kernel that shows no translated
-/// instructions has no opinion, which is false.
+/// Tells whether the kernel has found that a TC program writes to packets. Returns false if the kernel shows no
+/// translated instructions.
 pub fn writes(program: BorrowedFd<'_>) -> io::Result<bool> {
     static PROLOGUE: OnceLock<Vec<[u8; 8]>> = OnceLock::new();
     let prologue = PROLOGUE.get_or_init(|| {

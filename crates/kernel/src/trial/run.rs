@@ -11,11 +11,11 @@ use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
 use crate::trial::frames::{self, EthernetFrame};
 
-/// The number of runs on each frame, and the least number for a program that takes [`LONG`] or more for fewer runs. A run
-/// takes some microseconds, nearly all of them outside of the program.
+/// The number of runs on each frame. A run takes some microseconds, nearly all of them outside of the program. A
+/// program whose fewer runs take [`LONG`] in sum has at least [`FEW`] runs.
 const RUNS: usize = 64;
 const FEW: usize = 5;
-/// In nanoseconds, as the kernel counts them: a thread that has to wait for a CPU loses no runs.
+/// The time in nanoseconds, as the kernel counts it. A thread that has to wait for a CPU loses no runs by this count.
 const LONG: u64 = 4_000_000;
 /// The time after which no further run is begun. A run itself can't be ended.
 const WHOLE: Duration = Duration::from_secs(2);
@@ -33,15 +33,14 @@ pub struct Changed {
 /// The outcome of the runs.
 #[derive(Debug)]
 pub enum TrialOutcome {
-    /// No run has changed a frame, unless the caller did not ask.
+    /// No run has changed a frame, or the caller did not ask for changes.
     Cost(RunCost),
     Changed(Changed),
 }
 
-/// Runs `program` on each sample frame, by turns with a program that does nothing, which takes the time for the calls.
-/// Calls `reset` before each run. With `observe`, stops at the first frame that does not come
-/// out as it came in; with `passes`, at the first one that the program does not let pass. Each frame has one run at least,
-/// unless the time is over.
+/// Runs `program` on each sample frame. Each run has a run of an empty program beside it, which measures the time of
+/// the calls. Calls `reset` before each run. With `observe`, stops at the first frame that the program changes; with
+/// `passes`, at the first frame that it does not let pass. Each frame has one run at least, unless the time is over.
 pub fn run(
     program: BorrowedFd<'_>,
     hook: Hook,

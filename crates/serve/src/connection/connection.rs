@@ -124,7 +124,7 @@ async fn answer(
     Ok(response.map(|body| Answered { body, progress }))
 }
 
-/// Refuses a connection for want of room.
+/// Refuses a connection for lack of room.
 pub async fn refuse(mut socket: Box<dyn ClientSocket>, Full { option, limit }: Full) {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let detail = format!("{limit} connections are open, which is the limit ({option}); try again later");

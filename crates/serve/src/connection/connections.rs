@@ -103,8 +103,8 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Ends the connection, of one client or of all, that has waited longest for the head of a request or the rest of a
-    /// refused body, or if there is none, that has been idle longest.
+    /// Ends a connection of one client or of all. It is the one that has waited longest for the head of a request or
+    /// the rest of a refused body. If there is none, it is the one that has been idle longest.
     fn evict(&mut self, client: Option<ClientKey>, counts: &ConnectionCounts) -> Option<()> {
         let waiting = self.places.iter().filter(|(_, entry)| {
             // The task of a connection that was accepted this instant is not known yet.

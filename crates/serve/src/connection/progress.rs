@@ -24,7 +24,7 @@ struct ProgressState {
     phase: Phase,
     /// The beginning of the phase.
     since: Instant,
-    /// The time for which the client may take nothing from now on. What it takes gives some back.
+    /// The time for which the client may take nothing from now on. Bytes that the client takes extend it.
     patience: Duration,
     /// The time since which the client has read nothing, while bytes wait for it.
     blocked: Option<Instant>,

@@ -23,7 +23,7 @@ impl RequestId {
         }
     }
 
-    /// Returns a number that no other request has, of another daemon neither.
+    /// Returns a number that no other request of this or of another daemon has.
     pub fn next() -> Self {
         /// Hash keys that differ in each process.
         static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);

@@ -19,7 +19,7 @@ enum Outcome {
     Done(http::Response),
     /// The daemon died; the next one runs.
     Broken,
-    /// The request failed for want of room or descriptors, and nothing has changed.
+    /// The request failed because room or descriptors were missing, and nothing has changed.
     Failed,
 }
 

@@ -56,8 +56,8 @@ pub enum Step {
     Reboot,
     /// SIGKILL and another daemon.
     Kill,
-    /// Lets the power of the disk fail with the write of this number from now on, while a client closes windows of `name`
-    /// and, perhaps, what is not written yet is written back.
+    /// Lets the power of the disk fail at the write of this number, counted from now, while a client closes windows of
+    /// `name`. If `writes_back` is true, the kernel then writes its cached data back.
     PowerLoss {
         name: usize,
         seed: u64,
@@ -122,7 +122,8 @@ fn is_end(step: &Step) -> bool {
     matches!(step, Step::Restart | Step::Reboot | Step::Kill | Step::PowerLoss { .. })
 }
 
-/// Returns steps that show most after this one: who uses a name again, and who reads after a new start.
+/// Returns steps that are likely to show a mistake of this one: they use a name again, or read windows after a new
+/// start.
 fn follow(step: &Step, random: &mut Random) -> Vec<Step> {
     match *step {
         Step::Delete { name } | Step::Expire { name } if random.below(4) > 0 => {

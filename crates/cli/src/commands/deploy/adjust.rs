@@ -91,7 +91,8 @@ impl Adjustments {
     }
 }
 
-/// Returns a document with another value of a field. A value is JSON; where the field takes none such, a text.
+/// Returns a document with another value of a field. The value is read as JSON. If it is not JSON, or if the field
+/// refuses the JSON, the value is a text.
 pub fn set<T: Serialize + DeserializeOwned>(
     config: &T,
     field: &str,
@@ -110,7 +111,8 @@ pub fn set<T: Serialize + DeserializeOwned>(
     with(parsed).or_else(|problem| with(text).map_err(|_| problem)).map_err(failed)
 }
 
-/// Finds a field by its path. Metrics go by their names or numbers. Objects on the way are made where none are.
+/// Finds a field by its path. A step into a list of metrics is a metric's name or number. Objects that are missing on
+/// the way are made.
 fn place<'a>(document: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
     let mut at = document;
     for step in path.split('.') {

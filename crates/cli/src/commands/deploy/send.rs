@@ -14,9 +14,10 @@ use crate::output::print;
 use crate::output::progress::ProgressLine;
 use crate::output::view::OutputView;
 
-/// Sends each configuration to each daemon, to all daemons at the same time. Continues after a refusal if there are other
-/// probes. Prints the outcome of a single daemon as it comes, else a table; and what was refused on stderr. Returns all
-/// outcomes; the only one of a single probe is an error if it was refused.
+/// Sends each configuration to each daemon, to all daemons at the same time. Continues after a refusal if there are
+/// other probes. Prints the outcomes of a single daemon as they come, and those of several daemons as a table. Prints
+/// refusals on stderr. Returns all outcomes. With a single daemon and a single probe, a failure is returned as an
+/// error.
 pub async fn send(
     session: &Session,
     probes: &[ProbeFile],

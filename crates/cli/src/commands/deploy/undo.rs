@@ -49,8 +49,8 @@ pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<NodeBefor
     session.fleet.each(ask).await.into_iter().flatten().collect()
 }
 
-/// Brings the probes back, if anything failed, to what they were: those that were created go, those that were replaced
-/// get their earlier configuration. Says on stderr what it did.
+/// If anything failed, restores the earlier state of the probes: created probes are removed, and replaced probes get
+/// their earlier configuration. Says on stderr what was done.
 pub async fn on_failure(
     session: &Session,
     probes: &[ProbeFile],

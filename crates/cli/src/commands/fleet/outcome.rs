@@ -58,7 +58,8 @@ impl FleetOutcome {
         }
     }
 
-    /// A rollout that failed. `taken_back` has the nodes that could not be taken back; `None` if none were to be.
+    /// A rollout that failed. `taken_back` has the nodes where the rollback failed; `None` if no node was to be rolled
+    /// back.
     pub fn failed(
         survey: &Survey<'_>,
         step: &RolloutStep,

@@ -51,7 +51,7 @@ impl<'a> Survey<'a> {
         WantedProbe { name, revision, config, windows: rollout.windows, reads_inserts }
     }
 
-    /// Asks all nodes, but those that have refused the revision: their refusal stands.
+    /// Asks all nodes, except nodes that have refused the revision: a refusal is final.
     pub async fn ask(&mut self) {
         let wanted = self.wanted();
         let has_refused =
@@ -104,7 +104,8 @@ impl<'a> Survey<'a> {
                 }
                 self.reports.insert(node.name.clone(), report);
             }
-            // Two who put their revision again and again would never end.
+            // The revision was replaced by somebody else. The node is not asked again: two clients that both put their
+            // revision again would never end.
             Ok(None) if self.had.contains(&node.name) => {
                 let report = replaced(&self.wanted(), &node.name);
                 self.reports.insert(node.name.clone(), report);

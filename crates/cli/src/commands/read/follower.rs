@@ -117,8 +117,8 @@ impl<'a> WindowFollower<'a> {
         }
     }
 
-    /// Tells whether the watch closes the windows, since nothing else does. Who collects windows has them closed by
-    /// somebody else, unless an interval is given.
+    /// Tells whether the watch closes the windows, because nothing else does. A watch for a collector closes windows
+    /// only if it has an interval of its own.
     fn closes(&self) -> bool {
         let Some(config) = &self.config else { return false };
         let has_interval = config.window.as_ref().is_some_and(|window| window.interval.is_some());

@@ -72,8 +72,8 @@ fn rule_of(name: &str) -> Option<MergeRule> {
 /// The members of a histogram that follow from its entries.
 const OF_ONE: [&str; 5] = ["count", "p50", "p95", "p99", "ranges"];
 
-/// Adds up the documents. Where the newest counts, that is the one whose window ended last. What has no text in all
-/// documents, as the numbers and lengths of windows, stands under `nodes`.
+/// Adds up the documents. Where the newest value counts, it is that of the document whose window ended last. Fields
+/// that can't be added, such as the numbers and lengths of windows, are listed under `nodes`.
 pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
     let end = |part: &NodePart| part.document["window"]["end"].as_str().map(str::to_owned);
     parts.sort_by_key(end);

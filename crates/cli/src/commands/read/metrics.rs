@@ -203,7 +203,7 @@ async fn before(client: &Client, name: &str, document: &Value) -> Option<LastRea
     status.windows.last_reads.into_iter().find(|last| last.seq < seq)
 }
 
-/// Says where the numbers are that a reading did not find.
+/// Returns a note for a reading that has found nothing: who has read the numbers before, and how to see them.
 fn taken(name: &str, last: &LastRead) -> String {
     let since =
         times::ago(&last.at, Timestamp::now()).map_or_else(String::new, |ago| format!(" ({ago} before)"));

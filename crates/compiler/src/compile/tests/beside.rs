@@ -28,7 +28,8 @@ async fn a_source_includes_its_files_and_these_each_other() {
             "#pragma once\n#include \"b.h\"\n#include \"../sizes.h\"\n#include \"sizes.h\"\n#include <linux/types.h>\n",
         ),
         ("lib/b.h", "enum { SIZE = 2 };\n"),
-        // Names of headers that others have; quotation marks mean the own one, brackets the other one.
+        // The name of a header of the host. Quotation marks mean the file beside the source, brackets mean the host's
+        // header.
         ("linux/bpf.h", "#error the own header of this name"),
     ];
     let object = compile_with(&compiler, SOURCE, &list).await.unwrap();
@@ -37,7 +38,7 @@ async fn a_source_includes_its_files_and_these_each_other() {
     assert!(compile_with(&compiler, quoted, &list).await.is_err());
 }
 
-/// The object is known by the texts of the files, too.
+/// The key of a known object includes the texts of the files.
 #[tokio::test]
 async fn another_text_is_another_object() {
     let compiler = compiler();

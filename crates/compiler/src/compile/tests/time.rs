@@ -24,7 +24,7 @@ async fn an_endless_compilation_is_ended() {
     assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Compile, Some("ingress.source")));
 }
 
-/// The clock may continue as long as it likes: work counts.
+/// The limit of processor time ends the compilation, long before the limit by the clock.
 #[tokio::test]
 async fn an_endless_compilation_is_ended_by_its_work() {
     let mut compiler = compiler();
@@ -42,7 +42,7 @@ async fn an_endless_compilation_is_ended_by_its_work() {
     assert_eq!((finding.stage, finding.field.as_deref()), (Stage::Compile, Some("ingress.source")));
 }
 
-/// A compilation that works little and waits long does not need too much.
+/// A child that works little and waits long is not over its limit of processor time.
 #[tokio::test]
 async fn waiting_is_no_work() {
     let compiler = compiler();

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 pub(super) struct Names(HashMap<String, u32>);
 
 impl Names {
-    /// Takes a name for its next owner. The second owner of `x` gets `x___2`: CO-RE ignores three underscores and what follows.
+    /// Returns the name for its next owner. The second owner of `x` gets `x___2`, because CO-RE ignores three
+    /// underscores and all that follows.
     pub fn take(&mut self, name: &str) -> String {
         let mut name = in_c(name);
         let count = self.0.entry(name.clone()).or_insert(0);
@@ -19,7 +20,7 @@ impl Names {
     }
 }
 
-/// Returns a name that is one in C: those of other languages have other characters.
+/// Returns a name that C allows. Names of other languages may contain other characters.
 pub(super) fn in_c(name: &str) -> String {
     let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
     let mut made: String =

@@ -85,7 +85,7 @@ impl<'a> Alignments<'a> {
         members.iter().map(|member| self.alignment(member.type_id, depth + 1)).max().unwrap_or(1)
     }
 
-    /// Tells whether C can't place the members so without `packed`.
+    /// Tells whether C needs `packed` to place the members at these offsets.
     pub fn is_packed(&self, size: u32, members: &[BtfMember]) -> bool {
         self.is_packed_with(size, members, self.largest(members, 0))
     }

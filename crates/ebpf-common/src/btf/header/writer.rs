@@ -88,7 +88,7 @@ impl Writer<'_> {
         std::mem::replace(&mut self.written[id as usize - 1], true)
     }
 
-    /// Writes the enums, whose values have names that only one may have.
+    /// Writes the enums. In C, each name of a value can belong to one enum only.
     fn enums(&mut self) {
         let btf = self.btf;
         // The typedef of an enum without a name is written as one.

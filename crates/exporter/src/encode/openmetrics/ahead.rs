@@ -45,8 +45,9 @@ pub struct Beside {
     out: Vec<u8>,
 }
 
-/// Returns the parts that a walk over `table` for the family `at` is to write beside it: as many of the `left` ones of the
-/// table as there is room for. None if it is not known yet how many rows the table has.
+/// Returns the parts that a walk over `table` for the family `at` also writes. `left` is the number of parts of the
+/// table that are not written yet; the result has as many of these as there is room for. Returns none if the number of
+/// rows is not known yet.
 pub fn beside(
     families: &[Family],
     at: usize,
@@ -73,7 +74,7 @@ pub fn beside(
     parts.take(left).take_while(fits).collect()
 }
 
-/// Writes the samples that prepared rows have in these parts. Gives up the last ones if there are more than there is room for.
+/// Writes the samples that prepared rows have in these parts. Drops the last parts if there is no room for them.
 pub fn write(parts: &mut Vec<Beside>, families: &[Family], series: &MetricSeries, rows: &RawTable) {
     let mut size = 0;
     for Beside { place, value, out } in parts.iter_mut() {

@@ -18,7 +18,7 @@ pub const SKIPPED: &str = "\
 struct FillFamily {
     metadata: &'static str,
     sample: &'static str,
-    /// True if each metric has a sample, and not each map.
+    /// True if each metric has a sample; false if each map has one.
     by_metric: bool,
     number: fn(&Metric, Count) -> Option<u64>,
 }

@@ -67,7 +67,7 @@ pub fn pods<'a>(probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, 
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Ends the label before, and appends a label without its last quote.
+/// Ends the previous label, and appends a label without its last quote.
 pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
     for part in ["\",", name, "=\""] {
         out.extend_from_slice(part.as_bytes());

@@ -79,9 +79,9 @@ struct FamilyMember {
     histogram: Option<Histogram>,
 }
 
-/// Writes one page about several probes: families of one name are merged. Nothing is kept of the tables, which are
-/// asked for again for the families that they have a part in (for several at once if they are small). Of tables that show
-/// only their largest rows these are kept, and the tables are asked for once:
+/// Writes one page about several probes: families of one name are merged. The encoder keeps nothing of most tables. It
+/// asks for a table again for each family that the table has a part in, or once for several families if they are small.
+/// If a table shows only its largest rows, the encoder keeps these rows and asks for the table once:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
@@ -97,7 +97,7 @@ pub struct PageEncoder {
     tables: Vec<PageTable>,
     families: Vec<Family>,
     accounts: Vec<Account>,
-    /// The places of the family and of its member that come next, and, once the families are done, of the table.
+    /// The next family, and the next member of that family. After all families, the third number is the next table.
     next: (usize, usize, usize),
     walk: Option<TableWalk>,
     ahead: Ahead,

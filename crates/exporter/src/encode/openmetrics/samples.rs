@@ -17,7 +17,7 @@ use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
 
 /// The label of an interface that is a key, or part of one.
 pub const INTERFACE: &str = "interface";
-/// The most labels that a key may have; one of more parts is written in hex, as one label.
+/// The most labels that a key may have. A key of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
 /// The longest name of a family, in bytes; numbers whose family would have a longer one (nested structs of long names)
 /// are left out.
@@ -30,7 +30,8 @@ pub struct Samples {
     pub keys: Vec<FieldPlan<String>>,
     /// The starts of these labels, ready to be written.
     pub starts: Vec<Fragment>,
-    /// The bits of the key that none of the labels shows, and the start of the label that does where they are set.
+    /// The bits of the key that none of the labels shows, and the start of the label that shows these bits if any of
+    /// them is set.
     pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// freed once they were read.
@@ -41,7 +42,7 @@ pub struct Samples {
     pub is_histogram: bool,
     /// The most rows that become samples.
     pub max_rows: usize,
-    /// The place of the value by which these rows are chosen: the largest ones.
+    /// The place of the value that decides which rows are the largest.
     pub by: usize,
 }
 
@@ -88,8 +89,8 @@ fn elements(arrays: &[Dimension]) -> u64 {
 }
 
 impl Samples {
-    /// `value` is the layout of the values that are shown, `configured` are the names of labels that the samples have beside
-    /// their own.
+    /// Computes the labels and samples. `value` is the layout of the values that are shown, and `configured` are the
+    /// names of labels that the samples have beside their own.
     pub fn new<'a>(metric: &Metric, value: &Layout, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
         let (keys, starts, values) = Default::default();
@@ -197,7 +198,8 @@ fn unique(name: &str, taken: &mut Vec<String>) -> String {
     candidate
 }
 
-/// Calls the only interface among the parts of a key by what it is: the map has an entry for each interface.
+/// Calls a part of a key `interface` if it is the only interface among the parts: the map then has an entry for each
+/// interface.
 fn name_interface(keys: &mut [FieldPlan<String>]) {
     let is_interface =
         |key: &&mut FieldPlan<String>| matches!(key.plan, Plan::Scalar { kind: Scalar::Ifindex, .. });

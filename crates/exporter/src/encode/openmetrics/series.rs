@@ -36,22 +36,23 @@ pub struct MetricSeries {
     pub nameless: u64,
 }
 
-/// The numbers of rows of a table that have come.
+/// The numbers of rows of a table so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
     /// All rows, including duplicates.
     pub rows: usize,
     /// The rows whose key an earlier row had.
     pub duplicates: usize,
-    /// The rows that are more than the metric may have: they have one sample together.
+    /// The rows beyond the most that the metric may show: they have one sample together.
     pub surplus: usize,
-    /// The entries of the map; of a map of maps those of the outer map, where the rows are those of the inner maps.
+    /// The entries of the map. For a map of maps, `entries` counts the outer map, while `rows` counts the inner maps.
     pub entries: usize,
 }
 
 impl MetricSeries {
-    /// `configured` are the labels of the probe's configuration, which are the same for the life of `metric`. `interfaces` are
-    /// those that the numbers come from: the only one is a label, unless the key or the configuration has such a label.
+    /// Makes the series. `configured` are the labels of the probe's configuration, which stay the same for the life of
+    /// `metric`. `interfaces` are those that the numbers come from. If there is only one, it becomes a label, unless
+    /// the key or the configuration has such a label.
     pub fn new(
         probe: &str,
         configured: &BTreeMap<String, String>,

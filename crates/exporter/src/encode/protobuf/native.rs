@@ -1,9 +1,9 @@
 //! Native histograms of arrays that count values by their highest bit.
 //!
-//! Slot `i` counts numbers from `2^i` to `2^(i+1)-1`. The buckets of a native histogram of schema 0 end at powers of two
-//! of the base unit. Of bytes both are the same, except for a number that is a power of two itself. A thousandth, a
-//! millionth and a billionth are not powers of two: each slot becomes the bucket whose end is nearest to its own, which is
-//! 2.4, 4.9 and 7.4 % away. The buckets with bounds, beside these, have the true ends.
+//! Slot `i` counts numbers from `2^i` to `2^(i+1)-1`. The buckets of a native histogram of schema 0 end at powers of
+//! two of the base unit. For bytes both are the same, except for a number that is a power of two itself. A thousandth,
+//! a millionth and a billionth are not powers of two. There each slot becomes the bucket whose end is nearest to the
+//! end of the slot, at a distance of 2.4, 4.9 and 7.4 %. The buckets with bounds, beside these, have the exact ends.
 
 use super::message::{BucketMessage, HistogramMessage, SpanMessage};
 

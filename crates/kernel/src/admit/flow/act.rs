@@ -1,15 +1,15 @@
-//! The acts of instructions that no monitor needs.
+//! The acts for which the admission may refuse a program.
 
 use crate::admit::instruction::Unknown;
 
-/// The acts of instructions that no monitor does.
+/// An act for which the admission may refuse a program, because a program that observes does not need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The program writes to the packet.
     WritesPacket,
     /// The program writes to the context, which is the packet's metadata.
     WritesContext,
-    /// The program writes through a register that nothing was written to.
+    /// The program writes through a register that has no value yet.
     WritesAnywhere,
     /// The program has an atomic operation on a value that is not aligned.
     Unaligned,

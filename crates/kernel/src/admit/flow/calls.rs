@@ -13,8 +13,9 @@ const EQUAL: u8 = 0x15;
 const NOT_EQUAL: u8 = 0x55;
 
 impl Flow<'_> {
-    /// Returns the states behind a branch that is taken, and behind one that is not. What is equal to 0 is a number. Only a
-    /// pointer to the packet never is: compilers compare it where it has been checked before, and continue with it.
+    /// Returns the states after a comparison with 0: first where the branch is taken, then where it is not. A pointer
+    /// that equals 0 becomes the number 0. A pointer to the packet is an exception, because it is never 0: compilers
+    /// compare such a pointer again after its check, and continue with it.
     pub(super) fn null(&self, at: InstructionIndex, state: &MachineState) -> [MachineState; 2] {
         let insn = self.program[at];
         let mut both = [state.clone(), state.clone()];
@@ -86,7 +87,7 @@ impl Flow<'_> {
         NextPlaces::At(next)
     }
 
-    /// Returns what a helper function returns.
+    /// Returns the value that a helper function gives back.
     fn found(&self, state: &MachineState, number: u32) -> AbstractValue {
         let first = state.get(1);
         match helpers::result(number) {
@@ -124,7 +125,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Notes addresses that a helper function takes to where others see them.
+    /// Notes addresses that a helper function shows to others.
     fn shown(&mut self, at: InstructionIndex, state: &MachineState, number: u32, name: &str) {
         let facts = self.facts(state.get(1).map);
         let only_writes = helpers::peeks(number) && facts.is_some_and(|facts| !facts.is_filter);
@@ -139,7 +140,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Tells whether a map may be one that is iterated over: new entries make the loop longer.
+    /// Tells whether the program may be iterating over a map. New entries in such a map make the loop longer.
     fn is_walked(&self, map: PointerFacts<u32>) -> bool {
         let (walks, is_hash) = (self.running.walks, self.facts(map).is_none_or(|facts| facts.is_hash));
         let may_be_found = |map| self.facts(PointerFacts::Only(map)).is_none_or(|facts| facts.is_held);
@@ -157,7 +158,7 @@ impl Flow<'_> {
             }
     }
 
-    /// Follows the function that a helper function calls, until another call of it adds nothing.
+    /// Follows the function that a helper function calls, until another call of the function adds no state.
     fn callback(&mut self, at: InstructionIndex, state: &mut MachineState, callback: Callback) {
         let PointerFacts::Only(entry) = state.get(callback.function).function else {
             return self.note(at, Act::CallsBackAnything);

@@ -44,8 +44,9 @@ impl Flow<'_> {
     }
 }
 
-/// A pointer into the packet, or to a buffer, or nothing. The kernel takes it for a number once the packet may have moved, and also
-/// once the program has made another dynptr in the place of its own: it always tells an address.
+/// Returns a slice: a pointer into the packet, a pointer to the buffer, or null. The kernel takes the slice for a
+/// number once the packet may have moved, and also once the program has made another dynptr in the place of the first
+/// one. So the slice always counts as a value that reveals an address.
 fn slice(buffer: AbstractValue) -> AbstractValue {
     let found = AbstractValue { address: true, packet: true, ..AbstractValue::NUMBER };
     found.join(AbstractValue { stack: buffer.stack, harmless: buffer.harmless, ..AbstractValue::NONE })

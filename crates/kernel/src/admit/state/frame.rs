@@ -30,7 +30,7 @@ pub struct StackFrame {
 pub struct ByteSet([u64; (FRAME / 64) as usize]);
 
 impl StackFrame {
-    /// The frame of the function at `entry` as it begins: nothing was written to it.
+    /// Returns the frame of the function at `entry` before its first instruction: nothing was written to the frame.
     pub fn new(entry: InstructionIndex) -> Self {
         let (told, of_packet) = (ByteSet::default(), ByteSet::default());
         Self { entry, slots: BTreeMap::new(), told, unwritten: ByteSet::ALL, of_packet }
@@ -44,7 +44,7 @@ impl StackFrame {
             Some(slot) => self.get(slot),
             None => bytes.slots().map(|slot| self.get(slot)).fold(AbstractValue::NUMBER, AbstractValue::join),
         };
-        // A value that may be a pointer counts as a pointer everywhere.
+        // A value that may be a pointer counts as a pointer in any case.
         if value.may_be_pointer() { value } else { value.join(told) }
     }
 
@@ -144,7 +144,7 @@ impl FrameBytes {
     }
 }
 
-/// Returns where the bytes of a frame have their bits.
+/// Returns the word and the bit of each of these bytes in a [`ByteSet`].
 fn bits(bytes: FrameBytes) -> impl Iterator<Item = (usize, u64)> {
     (bytes.first.clamp(-FRAME, 0)..bytes.end.clamp(-FRAME, 0)).map(|byte| {
         let byte = (byte + FRAME) as usize;

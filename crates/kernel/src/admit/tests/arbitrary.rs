@@ -12,7 +12,7 @@ use crate::admit::tests::code::{load, load_function, raw, store, store_number};
 use crate::admit::work::work;
 use crate::sys::asm::{add_imm, call_helper, exit, jump_eq, mov, mov_imm};
 
-/// Instructions as they come: any, or with an opcode that there is and operands that are near.
+/// Any instruction, or more often one with an opcode that exists and with operands that lead to places nearby.
 fn instruction() -> impl Strategy<Value = bpf_insn> {
     let any = (any::<u8>(), 0..16_u8, 0..16_u8, any::<i16>(), any::<i32>())
         .prop_map(|(code, dst, src, off, imm)| raw(code, dst, src, off, imm));
@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-/// Programs that are made to take long, of as many instructions as the kernel takes: an analysis of each way, or of each
+/// Programs that would take long to analyse and are as long as the kernel allows. An analysis of each way, or of each
 /// pair of instructions, would take years.
 #[test]
 fn the_analysis_ends() {
@@ -92,7 +92,7 @@ fn the_analysis_ends() {
     }
     calls.push(exit());
     conduct(&calls, ProgramKind::Xdp, &[]);
-    // A loop of each kind at the end, or in a loop around all.
+    // A call of `bpf_loop` at the end, and calls of `bpf_loop` in a loop around all of them.
     let callback = [&load_function(2, 2)[..], &[call_helper(181), exit(), exit()]].concat();
     for mut program in [loops, calls] {
         program.pop();

@@ -40,8 +40,8 @@ fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
     BTreeMap::from([(at, act)])
 }
 
-/// Returns where a program that looks an entry of map 0 up, and then runs `body` with its address in R0, has atomic
-/// operations that can't be run if these maps have unaligned values.
+/// Returns the places of atomic operations that can't be run if these maps have unaligned values. The program looks up
+/// an entry of map 0, and then runs `body` with the entry's address in R0.
 fn unaligned(maps: &[usize], body: &[bpf_insn]) -> Vec<usize> {
     let start = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0), mov(2, 10), add_imm(2, -8), call_helper(1)];
     let end = [mov_imm(0, 0), exit()];

@@ -44,7 +44,8 @@ pub fn weight(instruction: Instruction, registers: &Registers, maps: &[MapFacts]
         Bytes::Value => of_map(|facts| facts.value),
         Bytes::Exactly(size) => u64::from(size),
         Bytes::Argument(argument) => {
-            // The kernel uses at most the existing number.
+            // The size is not known. The verifier accepts no size beyond the memory, which is a value of a map or the
+            // packet.
             let most = largest(|facts| facts.value).max(PACKET);
             if let RegisterFacts::Most(size) = registers[argument] { size.min(most) } else { most }
         }

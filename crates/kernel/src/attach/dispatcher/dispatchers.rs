@@ -131,7 +131,8 @@ impl Dispatchers {
         result.map(|()| health)
     }
 
-    /// Returns the reason why a program of this kind can't replace those of `probe` at a hook, if there is one.
+    /// Returns the reason why programs of `probe` with this value of `frags` can't run beside the programs of the other
+    /// probes at `place`; `None` if they can.
     pub fn misfit(&self, place: &HookPoint, probe: &str, frags: bool) -> Option<String> {
         let by_place = self.by_place.lock();
         let (_, dispatcher) = by_place.get(&place.key())?;
@@ -351,7 +352,8 @@ impl Dispatchers {
     }
 }
 
-/// The refusal of one probe more, with the place that has room of its own.
+/// Makes the error for a hook that has the most probes already. The message names another hook with room, if there is
+/// one.
 fn no_room(place: &HookPoint) -> AttachError {
     let elsewhere = match place.hook {
         Hook::Xdp => ", or attach this one at tc: `--hook tc`, or `hook: tc` in its ingress",

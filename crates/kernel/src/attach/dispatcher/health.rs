@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// The state of an attachment, and its repairs since this daemon looks after it.
+/// The state of an attachment, and the repairs that this daemon has made.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     /// The mode of the attachment; `None` if nothing is attached.

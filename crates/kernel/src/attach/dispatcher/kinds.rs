@@ -1,5 +1,6 @@
-//! The two kinds of XDP programs: for packets of several buffers (`SEC("xdp.frags")`) and of a single buffer (`SEC("xdp")`). A
-//! dispatcher can only call programs of its own kind, so that the first probe at a hook decides for all that come.
+//! The two kinds of XDP programs: for packets of several buffers (`SEC("xdp.frags")`) and of a single buffer
+//! (`SEC("xdp")`). A dispatcher can only call programs of its own kind, so the first probe at a hook decides the kind
+//! for all others.
 
 use std::io;
 

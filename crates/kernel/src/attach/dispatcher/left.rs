@@ -31,7 +31,8 @@ impl Dispatchers {
                 Err(error) => not_settled(place, &error),
             }
         }
-        // The kernel empties slots without pins, which is not to be as long as a CPU runs a program that calls them.
+        // The kernel empties slots that have no pin. So the pins stay until no CPU runs a program that calls these
+        // slots.
         let waited = if settled.is_empty() { Ok(Duration::ZERO) } else { self.quiescer.quiesce() };
         if let Err(error) = waited {
             tracing::error!(%error, "no grace period: slots of earlier probes stay pinned");

@@ -23,8 +23,8 @@ pub struct LiveRuns {
     pub hook: Hook,
     /// The deployments that the dispatcher calls.
     pub called: Vec<LiveCall>,
-    /// The program of the dispatcher, and the samples of CPUs' clocks that met it and no program that it calls. Dispatchers
-    /// with equal calls share a program and its samples.
+    /// The id of the dispatcher's program, and the number of samples of CPUs' clocks that met this program itself, not
+    /// a program that it calls. Dispatchers with equal calls share a program and its samples.
     pub own: (u32, u64),
     pub packets: u64,
     /// The time for all of these packets.
@@ -37,15 +37,15 @@ pub struct LiveCall {
     pub serial: u64,
     /// The programs of its twins.
     pub programs: [u32; 2],
-    /// The samples of CPUs' clocks that met one of these programs, from whatever dispatcher.
+    /// The number of samples of CPUs' clocks that met one of these programs, called by any dispatcher.
     pub samples: u64,
 }
 
 impl Dispatchers {
-    /// Lets the kernel count the runs of programs for `time`, and returns those of the dispatchers. The kernel counts the
-    /// runs of all programs of the machine meanwhile, which makes each run some ten nanoseconds slower. It counts a dispatcher
-    /// with all that this calls; samples of the clocks tell what part each program has. Needs CAP_SYS_ADMIN, and for the samples
-    /// CAP_PERFMON and CAP_SYSLOG.
+    /// Lets the kernel count the runs of programs for `time`, and returns the runs of the dispatchers. Meanwhile the
+    /// kernel counts the runs of all programs of the machine, which makes each run some ten nanoseconds slower. The
+    /// time of a dispatcher includes the programs that it calls; samples of the clocks show the part of each program.
+    /// Needs CAP_SYS_ADMIN, and for the samples CAP_PERFMON and CAP_SYSLOG.
     pub fn measure(&self, time: Duration) -> io::Result<Vec<LiveRuns>> {
         let _statistics = prog::enable_statistics()?;
         let running = self.running()?;
@@ -53,7 +53,7 @@ impl Dispatchers {
             .iter()
             .flat_map(|(live, ..)| live.called.iter().flat_map(|call| call.programs).chain([live.own.0]));
         let owners = Owners::of(programs)?;
-        // Without samples there are the times of the dispatchers.
+        // Without samples the result has only the times of the dispatchers.
         let sampler = Sampler::start()
             .inspect_err(|error| tracing::debug!(%error, "the clocks of CPUs can't be sampled"));
         std::thread::sleep(time);

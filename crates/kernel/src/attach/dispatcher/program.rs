@@ -141,13 +141,13 @@ fn judge(hook: Hook) -> Vec<bpf_insn> {
     let Some(verdicts) = hook.final_verdicts() else {
         return vec![asm::jump_ne32(0, hook.pass(), 0)];
     };
-    // One comparison lets the common verdicts, which lie outside of the range of the final ones, pass on.
+    // The common verdicts are outside of the range of the final ones, so a single comparison lets them pass.
     let (first, last) = range(verdicts);
     vec![asm::add_imm32(0, -first), asm::jump_le32(0, last - first, 0)]
 }
 
-/// Ends the program with a final verdict, which is in R0 less the first final one; continues at `next` with any other of
-/// their range.
+/// Ends the program if the verdict is a final one. R0 holds the verdict minus the first final verdict. With another
+/// verdict in the range of the final ones, the program continues at `next`.
 fn finish(main: &mut Vec<bpf_insn>, next: usize, verdicts: &[i32]) {
     let (first, last) = range(verdicts);
     for verdict in (first..=last).filter(|verdict| !verdicts.contains(verdict)) {

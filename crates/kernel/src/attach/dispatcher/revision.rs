@@ -36,8 +36,8 @@ struct Key {
     place: Option<hook_point::HookKey>,
 }
 
-/// For each call: the slots, the page and the offset of the epoch word, two flags (the verdict counts, the verdict stays
-/// unchanged), and the sampling. The slots say whether the programs take packets of several buffers.
+/// The parts of each call: the slots, the page and the offset of the epoch word, two flags (the verdict counts, the
+/// verdict stays unchanged), and the sampling. The slots say whether the programs take packets of several buffers.
 type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
 /// The programs that dispatchers have.

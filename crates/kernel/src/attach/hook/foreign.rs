@@ -77,7 +77,7 @@ impl Foreign {
         Self { name, id, mode, owner }
     }
 
-    /// Returns the program in words that end a sentence.
+    /// Describes the program in words for the end of a sentence.
     fn describe(&self, is_own: bool) -> String {
         let Self { name, id, mode, .. } = self;
         if is_own {

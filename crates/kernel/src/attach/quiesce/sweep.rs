@@ -1,11 +1,12 @@
 //! One thread runs on every CPU in turn.
 //!
-//! XDP and TC programs run with softirqs disabled, so a CPU that has run another thread since the flip has left them. The
-//! switch to that thread is a full memory barrier on every architecture: what they wrote is seen, and programs that begin
-//! later see the flip. The CPU that runs the thread when it is asked needs no visit: who asked has held the same lock
-//! after the flip. Nor does the CPU on which who asked was after the flip, if no other caller has asked: so on two CPUs it is
-//! enough that the thread is woken on the other one. A sweep takes tens of microseconds on an idle machine. The method
-//! is not valid where softirqs are preemptible (PREEMPT_RT).
+//! XDP and TC programs run with softirqs disabled. A CPU that has run another thread since the flip has therefore left
+//! the programs that ran before. The switch to that thread is a full memory barrier on every architecture: all writes
+//! of these programs are visible, and programs that begin later see the flip. The CPU that runs the thread when a
+//! caller asks needs no visit, because the caller has held the same lock after the flip. The CPU on which the caller
+//! was after the flip needs no visit either, if no other caller has asked. On two CPUs it is therefore enough to wake
+//! the thread on the other CPU. A sweep takes tens of microseconds on an idle machine. The method is not valid where
+//! softirqs are preemptible (PREEMPT_RT).
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,8 +31,8 @@ pub fn place() -> String {
     format!(" at CPU {}", VISITING.load(Ordering::Relaxed))
 }
 
-/// Waits for a grace period; `left` is a CPU that no program runs on which began before. Fails where a cpuset keeps this
-/// thread from an online CPU.
+/// Waits for a grace period. `left` is a CPU that all earlier programs have left, so the sweep skips it. Fails if a
+/// cpuset keeps this thread from an online CPU.
 pub fn wait(left: Option<usize>) -> io::Result<()> {
     let online = all_online_cpus()?;
     let here = sched_getcpu();

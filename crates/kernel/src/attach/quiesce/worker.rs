@@ -77,7 +77,7 @@ impl Worker {
         Self { method, thread: None, wanted, begun, over, asking, asked_on, failed: None, late: false }
     }
 
-    /// Returns the number of the next grace period to begin, which serves everybody who asks before.
+    /// Returns the number of the next grace period to begin, which serves every caller that asks before its start.
     fn ask(&mut self) -> u64 {
         self.wanted = self.begun + 1;
         if self.asking == 0 {
@@ -91,8 +91,9 @@ impl Worker {
         self.wanted
     }
 
-    /// Begins the requested grace period. Returns its number, and a CPU that earlier programs have left: the caller ran on
-    /// it after the flip. With several callers this holds for the first; others may have come later.
+    /// Begins the requested grace period. Returns its number and, with a single caller, the CPU on which the caller
+    /// asked: earlier programs have left that CPU, because the caller ran on it after the flip. With several callers
+    /// the CPU says nothing, because the others may have come after a later flip.
     fn begin(&mut self) -> (u64, Option<usize>) {
         self.begun += 1;
         let asking = std::mem::take(&mut self.asking);

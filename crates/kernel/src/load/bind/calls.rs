@@ -93,7 +93,7 @@ fn tail_calls(program: &[bpf_insn]) -> impl Iterator<Item = InstructionIndex> {
     (0..program.len()).filter(is_call)
 }
 
-/// Returns where the program itself ends, and the functions that were linked to it begin.
+/// Returns the end of the program itself. The functions that were linked to the program begin there.
 fn end_of_program(program: &[bpf_insn]) -> InstructionIndex {
     let entries = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Call(entry) | Instruction::Function { entry, .. }, _)) => Some(entry),
@@ -102,7 +102,7 @@ fn end_of_program(program: &[bpf_insn]) -> InstructionIndex {
     entries.filter(|entry| *entry > 0).min().unwrap_or(program.len())
 }
 
-/// Tells which table an instruction loads the address of.
+/// Returns the table whose address an instruction loads.
 fn loaded(insn: &bpf_insn, first: usize) -> Option<usize> {
     let refers = insn.code == LOAD_64 && u32::from(insn.src_reg()) == BPF_PSEUDO_MAP_FD;
     usize::try_from(insn.imm).ok().filter(|_| refers)?.checked_sub(first)

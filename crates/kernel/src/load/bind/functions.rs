@@ -1,4 +1,5 @@
-//! Functions of the kernel (kfuncs), which a call names by their type in the kernel's type information.
+//! Functions of the kernel (kfuncs). A call names such a function by the id of its type in the kernel's type
+//! information.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -1,8 +1,10 @@
-//! Iterators over numbers (`bpf_for`, `bpf_repeat` of libbpf). The kernel has them from Linux 6.4 on, and its verifier then
-//! does not follow their loops to the end, so that a program may run for hours. Here they become instructions of the
-//! program: every kernel has them, the analysis needs to know nothing of them, and the verifier follows each round.
+//! Iterators over numbers (`bpf_for`, `bpf_repeat` of libbpf). The kernel has them from Linux 6.4 on, but its verifier
+//! does not follow their loops to the end, so that a program may run for hours. Here the calls of iterators become
+//! instructions of the program. These run on every kernel, the analysis needs no knowledge of iterators, and the
+//! verifier follows each round.
 //!
-//! The iterator is a number of 64 bits on the stack: the one before the next in its lower half, and the end above.
+//! The iterator is a number of 64 bits on the stack. Its lower half is the present number, one less than the next
+//! number. Its upper half is the end.
 
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;

@@ -23,9 +23,9 @@ pub struct Adder {
 }
 
 impl Adder {
-    /// Generates and loads the program. It adds atomically, or else what others add at the same moment may be lost:
-    /// `atomic` is false where the machine has no atomic operations on the values. `counters` are the offset and the size, 4 or 8 bytes, of each number in a
-    /// value. Fails if key and counters do not fit into a packet.
+    /// Generates and loads the program. `atomic` is false on a machine that has no atomic operations on the values:
+    /// numbers that others add at the same moment may then be lost. `counters` are the offset and the size (4 or 8
+    /// bytes) of each number in a value. Fails if key and counters do not fit into a packet.
     pub fn new(
         map: BorrowedFd<'_>,
         key_size: usize,

@@ -15,8 +15,8 @@ use crate::load::carry::adder::Adder;
 use crate::load::carry::exchanger::{Exchange, Exchanger};
 use crate::sys::{cpus, map};
 
-/// The times that a field is computed anew because programs have changed it meanwhile. Each time it has come nearer to
-/// what it becomes, but for counts that are too small to be added atomically.
+/// The number of times that a field is computed again because programs have changed it meanwhile. Each time the field
+/// has come nearer to its result, except for counts that are too small to be added atomically.
 const TRIES: usize = 1000;
 
 /// Tells whether a map has no room for another entry: the error depends on the family of the map.
@@ -138,7 +138,7 @@ fn add_counters(
     Ok(())
 }
 
-/// Joins the numbers that are not added with those that the new programs have by now.
+/// Joins the numbers that are not added with the present numbers of the new programs.
 fn join_others(
     map: &OwnedFd,
     layout: &TableLayout,
@@ -153,7 +153,7 @@ fn join_others(
         before.as_ref().is_none_or(|before| leaf.load(before, *base) != leaf.load(&now, *base))
     };
     let mut value = vec![0; layout.value_stride()];
-    // A value of zeros was written by no program.
+    // True if the value is all zeros: the new programs have written nothing to it.
     let mut is_untouched = None;
     for (leaf, base) in others.iter().filter(is_changed) {
         for _ in 0..TRIES {
@@ -169,7 +169,7 @@ fn join_others(
                 (MergeRule::Sum, Some(copied)) if leaf.kind != LeafKind::Float => {
                     new.wrapping_add(old.wrapping_sub(copied))
                 }
-                // The number is the old programs' still.
+                // The number is still the one that the old programs had at the copy.
                 (MergeRule::Last, Some(copied)) if new == copied => old,
                 _ => leaf.tag.join(leaf.kind, leaf.width(), old, new),
             };

@@ -161,7 +161,8 @@ fn program(
             program.push(asm::store_width(word, 9, 0, 5));
         }
     }
-    // An attempt that fails behaves as a change.
+    // After the last attempt the result is a change. Without atomic operations it is success, because the word was
+    // written.
     let in_vain = program.len();
     program.push(asm::jump(0));
     let end = |program: &mut Vec<bpf_insn>, result: u32| {

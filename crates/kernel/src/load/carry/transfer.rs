@@ -43,7 +43,8 @@ pub struct Transfers {
 /// Content that a replacement could not take over: the direction, and the message about the content.
 pub type Loss = (&'static str, String);
 
-/// Adds the counts of an old map that are kept elsewhere to the map's rows, given its direction, name and layout.
+/// Adds the counts of an old map that are kept elsewhere to the rows of the map. The arguments are the direction, the
+/// name and the layout of the map, and its rows.
 pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> RawTable + 'a;
 
 #[derive(Debug)]
@@ -326,7 +327,7 @@ fn is_flat(map: &MapPlan) -> bool {
     MapKind::from_bpf_type(map.spec.map_type).is_some_and(|kind| !kind.is_nested())
 }
 
-/// Tells whether a map that both directions used is the other direction's now.
+/// Tells whether the other direction continues a map that both directions used.
 fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool {
     let was_common = |old: &&ProbeMaps| {
         old.plan.direction() == direction && old.plan.map(&new.name).is_some_and(|map| map.common)
@@ -334,8 +335,8 @@ fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool
     new.on_replace == OnReplace::Carry && old.iter().any(was_common)
 }
 
-/// Returns the value that a new entry begins with. Rows that a reading includes are added to the map's values, so these
-/// begin at zero.
+/// Returns the value that a new entry begins with. The rows of a private map begin with zeros, because a reading adds
+/// them to the values of the map.
 fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     match (initial, target) {
         ([], _) | (_, Target::Window) => vec![0; to.value.size],
@@ -343,8 +344,9 @@ fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     }
 }
 
-/// Tells whether replaced maps of interfaces together, or of interfaces that the probe leaves, have content that continues in no map
-/// of one interface alone. The first interface tells for all.
+/// Tells whether the content of a replaced map is lost because no map of one interface alone continues it: the map was
+/// one of all interfaces together, or of an interface that the probe leaves. Only the direction of the first interface
+/// tells this.
 fn is_left_behind(old: &[&ProbeMaps], plan: &DirectionPlan, map: &MapPlan, origins: &[usize]) -> bool {
     let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else { return false };
     let is_left = |(index, old): (usize, &&ProbeMaps)| {

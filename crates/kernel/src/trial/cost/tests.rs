@@ -155,7 +155,7 @@ fn an_observing_program_that_changes_a_sample_packet_is_refused() {
     }
 }
 
-/// Every fortieth run alone writes: all runs are looked at.
+/// Only every fortieth run writes, so the trial has to look at all runs.
 #[test]
 fn a_change_that_comes_late_is_found() {
     let before = "u64 runs;";
@@ -177,7 +177,7 @@ fn at_tc_the_kernel_tells_of_writes_that_no_sample_gets_to() {
     tried(Hook::Xdp, Verdict::Observe, "", write).unwrap();
 }
 
-/// One program would send a packet into the namespace of the daemon, others could keep a CPU for long.
+/// One of the programs would send a packet into the daemon's namespace. The others could keep a CPU busy for long.
 #[test]
 fn programs_that_send_packets_or_have_no_end_are_not_run() {
     let nested = "static int inner(u64 i, u64 *x) { *x += i; return 0; }\n\

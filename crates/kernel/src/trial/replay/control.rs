@@ -19,7 +19,7 @@ use aya_obj::generated::BPF_F_MMAPABLE;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Mapping, MappingAccess};
 
-/// The number of packets of one run: as many tail calls as the kernel allows (33) are a bit more.
+/// The number of packets of one run. The kernel allows 33 tail calls, one more than this.
 pub const BATCH: usize = 32;
 /// The longest packet that a driver takes, in bytes. The kernel lets a TC program make a packet no longer than about
 /// this (`SKB_MAX_ALLOC`).
@@ -45,7 +45,7 @@ pub const DATA: usize = RECORDS + BATCH * RECORD;
 
 const SIZE: usize = DATA + ROOM + LONGEST;
 
-/// The mapped memory. Nothing of it is read or written while a program runs.
+/// The mapped memory. This process accesses the memory only while no program runs.
 #[derive(Debug)]
 pub struct Control {
     map: OwnedFd,
@@ -64,7 +64,7 @@ impl Control {
         self.map.as_fd()
     }
 
-    /// Sets the time that the program reads if no driver does.
+    /// Sets the time for a program that runs without a driver.
     pub fn set_time(&self, time_ns: u64) {
         self.memory.u64(0).store(time_ns, Ordering::Relaxed);
     }

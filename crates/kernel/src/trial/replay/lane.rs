@@ -21,17 +21,19 @@ pub const SHORTEST: usize = 14;
 /// The longest packet for which the driver's frame has room in any case, in bytes: a page has room for 256 bytes before
 /// the frame and the kernel's structure behind it.
 const LONGEST_XDP: usize = 3 << 10;
-/// The longest packet that an interface gets, in bytes: about as long as those that a run of a program for several buffers
-/// takes.
+/// The longest packet that an interface gets, in bytes: about the longest packet that a run takes for a program for
+/// several buffers.
 const LONGEST_RECEIVED: usize = 70 << 10;
 /// The size of a ring from which no event is lost when it is emptied only after each run, in bytes.
 const RING: u64 = (BATCH as u64) << 13;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-/// The time of a run up to which the next one may have twice as many packets: a replay can stop between two runs only.
+/// The limit below which a run is short: the next run may have twice as many packets. Runs stay short because a replay
+/// can stop only between two runs.
 const SHORT: Duration = Duration::from_millis(5);
 /// The size of the frame that a driver begins with, in bytes.
 const FRAME: usize = 64;
-/// The VLAN tags that the kernel takes out of a packet before TC programs see it, as a packet has them.
+/// The protocols of the VLAN tags that the kernel takes out of a packet before TC programs see it, in the order of
+/// bytes in the packet.
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
@@ -45,7 +47,7 @@ pub struct Lane {
     /// The program that hands over packets; `None` on kernels where there can't be one, and each packet has a call of
     /// its own.
     driver: Option<Driver>,
-    /// The interface for packets that no run has room for, once there was such a packet.
+    /// The interface for packets that are too long for a run, once there was such a packet.
     interface: LongPacketInterface,
     /// The number of packets of the next run, and the most that a run may have.
     next: usize,
@@ -62,7 +64,7 @@ pub struct Lane {
 enum LongPacketInterface {
     NotTried,
     There(Tap),
-    /// The daemon has no right to make one, or no means.
+    /// The daemon lacks the rights or the means to make an interface.
     Missing,
 }
 
@@ -76,8 +78,8 @@ struct WaitingPackets {
     frame: [u8; FRAME],
 }
 
-/// The fields that all packets of a run share, since only the kernel sets them: the protocol, and the VLAN tag outside of the
-/// packet's bytes.
+/// The fields that all packets of a run share, because only the kernel sets them: the protocol, and the VLAN tag that
+/// is not in the packet's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Group {
     protocol: [u8; 2],
@@ -92,14 +94,14 @@ pub struct Counts {
     pub too_short: u64,
     /// The packets for which this kernel has no room in a run of a program.
     pub too_long: u64,
-    /// The packets that a program for packets of a single buffer sees whole through an interface only, which could not be
-    /// made.
+    /// The packets that a program for packets of a single buffer sees whole only through an interface, while the
+    /// interface could not be made.
     pub no_interface: u64,
     /// The packets that the dispatcher would have left out, because the configuration asks for a sample.
     pub not_sampled: u64,
     /// The events that the program has written to the maps of event metrics.
     pub events: u64,
-    /// The time for which the program has run, the handing over of packets included.
+    /// The time of the runs, including the time for handing over the packets.
     pub ran: Duration,
 }
 
@@ -112,8 +114,8 @@ impl Lane {
         let driver = driver.inspect_err(|error| {
             tracing::debug!(%error, "packets are replayed one by one");
         });
-        // A program that changes packets would change the frame for the next one, and one with tail calls of its own
-        // needs all that the kernel allows.
+        // A program that changes packets would change the frame of the next packet. A program with tail calls of its
+        // own needs all tail calls that the kernel allows for one run.
         let calls_on = loaded.plan.maps.iter().any(|map| map.spec.map_type == BPF_MAP_TYPE_PROG_ARRAY);
         let alone = attach.verdict == Verdict::Enforce || calls_on;
         let rings = loaded.maps.iter().filter_map(|map| match map {
@@ -142,8 +144,9 @@ impl Lane {
         &self.loaded
     }
 
-    /// Hands a packet to the program, perhaps together with later ones: see [`Self::flush`]. `length` is that on the
-    /// link, in bytes; of a packet that was cut off, the rest is zeros. `time_ns` is what the program's clock shows.
+    /// Hands a packet to the program, perhaps together with later ones: see [`Self::flush`]. `length` is the packet's
+    /// length on the link, in bytes: if the capture cut the packet off, zeros take the place of the rest. `time_ns` is
+    /// the time that the program's clock shows.
     pub fn push(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
         if length < SHORTEST {
             self.counts.too_short += 1;
@@ -233,7 +236,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Has an interface receive a packet that the program sees whole there only.
+    /// Lets an interface receive a packet that the program sees whole only there.
     fn receive(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
         if length > LONGEST_RECEIVED {
             self.counts.too_long += 1;
@@ -266,7 +269,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Chooses as the dispatcher does, but for the random numbers: xorshift64.
+    /// Chooses packets as the dispatcher does, but with random numbers of its own (xorshift64).
     fn is_sampled(&mut self) -> bool {
         let Some(one_in) = self.loaded.plan.attach.sample else { return true };
         self.random ^= self.random << 13;
@@ -307,8 +310,8 @@ fn split(bytes: &[u8]) -> (Group, [&[u8]; 2]) {
     (Group { protocol: kernels(protocol, word(ADDRESSES + 2)), tag: [0; 2] }, [bytes, &[]])
 }
 
-/// Returns what tells apart the protocols that the kernel gives to packets: of the lengths that old packets have in this
-/// place, whether the packet continues with ones (`eth_type_trans`).
+/// Returns a value that differs between packets to which the kernel gives different protocols. Where the field is the
+/// length of an old packet, the kernel only looks at whether the packet continues with ones (`eth_type_trans`).
 fn kernels(protocol: [u8; 2], next: [u8; 2]) -> [u8; 2] {
     if protocol[0] >= 0x06 { protocol } else { [0, u8::from(next == [0xff; 2])] }
 }

@@ -24,17 +24,17 @@ use crate::trial::replay::control::{Control, DONE};
 const DEVICE: &str = "/dev/net/tun";
 const NAME: &[u8] = b"tp_replay";
 const XDP_DROP: i32 = 1;
-/// The longest wait for a program that a kernel runs after the write.
+/// The longest wait for a program that the kernel runs only after the write has returned.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_micros(100);
 
-/// The interface with its program, which ends with it.
+/// The interface with its program. Both exist until this value is dropped.
 #[derive(Debug)]
 pub struct Tap {
     _link: OwnedFd,
     _slots: OwnedFd,
     frames: File,
-    /// The namespace, which lives as long.
+    /// The namespace, which is kept as long as the interface.
     _netns: File,
 }
 
@@ -59,7 +59,7 @@ impl Tap {
         Ok(Self { _link: link, _slots: slots, frames, _netns: netns })
     }
 
-    /// Has the program see a packet, at the time that `control` shows. Returns false if the kernel drops the packet
+    /// Shows the program a packet, at the time that `control` shows. Returns false if the kernel drops the packet
     /// instead.
     pub fn send(&mut self, control: &Control, packet: &[u8]) -> io::Result<bool> {
         control.begin();
@@ -75,10 +75,12 @@ impl Tap {
     }
 }
 
-/// Makes a namespace and a TAP with `program` in it, on a thread that ends: no other thread is to be in the namespace.
+/// Makes a namespace and a TAP with `program` in it, on a thread that ends afterwards, so that no other thread gets
+/// into the namespace.
 fn inside(program: BorrowedFd<'_>) -> io::Result<(File, File, OwnedFd)> {
     let make = || {
-        // SAFETY: the call concerns this thread alone, which shares nothing that it takes away.
+        // SAFETY: the call changes only the namespace of this thread, which shares nothing with the other threads that
+        // depends on it.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -121,8 +123,8 @@ fn ask(file: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io
     }
 }
 
-/// Returns the instructions of the program that the interface has, and the places at which its two functions begin. It
-/// calls the probe, notes that, and drops the packet, whatever the probe returns.
+/// Returns the instructions of the interface's program, and the places at which its two functions begin. The program
+/// calls the probe, notes the call, and drops the packet, whatever the probe returns.
 fn build(control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf_insn>, Vec<usize>) {
     let mut program = vec![asm::call_subprogram(0)];
     program.extend(asm::load_map_value(1, control, 0));

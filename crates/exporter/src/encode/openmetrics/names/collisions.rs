@@ -58,8 +58,8 @@ pub fn collisions(labels: &BTreeMap<String, String>, metrics: &[&Arc<Metric>]) -
     found
 }
 
-/// Tells whether two numbers may be one family: the same field of metrics of the same name, in both directions. A histogram
-/// has no samples but buckets.
+/// Tells whether two numbers may be one family: the same field of metrics of the same name, in both directions. A
+/// histogram shares a family only with another histogram, because it has no samples but buckets.
 fn share(one: &Owner<'_>, other: &Owner<'_>) -> bool {
     let is_same = one.family.name == other.family.name
         && one.series.original.name == other.series.original.name

@@ -83,8 +83,8 @@ fn claims(base: &str, kind: &str) -> impl Iterator<Item = String> {
     FamilyKind::suffixes(kind).iter().map(move |suffix| format!("{base}{suffix}"))
 }
 
-/// Returns the type of the samples of one value. A sum of numbers that are never negative is a counter; of live numbers
-/// only the name tells whether they count.
+/// Returns the type of the samples of one value. A sum of numbers that are never negative is a counter. For live
+/// numbers, only the name says whether they are counts.
 pub fn kind(series: &MetricSeries, value: &FamilySamples) -> FamilyKind {
     let (temporality, samples) = (series.metric.temporality, &series.samples);
     let counter = value.counts && is_total(&value.family);
@@ -121,8 +121,8 @@ pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Famil
         for (index, value) in series.samples.values.iter().enumerate() {
             let kind = kind(series, value);
             let name = sample_name(kind, value);
-            // Two values can have one name: members whose names differ in illegal characters only, or a metric that is
-            // called like another metric and its member.
+            // Two values can need the same name: members whose names differ in illegal characters only, or a metric
+            // with the name that another metric and its member make together.
             if !members.insert((name.clone(), &*series.labels)) {
                 nameless.push((at, index));
                 continue;

@@ -42,7 +42,7 @@ const UNITS: [(&str, &str, Scale); 12] = [
     ("mebibytes", "bytes", Scale::Binary(20)),
     ("gibibytes", "bytes", Scale::Binary(30)),
     ("tebibytes", "bytes", Scale::Binary(40)),
-    // The bit of information theory (ISO 80000-13): to Prometheus bits are a wrong name for bytes.
+    // The bit of information theory (ISO 80000-13). Prometheus takes the word `bits` for a wrong name of bytes.
     ("millibits", "shannons", Scale::Decimal(-3)),
 ];
 
@@ -50,7 +50,7 @@ const UNITS: [(&str, &str, Scale); 12] = [
 pub fn in_base_units(name: &str) -> (String, Scale) {
     let parts = || name.split('_');
     let unit = |part: &str| UNITS.iter().find(|(unit, ..)| *unit == part);
-    // A rate has two units, and its name says which way only to people.
+    // A rate has two units, and the name does not say to a program which one divides the other.
     let mut found = parts().filter_map(unit);
     let (Some((unit, base, scale)), None) = (found.next(), found.next()) else {
         return (name.to_owned(), Scale::Decimal(0));

@@ -17,7 +17,7 @@ const OTHER: &str = "other";
 /// The bits of the sum of the others.
 const WIDTH: u32 = 128;
 
-/// A row and its size. Of rows that are as large, the first ones are larger.
+/// A row and its size. Of two rows of the same size, the earlier one counts as larger.
 type Ranked = (i128, Reverse<u64>, Box<[u8]>, Box<[u8]>);
 
 /// Finds the largest of the prepared rows of a table, which come one after the other.
@@ -29,8 +29,8 @@ pub struct Ranking {
     others: HiddenRows,
 }
 
-/// The total of the rows that are not shown: for each value of the samples the numbers of all CPUs, and of all items
-/// of its arrays.
+/// The total of the rows that are not shown. Each value of the samples has a list of numbers: one for each CPU and each
+/// item of its arrays.
 #[derive(Debug, Default)]
 struct HiddenRows {
     rows: usize,
@@ -92,7 +92,7 @@ impl Largest {
         while row < len {
             row = series.write(name, of, &self.rows, row, out);
         }
-        // The newest of many keys says nothing about them.
+        // The newest number of one key says nothing about the other keys.
         if self.others.rows > 0 && of.join.rule != MergeRule::Last {
             self.others.write([name, &series.labels, &self.label], series, (value, of), out);
         }
@@ -166,8 +166,8 @@ fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
     size
 }
 
-/// Returns the label of all keys that are not shown. It has the name of the key's label, if there is one only, and a value that
-/// no shown key has.
+/// Returns the label that stands for all keys that are not shown. If the key has only one label, this label has the
+/// same name, and a value that no shown key has.
 fn other_label(series: &MetricSeries, rows: &RawTable) -> String {
     let [key] = &series.samples.keys[..] else { return format!(",key=\"{OTHER}\"") };
     let mut label = format!("{}{OTHER}", key.label);

@@ -20,7 +20,7 @@ fn told(method: QuiesceMethod) -> (mpsc::Sender<io::Result<()>>, mpsc::Receiver<
     let (begins, begun) = mpsc::channel();
     let released = std::sync::Mutex::new(released);
     let way = move |_| {
-        // The test may not want to know.
+        // A test may have dropped the receiver.
         let _ = begins.send(());
         released.lock().unwrap().recv().unwrap_or(Ok(()))
     };
@@ -31,8 +31,8 @@ fn available(quiescer: &Quiescer) -> Vec<bool> {
     quiescer.workers.reports().iter().map(|report| report.available).collect()
 }
 
-/// Tells whether a call need not wait for [`PATIENCE`]: one that waits takes so long each time, however fast the machine is,
-/// and one that does not takes so long only while the machine is busy.
+/// Tells whether a call returns before [`PATIENCE`] is over. A call that waits takes longer each time, however fast the
+/// machine is. A call that does not wait takes longer only while the machine is busy, so some of the attempts are fast.
 fn at_once(call: impl Fn() -> Duration) -> bool {
     (0..100).any(|_| call() < PATIENCE)
 }
@@ -133,7 +133,7 @@ fn one_that_fails_is_not_waited_for() {
     assert_eq!(quiescer.quiesce().unwrap_err().raw_os_error(), Some(libc::EPERM));
 }
 
-/// The asker's own CPU needs no visit only if no other flip asks: another flip may have come later.
+/// A sweep skips the CPU of the caller, but only if no other flip asks: another flip may have come later.
 #[test]
 fn the_cpu_of_one_who_asks_is_left() {
     use QuiesceMethod::{Auto, Sweep};
