@@ -21,7 +21,7 @@ const MOST: usize = 8_192;
 const AT_ONCE: usize = 16;
 /// The most questions that wait for their turn.
 const WAITING: usize = 512;
-/// The time that a server has to answer, and the times that each is asked.
+/// The time that a server has to answer, and the number of questions to each server.
 const PATIENCE: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 2;
 /// The shortest and the longest time for which an answer is kept, and the time without an answer.
@@ -172,7 +172,7 @@ fn answer(records: &[Record]) -> DnsAnswer {
     DnsAnswer { names, lasts: lasts.max(SHORTEST) }
 }
 
-/// Tells whether a name has nothing in it that hosts' names do not have: whoever owns an address chooses its name.
+/// Tells whether a name has only the characters of hosts' names. The owner of an address can choose any name.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_usual)
