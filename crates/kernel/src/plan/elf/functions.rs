@@ -9,6 +9,7 @@ use object::build::elf::{Builder, Relocation, Section, SectionData, SectionId, S
 use object::elf::{R_BPF_64_32, SHF_EXECINSTR, STT_FUNC, STT_SECTION};
 
 use crate::admit::instruction::LOAD_64;
+use crate::plan::elf::is_text;
 
 /// The size of an instruction, in bytes.
 const INSTRUCTION: u64 = 8;
@@ -45,7 +46,9 @@ pub fn forget_uncalled(builder: &mut Builder<'_>, entry: (SectionId, &str), call
         }
     }
     for symbol in builder.symbols.iter_mut().filter(|symbol| symbol.st_type() == STT_FUNC) {
-        let begin = symbol.section.map(|section| (section.index(), symbol.st_value));
+        // aya-obj needs a symbol for each part of `.text`, and does not look into functions there that nothing calls.
+        let section = symbol.section.filter(|section| !is_text(builder.sections.get(*section)));
+        let begin = section.map(|section| (section.index(), symbol.st_value));
         symbol.delete |= begin.and_then(|begin| functions.0.get(&begin)).is_some_and(|of| !of.is_called);
     }
 }
