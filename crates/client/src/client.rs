@@ -1,5 +1,6 @@
 //! A typed call per route of the API.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
@@ -67,17 +68,19 @@ impl LargestEntries<'_> {
 impl Client {
     /// Creates a client, without sending a request yet.
     pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
-        Ok(Self { transport: Transport::new(server, credentials, 0)? })
+        Ok(Self { transport: Transport::new(server, None, credentials, 0)? })
     }
 
     /// Creates a client that keeps up to this many idle connections for later requests. One of them may lead to a daemon that
-    /// has ended: such a request fails, and the caller repeats it.
+    /// has ended: such a request fails, and the caller repeats it. `at` is the address of the server's host, if DNS does not
+    /// know it.
     pub fn keeping(
         server: Server,
+        at: Option<SocketAddr>,
         credentials: &Credentials,
         connections: usize,
     ) -> Result<Self, ClientError> {
-        Ok(Self { transport: Transport::new(server, credentials, connections)? })
+        Ok(Self { transport: Transport::new(server, at, credentials, connections)? })
     }
 
     /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions shows `message`.

@@ -1,5 +1,7 @@
 //! Requests over a Unix socket or TCP. TLS is rustls with ring, which needs nothing but a C compiler to build.
 
+use std::net::SocketAddr;
+
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Method, RequestBuilder, Response, Url};
@@ -19,14 +21,27 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Creates the HTTP client, which keeps up to `idle` connections that no request uses. Opens no connection yet.
-    pub fn new(server: Server, credentials: &Credentials, idle: usize) -> Result<Self, ClientError> {
+    /// Creates the HTTP client, which keeps up to `idle` connections that no request uses. Opens no connection yet. `at` is the
+    /// address of the server's host, if DNS does not know it.
+    pub fn new(
+        server: Server,
+        at: Option<SocketAddr>,
+        credentials: &Credentials,
+        idle: usize,
+    ) -> Result<Self, ClientError> {
         let (builder, root) = match &server {
             Server::Unix(path) => (
                 credentials.add_to(builder(idle), false).unix_socket(path.as_path()),
                 Url::parse("http://localhost").expect("a constant URL"),
             ),
-            Server::Http(url) => (credentials.add_to(builder(idle), url.scheme() == "https"), url.clone()),
+            Server::Http(url) => {
+                let builder = credentials.add_to(builder(idle), url.scheme() == "https");
+                let builder = match (at, url.host_str()) {
+                    (Some(at), Some(host)) => builder.resolve(host, at),
+                    _ => builder,
+                };
+                (builder, url.clone())
+            }
         };
         let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
         Ok(Self { http, server, root })
@@ -85,7 +100,7 @@ mod tests {
     #[test]
     fn names_stay_inside_their_segment() {
         let transport =
-            Transport::new("http://host:81".parse().unwrap(), &Credentials::default(), 0).unwrap();
+            Transport::new("http://host:81".parse().unwrap(), None, &Credentials::default(), 0).unwrap();
         let url = |name| {
             let request = transport.request(Method::GET, ["v1", "probes", name, "metrics"], "*/*");
             request.build().unwrap().url().to_string()
@@ -103,7 +118,7 @@ mod tests {
             listener.accept().await.unwrap().0.read_exact(&mut first).await.unwrap();
             first
         });
-        let transport = Transport::new(server, &Credentials::default(), 0).unwrap();
+        let transport = Transport::new(server, None, &Credentials::default(), 0).unwrap();
         assert!(transport.send(transport.request(Method::GET, ["x"], "*/*")).await.is_err());
         assert_eq!(served.await.unwrap(), [22], "a handshake record");
     }

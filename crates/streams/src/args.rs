@@ -106,6 +106,7 @@ impl StreamArgs {
             from: SourceDocument {
                 servers: self.from.clone(),
                 servers_file: self.servers.clone(),
+                kubernetes: None,
                 token_file: self.token_file.clone(),
                 ca: self.ca.clone(),
                 cert: self.cert.clone(),

@@ -55,6 +55,8 @@ pub fn main() -> ExitCode {
 fn start(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
+        let ends = args.dry_run || args.schema || args.once;
+        let config = if ends { config.resolved().await.context("from.kubernetes")? } else { config };
         if args.dry_run {
             preview(config, &mut std::io::stdout().lock()).await?;
             return Ok(ExitCode::SUCCESS);

@@ -15,6 +15,8 @@ use super::size;
 use crate::receivers::kind::Destination;
 use crate::rules::document::NamedRule;
 use crate::sources::credentials::CredentialFiles;
+use crate::sources::daemon::DaemonAddress;
+use crate::sources::kubernetes::{KubernetesError, KubernetesOptions, KubernetesService};
 
 /// The default limit of the bytes on their way.
 const MEMORY: usize = 32 << 20;
@@ -28,7 +30,9 @@ const NAME: &str = "stream";
 pub struct StreamConfig {
     pub name: String,
     /// The daemons by their names.
-    pub servers: Vec<(String, Server)>,
+    pub servers: Vec<(String, DaemonAddress)>,
+    /// The Service whose daemons come and go.
+    pub kubernetes: Option<KubernetesService>,
     pub credentials: CredentialFiles,
     pub probes: Vec<Pattern>,
     pub destinations: Vec<Destination>,
@@ -131,7 +135,8 @@ impl StreamConfig {
                 None
             }
         });
-        let servers = servers(&from, &mut places);
+        let kubernetes = kubernetes(&from, &mut places);
+        let servers = servers(&from, kubernetes.is_some(), &mut places);
         // A stream that has rules and no receivers reads only the probes that the rules watch.
         let probes = match destinations.is_empty() && !rules.is_empty() {
             true => rules
@@ -148,7 +153,17 @@ impl StreamConfig {
         if !places.mistakes.is_empty() {
             return Err(StreamConfigError { mistakes: places.mistakes });
         }
-        Ok(Self { name, servers, credentials, probes, destinations, rules, memory, listen })
+        Ok(Self { name, servers, kubernetes, credentials, probes, destinations, rules, memory, listen })
+    }
+}
+
+impl StreamConfig {
+    /// Replaces the Service by the daemons that are behind it now.
+    pub async fn resolved(mut self) -> Result<Self, KubernetesError> {
+        if let Some(service) = self.kubernetes.take() {
+            self.servers.extend(service.daemons().await?);
+        }
+        Ok(self)
     }
 }
 
@@ -238,7 +253,20 @@ fn patterns(probes: &[String], places: &mut MistakePlaces<'_>) -> Vec<Pattern> {
     found
 }
 
-fn servers(from: &SourceDocument, places: &mut MistakePlaces<'_>) -> Vec<(String, Server)> {
+fn kubernetes(from: &SourceDocument, places: &mut MistakePlaces<'_>) -> Option<KubernetesService> {
+    let read = KubernetesOptions::read(from.kubernetes.clone()?);
+    let service = read.and_then(|options| options.map(KubernetesOptions::service).transpose());
+    service.unwrap_or_else(|(path, message)| {
+        places.add(format!("from.kubernetes{path}"), message);
+        None
+    })
+}
+
+fn servers(
+    from: &SourceDocument,
+    has_more: bool,
+    places: &mut MistakePlaces<'_>,
+) -> Vec<(String, DaemonAddress)> {
     let mut found: Vec<(String, Server)> = Vec::new();
     for (index, text) in from.servers.iter().enumerate() {
         match text.parse::<Server>() {
@@ -252,7 +280,7 @@ fn servers(from: &SourceDocument, places: &mut MistakePlaces<'_>) -> Vec<(String
             Err(message) => places.add("from.serversFile", message),
         }
     }
-    if from.servers.is_empty() && from.servers_file.is_none() {
+    if from.servers.is_empty() && from.servers_file.is_none() && !has_more {
         let server = Server::DEFAULT.parse::<Server>();
         found.extend(server.map(|server| (server.to_string(), server)));
     }
@@ -261,7 +289,7 @@ fn servers(from: &SourceDocument, places: &mut MistakePlaces<'_>) -> Vec<(String
             places.add("from.servers", format!("{server} stands there twice"));
         }
     }
-    found
+    found.into_iter().map(|(name, server)| (name, server.into())).collect()
 }
 
 /// Reads a file with a daemon on each line: URL, or NAME URL; `#` begins a comment. Labels after the URL are for

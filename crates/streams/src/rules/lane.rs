@@ -16,7 +16,7 @@ use super::periods::Periods;
 use crate::receiver::StreamItem;
 use crate::run::gather::Parcel;
 use crate::run::stopping::Stopping;
-use crate::sources::daemon::SourceDaemon;
+use crate::sources::roster::DaemonRoster;
 use crate::telemetry::meter::LaneMeter;
 
 /// The time between two looks at the daemons.
@@ -28,7 +28,7 @@ const LEAST: Duration = Duration::from_millis(1);
 pub struct RuleLane {
     pub rule: NamedRule,
     pub inbox: UnboundedReceiver<Parcel>,
-    pub daemons: Vec<Arc<SourceDaemon>>,
+    pub daemons: DaemonRoster,
     pub meter: Arc<LaneMeter>,
     pub stopping: Stopping,
     /// True if the stream ends once nothing is left.
@@ -77,7 +77,7 @@ impl RuleLane {
     async fn begin(&self) -> Option<PeriodProgress> {
         let mut told = false;
         loop {
-            let members = RuleMembers::ask(&self.daemons, &self.rule).await;
+            let members = RuleMembers::ask(&self.daemons.all(), &self.rule).await;
             if let Some(length) = members.length {
                 let nodes = members.nodes.len();
                 tracing::info!(rule = self.rule.name, nodes, period = ?length, "the rule begins");
@@ -103,10 +103,13 @@ impl RuleLane {
         }
     }
 
-    /// Looks for new nodes. The rule's own events are known: this process has decided them.
+    /// Looks for new and removed nodes. The rule's own events are known: this process has decided them.
     async fn look(&self, progress: &mut PeriodProgress) {
-        let members = RuleMembers::ask(&self.daemons, &self.rule).await;
-        progress.members.nodes.extend(members.nodes);
+        let daemons = self.daemons.all();
+        let members = RuleMembers::ask(&daemons, &self.rule).await;
+        let nodes = &mut progress.members.nodes;
+        nodes.retain(|_, member| daemons.iter().any(|daemon| Arc::ptr_eq(daemon, &member.daemon)));
+        nodes.extend(members.nodes);
     }
 
     fn add(&self, progress: &mut PeriodProgress, parcel: Parcel) {

@@ -4,6 +4,7 @@ pub mod acks;
 pub mod backoff;
 pub mod budget;
 pub mod feed;
+pub mod follow;
 pub mod gather;
 pub mod lane;
 pub mod preview;

@@ -24,8 +24,8 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
     let receivers: Vec<Box<dyn Receiver>> =
         destinations.into_iter().map(|destination| destination.receiver(&setup)).collect();
     let (mut windows, mut bytes) = (0, 0);
-    for (server_name, server) in servers {
-        let client = SourceDaemon::new(server_name.clone(), server, credentials.clone())?.client();
+    for (server_name, address) in servers {
+        let client = SourceDaemon::new(server_name.clone(), address, credentials.clone())?.client();
         for status in chosen(&client, &probes).await? {
             let claim = ProbeClaim::of(&status, &name);
             if claim == ProbeClaim::Others {
@@ -58,8 +58,8 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
 pub async fn schemas(config: StreamConfig, out: &mut impl Write) -> Result<(), ClientError> {
     let StreamConfig { name, servers, credentials, probes, .. } = config;
     let mut told = BTreeSet::new();
-    for (server_name, server) in servers {
-        let client = SourceDaemon::new(server_name, server, credentials.clone())?.client();
+    for (server_name, address) in servers {
+        let client = SourceDaemon::new(server_name, address, credentials.clone())?.client();
         for status in chosen(&client, &probes).await? {
             let claim = ProbeClaim::of(&status, &name);
             if claim == ProbeClaim::Others {

@@ -4,28 +4,53 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Tells all parts of a stream to stop.
+/// Tells all parts of a stream, or some of them, to stop.
 #[derive(Clone, Debug)]
-pub struct Stopping(Arc<watch::Sender<bool>>);
+pub struct Stopping {
+    own: StopSignal,
+    /// The signal for the whole of which these are parts.
+    whole: Option<StopSignal>,
+}
+
+type StopSignal = Arc<watch::Sender<bool>>;
 
 impl Default for Stopping {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
+        Self { own: signal(), whole: None }
     }
 }
 
 impl Stopping {
+    /// Returns a signal for some parts, which stop with the others as well. Parts have no parts.
+    pub fn part(&self) -> Self {
+        Self { own: signal(), whole: Some(Arc::clone(&self.own)) }
+    }
+
     pub fn stop(&self) {
-        self.0.send_replace(true);
+        self.own.send_replace(true);
     }
 
     pub fn is_stopped(&self) -> bool {
-        *self.0.borrow()
+        *self.own.borrow() || self.whole.as_ref().is_some_and(|whole| *whole.borrow())
     }
 
-    /// Waits until somebody calls [`Self::stop`].
+    /// Waits until [`Self::stop`] is called.
     pub async fn stopped(&self) {
-        // `self` holds the sender, so the channel stays open.
-        let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
+        match &self.whole {
+            None => told(&self.own).await,
+            Some(whole) => tokio::select! {
+                () = told(&self.own) => {}
+                () = told(whole) => {}
+            },
+        }
     }
+}
+
+fn signal() -> StopSignal {
+    Arc::new(watch::Sender::new(false))
+}
+
+async fn told(signal: &StopSignal) {
+    // The caller holds the sender, so the channel stays open.
+    let _ = signal.subscribe().wait_for(|stopped| *stopped).await;
 }

@@ -10,14 +10,16 @@ use twinprobe_ebpf_common::Format;
 
 use super::budget::MemoryBudget;
 use super::feed::{KnownShapes, LaneInlet};
+use super::follow::ServiceFollower;
 use super::gather::{Gatherer, Parcel};
 use super::lane::ReceiverLane;
 use super::stopping::Stopping;
-use super::watch::Watch;
+use super::watch::Watching;
 use crate::config::stream::StreamConfig;
 use crate::receivers::kind::ReceiverSetup;
 use crate::rules::lane::RuleLane;
 use crate::sources::daemon::SourceDaemon;
+use crate::sources::roster::DaemonRoster;
 use crate::telemetry::meter::{StreamMeter, StreamTotals};
 use crate::telemetry::page;
 
@@ -37,11 +39,22 @@ pub async fn run(
     meter: Arc<StreamMeter>,
     stopping: Stopping,
 ) -> Result<StreamOutcome, ClientError> {
-    let StreamConfig { name, servers, credentials, probes, destinations, rules, memory, listen: _ } = config;
+    let StreamConfig {
+        name,
+        servers,
+        kubernetes,
+        credentials,
+        probes,
+        destinations,
+        rules,
+        memory,
+        listen: _,
+    } = config;
     let memory = memory / (destinations.len() + rules.len()).max(1);
-    let daemons =
-        servers.into_iter().map(|(name, server)| SourceDaemon::new(name, server, credentials.clone()));
-    let daemons: Vec<Arc<SourceDaemon>> = daemons.collect::<Result<_, _>>()?;
+    let roster = DaemonRoster::default();
+    for (name, address) in servers {
+        roster.add(SourceDaemon::new(name, address, credentials.clone())?);
+    }
     let setup = ReceiverSetup { stream: name.clone(), memory, once };
     let (mut lanes, mut inlets) = (JoinSet::new(), Vec::new());
     for destination in destinations {
@@ -54,7 +67,7 @@ pub async fn run(
         lanes.spawn(ReceiverLane { receiver, queue, meter, stopping: stopping.clone(), once }.run());
     }
     for rule in rules {
-        let (daemons, stopping) = (daemons.clone(), stopping.clone());
+        let (daemons, stopping) = (roster.clone(), stopping.clone());
         let label = format!("rule-{}", rule.name);
         let (inlet, inbox) = inlet(&meter, [&label, &rule.name], memory, Format::Json);
         let meter = Arc::clone(&inlet.meter);
@@ -63,22 +76,25 @@ pub async fn run(
     }
     let served =
         listener.map(|listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone())));
-    let (mut watches, shapes) = (JoinSet::new(), Arc::new(KnownShapes::default()));
-    for daemon in daemons {
-        let watch = Watch {
-            daemon,
-            collector: name.clone(),
-            probes: probes.clone().into(),
-            lanes: inlets.clone(),
-            shapes: Arc::clone(&shapes),
-            meter: Arc::clone(&meter),
-            stopping: stopping.clone(),
-            once,
-        };
-        watches.spawn(watch.run());
+    let watching = Watching {
+        collector: name,
+        probes: probes.into(),
+        lanes: inlets,
+        shapes: Arc::new(KnownShapes::default()),
+        meter: Arc::clone(&meter),
+        stopping: stopping.clone(),
+        once,
+    };
+    let mut watches = JoinSet::new();
+    for daemon in roster.all() {
+        watches.spawn(watching.clone().of(daemon, stopping.clone()).run());
+    }
+    if let Some(service) = kubernetes {
+        let follower = ServiceFollower { service, credentials, roster, watching: watching.clone() };
+        watches.spawn(follower.run());
     }
     // Lanes end once no feed can put anything into them.
-    drop(inlets);
+    drop(watching);
     let is_complete = ended(&mut watches).await & ended(&mut lanes).await;
     stopping.stop();
     if let Some(served) = served {

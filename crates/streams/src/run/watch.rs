@@ -52,10 +52,9 @@ impl ProbeClaim {
     }
 }
 
-/// The look at one daemon.
-#[derive(Debug)]
-pub struct Watch {
-    pub daemon: Arc<SourceDaemon>,
+/// What the looks at all daemons have in common.
+#[derive(Clone, Debug)]
+pub struct Watching {
     /// The name of the stream.
     pub collector: String,
     pub probes: Arc<[Pattern]>,
@@ -64,6 +63,20 @@ pub struct Watch {
     pub meter: Arc<StreamMeter>,
     pub stopping: Stopping,
     pub once: bool,
+}
+
+/// The look at one daemon.
+#[derive(Debug)]
+pub struct Watch {
+    pub daemon: Arc<SourceDaemon>,
+    pub of: Watching,
+}
+
+impl Watching {
+    /// Returns the look at this daemon, which ends with `stopping`.
+    pub fn of(self, daemon: Arc<SourceDaemon>, stopping: Stopping) -> Watch {
+        Watch { daemon, of: Self { stopping, ..self } }
+    }
 }
 
 /// A probe of a daemon: its name and instance.
@@ -90,18 +103,18 @@ impl Watch {
                     backoff.reset();
                     failures = 0;
                     self.begin(list.probes, &mut running, &mut told, &mut feeds);
-                    if self.once {
+                    if self.of.once {
                         break;
                     }
                     tokio::select! {
                         () = tokio::time::sleep(LOOK) => {}
-                        () = self.stopping.stopped() => break,
+                        () = self.of.stopping.stopped() => break,
                     }
                 }
                 Err(error) => {
                     self.failed(&error, failures);
                     failures += 1;
-                    if self.once && failures >= TRIES || !backoff.wait(&self.stopping).await {
+                    if self.of.once && failures >= TRIES || !backoff.wait(&self.of.stopping).await {
                         break;
                     }
                 }
@@ -114,7 +127,7 @@ impl Watch {
     }
 
     fn failed(&self, error: &AskError, failures: u32) {
-        self.meter.server_failed(&self.daemon.name);
+        self.of.meter.server_failed(&self.daemon.name);
         if failures == 0 {
             tracing::warn!(server = self.daemon.name, %error, "the daemon can't be asked for its probes; trying again");
         }
@@ -131,10 +144,10 @@ impl Watch {
     ) {
         let mut others = 0;
         for status in probes {
-            if !self.probes.iter().any(|pattern| pattern.matches(&status.name)) {
+            if !self.of.probes.iter().any(|pattern| pattern.matches(&status.name)) {
                 continue;
             }
-            let claim = ProbeClaim::of(&status, &self.collector);
+            let claim = ProbeClaim::of(&status, &self.of.collector);
             let known = (status.name.clone(), status.instance.clone());
             if claim == ProbeClaim::Others {
                 others += usize::from(status.windows.statistics.retained > 0);
@@ -142,7 +155,7 @@ impl Watch {
                     tracing::warn!(
                         server = self.daemon.name,
                         probe = status.name,
-                        collector = self.collector,
+                        collector = self.of.collector,
                         "the probe's window.collectors do not name this stream, so its windows are left to others"
                     );
                 }
@@ -153,7 +166,7 @@ impl Watch {
                 feeds.spawn(self.group(&status, &claim, known));
             }
         }
-        self.meter.unnamed(&self.daemon.name, others);
+        self.of.meter.unnamed(&self.daemon.name, others);
     }
 
     /// Returns the feeds of one probe to all lanes, with the acknowledgements.
@@ -165,17 +178,17 @@ impl Watch {
     ) -> impl Future<Output = (ProbeIdentity, bool)> + use<> {
         let ProbeStatus { node, instance, name, .. } = status.clone();
         let series = Arc::new(SeriesName { node, instance, probe: name });
-        let board = AckBoard::new(self.lanes.len());
+        let board = AckBoard::new(self.of.lanes.len());
         let mut parts = JoinSet::new();
         let acks = acknowledge(
             Arc::clone(&self.daemon),
             Arc::clone(&series),
             claim.collector(),
             board.subscribe(),
-            self.stopping.clone(),
+            self.of.stopping.clone(),
         );
         parts.spawn(acks);
-        for (number, inlet) in self.lanes.iter().enumerate() {
+        for (number, inlet) in self.of.lanes.iter().enumerate() {
             let feed = SeriesFeed {
                 daemon: Arc::clone(&self.daemon),
                 series: Arc::clone(&series),
@@ -183,10 +196,10 @@ impl Watch {
                 inlet: inlet.clone(),
                 outstanding: board.lane(number),
                 own: SeriesFeed::share(inlet.memory),
-                shapes: Arc::clone(&self.shapes),
-                meter: Arc::clone(&self.meter),
-                stopping: self.stopping.clone(),
-                once: self.once,
+                shapes: Arc::clone(&self.of.shapes),
+                meter: Arc::clone(&self.of.meter),
+                stopping: self.of.stopping.clone(),
+                once: self.of.once,
             };
             parts.spawn(feed.run());
         }

@@ -1,5 +1,6 @@
 //! A daemon, with a client that begins anew after failures.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,12 +45,26 @@ impl AskError {
     }
 }
 
+/// The address of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonAddress {
+    pub server: Server,
+    /// The address of the server's host, if DNS does not know it.
+    pub at: Option<SocketAddr>,
+}
+
+impl From<Server> for DaemonAddress {
+    fn from(server: Server) -> Self {
+        Self { server, at: None }
+    }
+}
+
 /// A daemon that windows come from.
 #[derive(Debug)]
 pub struct SourceDaemon {
     /// The name for logs and metrics.
     pub name: String,
-    server: Server,
+    address: DaemonAddress,
     files: CredentialFiles,
     client: Mutex<Client>,
     pub requests: Semaphore,
@@ -58,17 +73,24 @@ pub struct SourceDaemon {
 
 impl SourceDaemon {
     /// Makes a client; contacts nothing.
-    pub fn new(name: String, server: Server, files: CredentialFiles) -> Result<Arc<Self>, ClientError> {
-        let client = Self::connect(&server, &files)?;
+    pub fn new(
+        name: String,
+        address: DaemonAddress,
+        files: CredentialFiles,
+    ) -> Result<Arc<Self>, ClientError> {
+        let client = Self::connect(&address, &files)?;
         let (requests, polls) = (Semaphore::new(REQUESTS), Semaphore::new(POLLS));
-        Ok(Arc::new(Self { name, server, files, client: Mutex::new(client), requests, polls }))
+        Ok(Arc::new(Self { name, address, files, client: Mutex::new(client), requests, polls }))
     }
 
-    fn connect(server: &Server, files: &CredentialFiles) -> Result<Client, ClientError> {
+    fn connect(
+        DaemonAddress { server, at }: &DaemonAddress,
+        files: &CredentialFiles,
+    ) -> Result<Client, ClientError> {
         let credentials = files.read().map_err(|(_, message)| {
             tracing::warn!(%server, message, "credentials can't be used");
         });
-        Client::keeping(server.clone(), &credentials.unwrap_or_default(), REQUESTS)
+        Client::keeping(server.clone(), *at, &credentials.unwrap_or_default(), REQUESTS)
     }
 
     pub fn client(&self) -> Client {
@@ -79,13 +101,13 @@ impl SourceDaemon {
     pub async fn ask<T>(&self, call: impl Future<Output = Result<T, ClientError>>) -> Result<T, AskError> {
         match tokio::time::timeout(PATIENCE, call).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(AskError::Slow(self.server.clone())),
+            Err(_) => Err(AskError::Slow(self.address.server.clone())),
         }
     }
 
     /// Call this after a failure: the next requests use credentials as they are now, and new connections.
     pub fn renew(&self) {
-        match Self::connect(&self.server, &self.files) {
+        match Self::connect(&self.address, &self.files) {
             Ok(client) => *self.client.lock() = client,
             Err(error) => tracing::warn!(server = self.name, %error, "a new connection can't be made"),
         }

@@ -2,3 +2,5 @@
 
 pub mod credentials;
 pub mod daemon;
+pub mod kubernetes;
+pub mod roster;

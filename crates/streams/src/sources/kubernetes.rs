@@ -1,0 +1,356 @@
+//! The daemons behind a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and addresses.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::{Certificate, Url};
+use serde::Deserialize;
+use serde_json::Value;
+use twinprobe_client::Server;
+
+use super::daemon::DaemonAddress;
+
+/// The folder of a pod with the credentials of its service account.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The label of a list of endpoints: the name of its Service.
+const OF_SERVICE: &str = "kubernetes.io/service-name";
+/// The name of the Service, and of its port, in the chart of twinprobe.
+const SERVICE: &str = "twinprobe";
+const PORT: &str = "api";
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The endpoints that the API server returns at once.
+const PAGE: &str = "500";
+
+/// The options of `from.kubernetes`. In a pod the service account of the pod has what is missing.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct KubernetesOptions {
+    /// The namespace of the Service; that of the pod by default.
+    pub namespace: Option<String>,
+    pub service: Option<String>,
+    /// The name of the Service's port for the API.
+    pub port: Option<String>,
+    /// The name in the daemons' certificates; by default that of the Service, `SERVICE.NAMESPACE.svc`.
+    pub server_name: Option<String>,
+    /// False if the daemons listen without TLS.
+    pub tls: Option<bool>,
+    /// The URL of the API server.
+    pub api_server: Option<String>,
+    pub api_ca: Option<PathBuf>,
+    /// The file with the token for the API server. It is read again for each request.
+    pub api_token_file: Option<PathBuf>,
+}
+
+/// The Service whose endpoints are daemons.
+#[derive(Clone, Debug)]
+pub struct KubernetesService {
+    /// The URL of the list of endpoints.
+    list: Url,
+    ca: PathBuf,
+    token: PathBuf,
+    port: String,
+    scheme: &'static str,
+    server_name: String,
+}
+
+/// The reason why the endpoints are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum KubernetesError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the API server gives no answer")]
+    Exchange(#[from] reqwest::Error),
+    #[error("the API server refuses the list of endpoints ({code}): {message}")]
+    Refused { code: u16, message: String },
+    #[error("the API server's list can't be read")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// A list of endpoints, as far as daemons need it.
+#[derive(Debug, Deserialize)]
+struct SliceList {
+    #[serde(default)]
+    metadata: ListMetadata,
+    items: Vec<EndpointSlice>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EndpointSlice {
+    address_type: String,
+    /// The API server writes `null` for none.
+    endpoints: Option<Vec<Endpoint>>,
+    ports: Option<Vec<EndpointPort>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Endpoint {
+    addresses: Vec<String>,
+    #[serde(default)]
+    conditions: EndpointConditions,
+    node_name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct EndpointConditions {
+    ready: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EndpointPort {
+    name: Option<String>,
+    port: Option<u16>,
+}
+
+impl KubernetesOptions {
+    /// Reads `true`, `false`, or an object. An error is the path of a field, and its mistake.
+    pub fn read(value: Value) -> Result<Option<Self>, (String, String)> {
+        match value {
+            Value::Bool(false) => Ok(None),
+            Value::Bool(true) => Ok(Some(Self::default())),
+            Value::Object(_) => serde_path_to_error::deserialize(value).map(Some).map_err(|error| {
+                let path = error.path().to_string();
+                let path = if path == "." { String::new() } else { format!(".{path}") };
+                (path, error.into_inner().to_string())
+            }),
+            _ => Err((String::new(), "true is expected, or an object as {service: twinprobe}".to_owned())),
+        }
+    }
+
+    /// Completes the options by what is known in a pod. An error is the path of a field, and what is missing.
+    pub fn service(self) -> Result<KubernetesService, (String, String)> {
+        self.in_pod(&|name| std::env::var(name).ok(), Path::new(ACCOUNT))
+    }
+
+    fn in_pod(
+        self,
+        variable: &dyn Fn(&str) -> Option<String>,
+        account: &Path,
+    ) -> Result<KubernetesService, (String, String)> {
+        let namespace = match self.namespace {
+            Some(namespace) => namespace,
+            None => read_line(&account.join("namespace")).map_err(|error| {
+                let message = format!("outside of a pod the namespace of the Service is needed ({error})");
+                (".namespace".to_owned(), message)
+            })?,
+        };
+        let root = match self.api_server {
+            Some(url) => url,
+            None => of_the_pod(variable).ok_or_else(|| {
+                (".apiServer".to_owned(), "outside of a pod the URL of the API server is needed".to_owned())
+            })?,
+        };
+        let service = self.service.unwrap_or_else(|| SERVICE.to_owned());
+        for (field, name) in [(".namespace", &namespace), (".service", &service)] {
+            if !is_name(name) {
+                return Err((field.to_owned(), format!("{name:?} is not a name of Kubernetes")));
+            }
+        }
+        let unusable = || (".apiServer".to_owned(), format!("{root} is not a URL; write https://HOST:PORT"));
+        let mut list = Url::parse(&root).map_err(|_| unusable())?;
+        if list.scheme() != "https" {
+            return Err(unusable());
+        }
+        list.set_path(&format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"));
+        list.query_pairs_mut().clear().append_pair("labelSelector", &format!("{OF_SERVICE}={service}"));
+        let scheme = if self.tls.unwrap_or(true) { "https" } else { "http" };
+        let server_name = self.server_name.unwrap_or_else(|| format!("{service}.{namespace}.svc"));
+        let is_host = format!("{scheme}://{server_name}:1").parse::<Server>().is_ok();
+        if !is_host || server_name.parse::<IpAddr>().is_ok() {
+            return Err((".serverName".to_owned(), format!("{server_name:?} is not the name of a host")));
+        }
+        Ok(KubernetesService {
+            list,
+            ca: self.api_ca.unwrap_or_else(|| account.join("ca.crt")),
+            token: self.api_token_file.unwrap_or_else(|| account.join("token")),
+            port: self.port.unwrap_or_else(|| PORT.to_owned()),
+            scheme,
+            server_name,
+        })
+    }
+}
+
+/// Tells whether objects of Kubernetes can have this name.
+fn is_name(name: &str) -> bool {
+    let may = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(may)
+}
+
+fn of_the_pod(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    Some(if host.contains(':') {
+        format!("https://[{host}]:{port}")
+    } else {
+        format!("https://{host}:{port}")
+    })
+}
+
+fn read_line(path: &Path) -> Result<String, KubernetesError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| KubernetesError::File { path: path.to_owned(), source })?;
+    Ok(text.trim().to_owned())
+}
+
+impl KubernetesService {
+    /// Asks the API server for the daemons, by the names of their nodes.
+    pub async fn daemons(&self) -> Result<BTreeMap<String, DaemonAddress>, KubernetesError> {
+        let (http, token) = (self.client()?, read_line(&self.token)?);
+        let (mut found, mut next) = (BTreeMap::new(), None);
+        loop {
+            let mut url = self.list.clone();
+            url.query_pairs_mut().append_pair("limit", PAGE);
+            if let Some(next) = &next {
+                url.query_pairs_mut().append_pair("continue", next);
+            }
+            let answer =
+                http.get(url).bearer_auth(&token).send().await.map_err(reqwest::Error::without_url)?;
+            let code = answer.status();
+            let body = answer.bytes().await.map_err(reqwest::Error::without_url)?;
+            if !code.is_success() {
+                return Err(refused(code.as_u16(), &body));
+            }
+            let list: SliceList = serde_json::from_slice(&body)?;
+            self.add(&list, &mut found);
+            next = list.metadata.next.filter(|next| !next.is_empty());
+            if next.is_none() {
+                return Ok(found.into_iter().map(|(name, (_, address))| (name, address)).collect());
+            }
+        }
+    }
+
+    fn client(&self) -> Result<reqwest::Client, KubernetesError> {
+        // An error means that the process has a provider already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let pem = std::fs::read(&self.ca)
+            .map_err(|source| KubernetesError::File { path: self.ca.clone(), source })?;
+        let authorities = Certificate::from_pem_bundle(&pem)?;
+        let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_certs_only(authorities);
+        Ok(builder.build()?)
+    }
+
+    /// Adds the endpoints of a list. Of several for one node, as in clusters with two kinds of addresses and while pods are
+    /// exchanged, the ready one counts, else the first.
+    fn add(&self, list: &SliceList, found: &mut BTreeMap<String, (bool, DaemonAddress)>) {
+        for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
+            let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(&self.port));
+            let Some(port) = port.and_then(|port| port.port) else { continue };
+            for endpoint in slice.endpoints.iter().flatten() {
+                let Some(address) = endpoint.addresses.first().and_then(|text| text.parse::<IpAddr>().ok())
+                else {
+                    continue;
+                };
+                let name = endpoint.node_name.clone().unwrap_or_else(|| address.to_string());
+                let is_ready = endpoint.conditions.ready.unwrap_or(true);
+                let url = format!("{}://{}:{port}", self.scheme, self.server_name);
+                // The options were refused if this were not an address.
+                let Ok(server) = url.parse() else { continue };
+                let daemon = DaemonAddress { server, at: Some(SocketAddr::new(address, port)) };
+                match found.get(&name) {
+                    Some((was_ready, _)) if *was_ready || !is_ready => {}
+                    _ => {
+                        found.insert(name, (is_ready, daemon));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn refused(code: u16, body: &[u8]) -> KubernetesError {
+    let status: Option<Value> = serde_json::from_slice(body).ok();
+    let message = status.and_then(|status| Some(status["message"].as_str()?.to_owned()));
+    let message = message.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+    KubernetesError::Refused { code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(options: Value, namespace: Option<&str>) -> Result<KubernetesService, (String, String)> {
+        let account = tempfile::tempdir().unwrap();
+        if let Some(namespace) = namespace {
+            std::fs::write(account.path().join("namespace"), namespace).unwrap();
+        }
+        let variable = |name: &str| {
+            let known = [("KUBERNETES_SERVICE_HOST", "2001:db8::1"), ("KUBERNETES_SERVICE_PORT", "6443")];
+            known
+                .iter()
+                .find(|(known, _)| *known == name && namespace.is_some())
+                .map(|(_, it)| (*it).to_owned())
+        };
+        KubernetesOptions::read(options)?.unwrap().in_pod(&variable, account.path())
+    }
+
+    #[test]
+    fn a_pod_knows_what_is_missing() {
+        let known = service(json!(true), Some("monitoring\n")).unwrap();
+        let list = "https://[2001:db8::1]:6443/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices\
+                    ?labelSelector=kubernetes.io%2Fservice-name%3Dtwinprobe";
+        assert_eq!(known.list.as_str(), list);
+        assert_eq!((known.scheme, &*known.server_name), ("https", "twinprobe.monitoring.svc"));
+        assert_eq!(known.token.file_name().unwrap(), "token");
+        assert_eq!(KubernetesOptions::read(json!(false)), Ok(None));
+    }
+
+    #[test]
+    fn mistakes_name_their_field() {
+        let outside = json!({ "namespace": "n", "apiServer": "https://api:6443" });
+        assert!(service(outside.clone(), None).is_ok());
+        for (options, field) in [
+            (json!(true), ".namespace"),
+            (json!({ "namespace": "n" }), ".apiServer"),
+            (json!({ "namespace": "N n", "apiServer": "https://api" }), ".namespace"),
+            (json!({ "namespace": "n", "apiServer": "http://api" }), ".apiServer"),
+            (json!({ "namespace": "n", "apiServer": "https://api", "service": "a/b" }), ".service"),
+            (json!({ "namespace": "n", "apiServer": "https://api", "serverName": "a b" }), ".serverName"),
+            (
+                json!({ "namespace": "n", "apiServer": "https://api", "serverName": "192.0.2.1" }),
+                ".serverName",
+            ),
+            (json!({ "port": 9470 }), ".port"),
+            (json!({ "ports": "api" }), ".ports"),
+            (json!("twinprobe"), ""),
+        ] {
+            let (place, message) = service(options.clone(), None).unwrap_err();
+            assert_eq!(place, field, "{options}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_node_has_one_daemon() {
+        let service = service(json!({ "tls": false }), Some("n")).unwrap();
+        let ready = |ready: bool| json!({ "ready": ready });
+        let list = json!({ "items": [
+            { "addressType": "IPv4", "ports": [{ "name": "metrics", "port": 9471 }, { "name": "api", "port": 9470 }],
+              "endpoints": [
+                { "addresses": ["192.0.2.1"], "nodeName": "a", "conditions": ready(false) },
+                { "addresses": ["192.0.2.2"], "nodeName": "a", "conditions": ready(true) },
+                { "addresses": ["192.0.2.3"], "nodeName": "a", "conditions": ready(false) },
+                { "addresses": ["192.0.2.4"], "nodeName": "b", "conditions": {} },
+                { "addresses": ["192.0.2.5"] },
+              ] },
+            { "addressType": "IPv6", "ports": [{ "name": "api", "port": 9470 }],
+              "endpoints": [{ "addresses": ["2001:db8::4"], "nodeName": "b" }] },
+            { "addressType": "IPv4", "ports": null, "endpoints": null },
+        ] });
+        let list: SliceList = serde_json::from_value(list).unwrap();
+        let mut found = BTreeMap::new();
+        service.add(&list, &mut found);
+        let shown: Vec<String> =
+            found.iter().map(|(name, (_, of))| format!("{name} {}", of.at.unwrap())).collect();
+        assert_eq!(shown, ["192.0.2.5 192.0.2.5:9470", "a 192.0.2.2:9470", "b 192.0.2.4:9470"]);
+        assert_eq!(found["a"].1.server.to_string(), "http://twinprobe.n.svc:9470");
+    }
+}
