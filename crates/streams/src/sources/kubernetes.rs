@@ -204,7 +204,7 @@ impl KubernetesService {
     /// Asks the API server for the daemons, by the names of their nodes.
     pub async fn daemons(&self) -> Result<BTreeMap<String, DaemonAddress>, KubernetesError> {
         let (http, token) = (self.client()?, read_line(&self.token)?);
-        let (mut found, mut next) = (BTreeMap::new(), None);
+        let (mut found, mut next) = (BTreeMap::new(), None::<String>);
         loop {
             let mut url = self.list.clone();
             url.query_pairs_mut().append_pair("limit", PAGE);
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn mistakes_name_their_field() {
         let outside = json!({ "namespace": "n", "apiServer": "https://api:6443" });
-        assert!(service(outside.clone(), None).is_ok());
+        assert!(service(outside, None).is_ok());
         for (options, field) in [
             (json!(true), ".namespace"),
             (json!({ "namespace": "n" }), ".apiServer"),
