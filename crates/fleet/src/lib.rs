@@ -28,7 +28,7 @@ pub use self::decide::rule::{
 };
 pub use self::losses::failed_inserts;
 pub use self::plan::FleetPlan;
-pub use self::report::{Observed, refused, report};
+pub use self::report::{Observed, is_decided, refused, report};
 pub use self::revision::{digest, revision_name};
 pub use self::rollout::{NodeView, StepVerdict, canaries, judge, members};
 pub use self::share::{WHOLE, first, part};

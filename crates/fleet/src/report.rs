@@ -74,6 +74,12 @@ pub fn refused(probe: &str, node: &str, revision: &str, problem: &Problem) -> No
     }
 }
 
+/// Tells whether a daemon has decided about a configuration. One that starts, or has too much to do, has not decided yet; one
+/// without a compiler names the stage.
+pub fn is_decided(problem: &Problem) -> bool {
+    !matches!(problem.status, 429 | 503) || problem.status == 503 && !problem.errors.is_empty()
+}
+
 /// Returns the line of a refusal that says the most: the first mistake, or the verifier's last word before its statistics.
 fn words(problem: &Problem) -> String {
     let first = problem.errors.first().map(|finding| twinprobe_api::finding_line(finding, "error"));
@@ -164,6 +170,20 @@ mod tests {
         );
         let broken = Problem { status: 503, detail: "the disk is full".to_owned(), ..Problem::default() };
         assert_eq!(refused("flows", "n1", "flows-1", &broken).state, NodeState::Failed);
+    }
+
+    #[test]
+    fn a_daemon_without_a_compiler_has_decided_and_a_busy_one_has_not() {
+        let errors = json!([{ "stage": "compile", "message": "no clang" }]);
+        for (status, errors, expected) in [
+            (422, json!([]), true),
+            (503, errors.clone(), true),
+            (503, json!([]), false),
+            (429, errors, false),
+        ] {
+            let problem = json!({ "status": status, "title": "", "detail": "", "errors": errors });
+            assert_eq!(is_decided(&serde_json::from_value(problem).unwrap()), expected, "{status} {errors}");
+        }
     }
 
     #[test]

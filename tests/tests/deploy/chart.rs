@@ -49,7 +49,8 @@ fn object<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
 fn check_objects(version: &str, newer: &[&str]) -> Result<()> {
     let Some(bin) = tools(&["helm", "kubernetes-validate"])? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
-    let mut rendered = vec![root().join("deploy/kubernetes/twinprobe.yaml")];
+    let mut rendered =
+        ["twinprobe.yaml", "stream.yaml"].map(|name| root().join("deploy/kubernetes").join(name)).to_vec();
     for (index, values) in values()?.iter().enumerate() {
         let text = run(&mut template(&bin, values.as_deref(), &[]))?;
         let path = directory.path().join(format!("{index}.yaml"));

@@ -11,4 +11,5 @@ mod rollouts;
 mod rules;
 mod scale;
 mod scene;
+mod streams;
 mod upgrade;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use twinprobe_api::{NodeReport, NodeState, RevisionKind, RuleDocument, RuleStatus};
 use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{refused, rule_of};
+use twinprobe_fleet::{is_decided, refused, rule_of};
 
 use crate::node::agent::NodeAgent;
 use crate::node::due::{Pending, STARTING};
@@ -65,7 +65,7 @@ impl NodeAgent {
                 tracing::info!(rule = name, revision, "the daemon has the revision");
                 Ok(report(assignment, &node, revision, &status))
             }
-            Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
+            Err(ClientError::Refused(problem)) if is_decided(&problem) => {
                 let report = refused(assignment, &node, revision, &problem);
                 tracing::warn!(
                     rule = name,

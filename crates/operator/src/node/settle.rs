@@ -12,7 +12,9 @@ use twinprobe_api::{
 };
 use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{NodeMachine, Wanted, digest, for_node, is_form_of, is_over, refused, wanted};
+use twinprobe_fleet::{
+    NodeMachine, Wanted, digest, for_node, is_decided, is_form_of, is_over, refused, wanted,
+};
 
 use crate::node::agent::{NodeAgent, REST, SOON};
 use crate::node::due::{STARTING, is_due};
@@ -200,8 +202,7 @@ impl NodeAgent {
                 self.try_rules_again();
                 Ok(None)
             }
-            // A daemon that starts, or has too much to do, has not decided yet.
-            Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
+            Err(ClientError::Refused(problem)) if is_decided(&problem) => {
                 let report = refused(name, &self.options.node_name, revision, &problem);
                 tracing::warn!(
                     probe = name,

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use twinprobe_api::{NodeReport, NodeState};
 use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{FleetPlan, NodeView, matches, refused};
+use twinprobe_fleet::{FleetPlan, NodeView, is_decided, matches, refused};
 
 use crate::error::CommandError;
 use crate::fleet::fleet::Node;
@@ -81,8 +81,7 @@ impl<'a> Survey<'a> {
                     NodeAnswer::Wanted(report) => Some(*report),
                     NodeAnswer::Absent | NodeAnswer::Other(_) => None,
                 }),
-                // A daemon that starts, or has too much to do, has not decided yet.
-                Err(ClientError::Refused(problem)) if !matches!(problem.status, 429 | 503) => {
+                Err(ClientError::Refused(problem)) if is_decided(&problem) => {
                     Ok(Some(refused(wanted.name, &node.name, wanted.revision, &problem)))
                 }
                 Err(error) => Err(error),
