@@ -19,6 +19,8 @@ pub struct FleetPlan {
     /// The name of the revision.
     pub revision: String,
     pub config: ConfigDocument,
+    /// True if nodes get sources and no objects.
+    pub on_nodes: bool,
     pub node_selector: BTreeMap<String, String>,
     pub rollout: RolloutPlan,
 }
@@ -57,8 +59,9 @@ impl FleetPlan {
         match (config, rollout) {
             (Some(config), Some(rollout)) if findings.is_empty() => Ok(Self {
                 name: name.to_owned(),
-                revision: revision_name(name, &config),
+                revision: revision_name(name, &config, spec.compile_on_nodes),
                 config,
+                on_nodes: spec.compile_on_nodes,
                 node_selector: spec.node_selector.clone(),
                 rollout,
             }),

@@ -35,9 +35,11 @@ fn hexadecimal(document: &impl Serialize) -> String {
     })
 }
 
-/// Returns the name of a revision: that of its probe, and the first digits of the digest.
-pub fn revision_name(probe: &str, config: &ConfigDocument) -> String {
-    format!("{probe}-{}", short(&digest(config)))
+/// Returns the name of a revision: that of its probe, and the first digits of the digest. A revision whose sources are for the
+/// nodes has other objects, and another name.
+pub fn revision_name(probe: &str, config: &ConfigDocument, on_nodes: bool) -> String {
+    let end = if on_nodes { "-source" } else { "" };
+    format!("{probe}-{}{end}", short(&digest(config)))
 }
 
 #[cfg(test)]
@@ -51,9 +53,10 @@ mod tests {
             interface: Some(interface.to_owned()),
             ..ConfigDocument::default()
         };
-        let name = revision_name("flows", &config(None, "eth0"));
-        assert_eq!(name, revision_name("flows", &config(Some("flows"), "eth0")));
-        assert_ne!(name, revision_name("flows", &config(None, "eth1")));
+        let name = revision_name("flows", &config(None, "eth0"), false);
+        assert_eq!(name, revision_name("flows", &config(Some("flows"), "eth0"), false));
+        assert_ne!(name, revision_name("flows", &config(None, "eth1"), false));
+        assert_ne!(name, revision_name("flows", &config(None, "eth0"), true));
         assert_eq!(name.len(), "flows-".len() + DIGITS);
     }
 }

@@ -63,7 +63,11 @@ pub fn define(probe: &str, config: &mut ConfigDocument, name: &str, value: &str)
         }
         known.extend(names(texts(direction).flat_map(knobs::defines)));
     }
-    let none = "its source leaves no macro open";
+    let is_compiled = directions(config).any(|direction| direction.object.is_some());
+    let none = match is_compiled {
+        true => "it is an object, whose macros are fixed: deploy its source, or give it variables",
+        false => "its source leaves no macro open",
+    };
     let known = listed("it has", known, none);
     if is_known {
         Ok(())

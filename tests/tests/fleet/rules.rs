@@ -115,10 +115,16 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
 #[test]
 fn a_probe_that_a_rule_changes_stays_the_fleets() -> Result<()> {
     let mut fleet = Fleet::new(1)?;
+    // Only a source can get other definitions.
     fleet.apply("first", &json!({}))?;
     fleet.reaches("complete")?;
     let change = json!([{ "change": { "name": "seen", "defines": { "STEP": "100" } } }]);
     apply(&fleet, &rule(&json!({ "do": change, "until": "sum(ingress.seen) < 0" })))?;
+    let failed = status(&fleet, "the refusal", |it| it["counts"]["failed"] == 1)?;
+    let reason = failed["failures"][0]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("seen has no such macro; it is an object"), "{reason}");
+    fleet.apply("first", &json!({ "compileOnNodes": true }))?;
+    fleet.reaches("complete")?;
     status(&fleet, "the rule runs", |it| it["counts"]["running"] == 1)?;
     fleet.nodes[0].send(1000)?;
     status(&fleet, "the rule fires", |it| it["firing"] == 1)?;
@@ -143,9 +149,9 @@ fn a_probe_that_a_rule_changes_stays_the_fleets() -> Result<()> {
     );
     ensure!(step(&fleet) == "100", "{}", step(&fleet));
     // A new revision does not wait for the rule, nor does the end of the probe.
-    fleet.apply("second", &json!({}))?;
+    fleet.apply("second", &json!({ "compileOnNodes": true }))?;
     fleet.reaches("complete")?;
-    ensure!(step(&fleet).is_null() && fleet.found() == [("second".to_owned(), 3)], "{:?}", fleet.found());
+    ensure!(step(&fleet).is_null() && fleet.found() == [("second".to_owned(), 4)], "{:?}", fleet.found());
     fleet.cluster.kubectl(&["delete", "mp", "seen", "--timeout", "60s"], "").with_context(|| fleet.logs())?;
     fleet.nodes[0].daemon().get("/v1/probes/seen").expect(404);
     Ok(())

@@ -51,6 +51,8 @@ impl Member {
             &name,
             "--listen",
             &format!("{address}:{PORT}"),
+            "--host",
+            &format!("twinprobe.{NAMESPACE}.svc"),
             "--tls-cert",
             &file("cert"),
             "--tls-key",

@@ -27,6 +27,9 @@ pub struct FleetProbeSpec {
     /// The interval of the library probe's windows, as `window.interval` of a configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
+    /// True leaves the compilation of sources to the nodes, which need clang then. Rules may give such a probe other definitions.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub compile_on_nodes: bool,
     /// The labels that a node must have. Without any, each node is selected.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,

@@ -55,7 +55,7 @@ async fn made(
     compilations: &Compilations,
     plan: &FleetPlan,
 ) -> Result<kube::Result<PreparedRevision>, Rejection> {
-    let (compiled, objects) = match compilations.compile(&plan.name, &plan.config).await? {
+    let (compiled, objects) = match compilations.compile(&plan.name, &plan.config, plan.on_nodes).await? {
         Compiled::Already => (Ok("the configuration has an object".to_owned()), None),
         Compiled::OnNodes(why) => (Err(why), None),
         Compiled::Once(objects) => (Ok(by(&objects)), Some(objects)),
