@@ -2,6 +2,7 @@
 //! files.
 
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use maxminddb::Reader;
@@ -61,8 +62,10 @@ impl PlaceFile {
 
     /// Returns what the file knows of an address: a city and its country, or a network.
     pub fn names(&self, address: IpAddr) -> Vec<String> {
-        let found = self.reader.lookup(address).and_then(|found| found.decode::<PlaceRecord>());
-        found.ok().flatten().map(names).unwrap_or_default()
+        let found = || self.reader.lookup(address).and_then(|found| found.decode::<PlaceRecord>());
+        // A damaged file may lead the reader to a panic. The address has no name then.
+        let found = catch_unwind(AssertUnwindSafe(found)).ok().and_then(Result::ok);
+        found.flatten().map(names).unwrap_or_default()
     }
 }
 

@@ -16,7 +16,8 @@ use super::lane::ReceiverLane;
 use super::stopping::Stopping;
 use super::watch::Watching;
 use crate::config::stream::StreamConfig;
-use crate::receivers::kind::ReceiverSetup;
+use crate::receivers::kind::{Destination, ReceiverSetup};
+use crate::rules::document::NamedRule;
 use crate::rules::lane::RuleLane;
 use crate::sources::daemon::SourceDaemon;
 use crate::sources::roster::DaemonRoster;
@@ -56,23 +57,13 @@ pub async fn run(
         roster.add(SourceDaemon::new(name, address, credentials.clone())?);
     }
     let setup = ReceiverSetup { stream: name.clone(), memory, once };
+    let beginning = LaneBeginning { setup, roster: &roster, meter: &meter, stopping: &stopping };
     let (mut lanes, mut inlets) = (JoinSet::new(), Vec::new());
     for destination in destinations {
-        let (label, target) = (destination.label.clone(), destination.target.clone());
-        let receiver = destination.receiver(&setup);
-        let (limits, format) = (receiver.limits(), receiver.format());
-        let (inlet, inbox) = inlet(&meter, [&label, &target], memory, format);
-        let (queue, meter) = (Gatherer::new(inbox, limits), Arc::clone(&inlet.meter));
-        inlets.push(inlet);
-        lanes.spawn(ReceiverLane { receiver, queue, meter, stopping: stopping.clone(), once }.run());
+        inlets.push(beginning.of_receiver(destination, &mut lanes));
     }
     for rule in rules {
-        let (daemons, stopping) = (roster.clone(), stopping.clone());
-        let label = format!("rule-{}", rule.name);
-        let (inlet, inbox) = inlet(&meter, [&label, &rule.name], memory, Format::Json);
-        let meter = Arc::clone(&inlet.meter);
-        inlets.push(inlet);
-        lanes.spawn(RuleLane { rule, inbox, daemons, meter, stopping, once }.run());
+        inlets.push(beginning.of_rule(rule, &mut lanes));
     }
     let served =
         listener.map(|listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone())));
@@ -101,6 +92,38 @@ pub async fn run(
         let _ = served.await;
     }
     Ok(StreamOutcome { totals: meter.totals(), is_complete })
+}
+
+/// What all lanes begin with.
+struct LaneBeginning<'a> {
+    setup: ReceiverSetup,
+    roster: &'a DaemonRoster,
+    meter: &'a StreamMeter,
+    stopping: &'a Stopping,
+}
+
+impl LaneBeginning<'_> {
+    /// Begins the lane of a receiver, and returns the way into it.
+    fn of_receiver(&self, destination: Destination, lanes: &mut JoinSet<bool>) -> LaneInlet {
+        let (label, target) = (destination.label.clone(), destination.target.clone());
+        let receiver = destination.receiver(&self.setup);
+        let (limits, format) = (receiver.limits(), receiver.format());
+        let (inlet, inbox) = inlet(self.meter, [&label, &target], self.setup.memory, format);
+        let (queue, meter) = (Gatherer::new(inbox, limits), Arc::clone(&inlet.meter));
+        let (stopping, once) = (self.stopping.clone(), self.setup.once);
+        lanes.spawn(ReceiverLane { receiver, queue, meter, stopping, once }.run());
+        inlet
+    }
+
+    /// Begins the lane of a rule, and returns the way into it.
+    fn of_rule(&self, rule: NamedRule, lanes: &mut JoinSet<bool>) -> LaneInlet {
+        let (daemons, stopping) = (self.roster.clone(), self.stopping.clone());
+        let (label, once) = (format!("rule-{}", rule.name), self.setup.once);
+        let (inlet, inbox) = inlet(self.meter, [&label, &rule.name], self.setup.memory, Format::Json);
+        let meter = Arc::clone(&inlet.meter);
+        lanes.spawn(RuleLane { rule, inbox, daemons, meter, stopping, once }.run());
+        inlet
+    }
 }
 
 /// Waits until all parts have ended. Returns true if each has ended on its own.
