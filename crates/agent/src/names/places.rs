@@ -55,8 +55,9 @@ impl PlaceFile {
         if length > LARGEST {
             return Err(wrong(format!("it has {length} bytes; {LARGEST} are possible")));
         }
-        let reader =
-            Reader::open_readfile(path).map_err(|error| wrong(format!("it is not an MMDB file: {error}")))?;
+        let reader = catch_unwind(AssertUnwindSafe(|| Reader::open_readfile(path)))
+            .map_err(|_| wrong("it is damaged".to_owned()))?
+            .map_err(|error| wrong(format!("it is not an MMDB file: {error}")))?;
         Ok(Self { path: path.to_owned(), reader })
     }
 
