@@ -131,7 +131,7 @@ impl Site {
     }
 
     /// Returns the packets that the sending end of the pair, or the interface of a card, has counted.
-    fn counted(&self) -> Result<u64> {
+    pub fn counted(&self) -> Result<u64> {
         if self.interface == "mon0" {
             return Ok(topology::interface_stats(self.topology.generator(), "gen0")?.tx_packets);
         }

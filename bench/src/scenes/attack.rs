@@ -222,10 +222,10 @@ impl Watcher<'_> {
         let mut flood = Some(flood);
         let processor = ProcessorTime::of(self.daemon.pid())?;
         self.dispatchers.follow(self.site)?;
-        let (begun, sent) = (Instant::now(), self.sent());
+        let (begun, arrived) = (Instant::now(), self.site.counted()?);
         let first = self.dispatchers.counted()?;
         let (mut last, mut point) = (first, begun);
-        let mut seen_at = (self.watch == Watch::Fine).then(|| self.sent());
+        let mut seen_at = (self.watch == Watch::Fine).then_some(arrived);
         while begun.elapsed() < times.round {
             if begun.elapsed() >= flood_begins
                 && let Some(flood) = flood.take()
@@ -246,22 +246,18 @@ impl Watcher<'_> {
             thread::sleep(QUESTION);
         }
         self.dispatchers.follow(self.site)?;
-        let (counted, sent) = (self.dispatchers.counted()?, self.sent() - sent);
+        let (counted, arrived) = (self.dispatchers.counted()?, self.site.counted()? - arrived);
         let seconds = begun.elapsed().as_secs_f64();
         self.round.ns_per_packet = counted.per_run_since(first);
         self.round.packets = counted.runs - first.runs;
-        // The generators tell of whole bursts, and a busy receiver may lose some.
-        let missing = sent.abs_diff(self.round.packets);
-        ensure!(20 * missing <= sent, "{sent} packets were sent, {} counted", self.round.packets);
+        // The two counts are taken one after the other.
+        let missing = arrived.abs_diff(self.round.packets);
+        ensure!(20 * missing <= arrived, "{arrived} packets arrived, {} counted", self.round.packets);
         self.round.daemon_ms = 1e3 * (ProcessorTime::of(self.daemon.pid())?.own - processor.own) / seconds;
         if let Some(since) = seen_at {
-            self.round.fine_packets += self.sent() - since;
+            self.round.fine_packets += self.site.counted()? - since;
         }
         Ok(())
-    }
-
-    fn sent(&self) -> u64 {
-        self.ordinary.sent() + self.flood.as_ref().map_or(0, |(flood, _)| flood.sent())
     }
 
     /// Asks the daemon for its counts, until they are complete.
@@ -282,12 +278,12 @@ impl Watcher<'_> {
         let there = self.daemon.get("/v1/probes/fine").status == 200;
         match (there, *seen_at) {
             (true, None) => {
-                *seen_at = Some(self.sent());
+                *seen_at = Some(self.site.counted()?);
                 self.dispatchers.follow(self.site)?;
             }
             (false, Some(since)) => {
                 self.dispatchers.follow(self.site)?;
-                self.round.fine_packets += self.sent() - since;
+                self.round.fine_packets += self.site.counted()? - since;
                 *seen_at = None;
             }
             _ => {}
