@@ -57,6 +57,8 @@ pub struct Prepared {
     pub misplaced: Vec<Misplaced>,
     /// The parts of packets that the program's numbers depend on, by its own word.
     pub sees: Sees,
+    /// The names of types that are only declared, by their numbers.
+    pub declared: HashMap<u32, String>,
     pub warnings: Vec<String>,
 }
 
@@ -96,13 +98,26 @@ pub fn prepare(
         tables::make_static(&mut types, &choice.entry, &calls);
     }
     types.rename_slots_of_programs();
+    let declared = types.declared();
     rename(&mut builder, types)?;
     add_section_names(&mut builder);
     builder.delete_orphans();
     let mut out = Vec::with_capacity(elf.len() + 256);
     builder.write(&mut out)?;
     let elf = out;
-    Ok(Prepared { elf, choice, others, pointers, unused, calls, undefined, misplaced, sees, warnings })
+    Ok(Prepared {
+        elf,
+        choice,
+        others,
+        pointers,
+        unused,
+        calls,
+        undefined,
+        misplaced,
+        sees,
+        declared,
+        warnings,
+    })
 }
 
 /// Checks fields that could demand more memory than the object has.

@@ -1,10 +1,10 @@
 //! A parsed object: the entry point, maps and types of a source.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use aya_obj::btf::BtfFeatures;
+use aya_obj::btf::{BtfError, BtfFeatures};
 use aya_obj::{Function, Object};
 use twinprobe_ebpf_common::Btf;
 use twinprobe_ebpf_common::finding::{BESIDE, Finding, SOURCE_NAME, Stage, with_causes};
@@ -34,8 +34,13 @@ pub enum ObjectError {
     Elf(#[from] ElfError),
     #[error("the object can't be parsed")]
     Parse(#[from] aya_obj::ParseError),
+    #[error(
+        "struct {0} is only declared where its size is needed, as the key or value of maps in a map; declare a variable or another \
+         map of this type as well, then clang describes it"
+    )]
+    Declared(String),
     #[error("the object's type information can't be used")]
-    Btf(#[from] aya_obj::btf::BtfError),
+    Btf(#[from] BtfError),
     #[error("the object's type information can't be read")]
     OwnBtf(#[from] twinprobe_ebpf_common::BtfError),
     #[error("the source's CO-RE relocations do not fit this kernel")]
@@ -144,9 +149,10 @@ impl ProbeObject {
             undefined,
             misplaced,
             sees,
+            declared,
             mut warnings,
         } = prepared;
-        let mut program = guarded(|| Object::parse(&elf))??;
+        let mut program = guarded(|| Object::parse(&elf))?.map_err(|error| unparsed(error, &declared))?;
         let functions = program.functions.len();
         if functions > MAX_FUNCTIONS {
             return Err(ObjectError::ManyFunctions(functions));
@@ -262,6 +268,15 @@ fn file_name(btf: &[u8], offset: u32) -> Option<&str> {
     };
     let start = word(4)?.checked_add(word(16)?)?.checked_add(offset as usize)?;
     CStr::from_bytes_until_nul(btf.get(start..)?).ok()?.to_str().ok()
+}
+
+/// Returns the reason why aya-obj does not parse an object: for a type without a size, its name.
+fn unparsed(error: aya_obj::ParseError, declared: &HashMap<u32, String>) -> ObjectError {
+    let name = match &error {
+        aya_obj::ParseError::BtfError(BtfError::UnexpectedBtfType { type_id }) => declared.get(type_id),
+        _ => None,
+    };
+    name.map_or(error.into(), |name| ObjectError::Declared(name.clone()))
 }
 
 /// Returns the outer map, the slot and the inner map of a pointer such as `.values = { [3] = &map }`; `None` if the

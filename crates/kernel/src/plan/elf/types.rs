@@ -14,6 +14,8 @@ const POINTER: u32 = 2;
 const ARRAY: u32 = 3;
 pub const STRUCT: u32 = 4;
 const UNION: u32 = 5;
+/// A struct or union without its members.
+const FORWARD: u32 = 7;
 pub const FUNCTION: u32 = 12;
 const PROTOTYPE: u32 = 13;
 pub const VARIABLE: u32 = 14;
@@ -79,6 +81,14 @@ impl Types {
     pub fn each(&self) -> impl Iterator<Item = (u32, u32, usize)> {
         let starts = self.starts.iter().enumerate();
         starts.map(|(index, at)| (index as u32 + 1, self.word(at + 4) >> 24 & 0x1f, *at))
+    }
+
+    /// Returns the names of the types that are only declared, by their numbers.
+    pub fn declared(&self) -> HashMap<u32, String> {
+        let forward = self.each().filter(|(_, kind, _)| *kind == FORWARD);
+        let named =
+            forward.map(|(id, _, at)| (id, String::from_utf8_lossy(self.text(self.word(at))).into_owned()));
+        named.collect()
     }
 
     /// Returns the number at this place of the types.
