@@ -70,7 +70,8 @@ impl<'a> DirectionDraft<'a> {
         // A program that does not run here may have a map that no probe may have.
         let is_needless = |name: &str, spec: &MapSpec| {
             let is_read = metrics.iter().any(|metric| metric.map_name() == name);
-            defined.unused.contains(name) && !is_read && refusal(name, spec).is_some()
+            let is_of_others = !defined.others.is_empty() && defined.unused.contains(name);
+            is_of_others && !is_read && refusal(name, spec).is_some()
         };
         let needed = defined.maps.iter().filter(|(name, spec)| !is_needless(name, spec));
         let needed: Vec<(&String, &MapSpec)> = needed.collect();
