@@ -65,6 +65,20 @@ fn a_damaged_object_is_refused_or_judged() {
     assert!((admitted.count() as u64) < count);
 }
 
+/// Compilers sort these records.
+#[test]
+fn records_of_lines_may_stand_in_any_order() {
+    let (plan, objects, _) =
+        ProbePlan::build([(at(Hook::Xdp, Vec::new()), &compile(SOURCE)[..])], &[], FACTS);
+    let mut function = bind::link(objects[0].program.clone(), &plan.directions[0]).unwrap();
+    let last = function.instructions.len() - 1;
+    let first = objects[0].position(&function, 0);
+    assert!(first.is_some());
+    // Now all others stand before the first one.
+    function.line_info.line_info[0].insn_off = u32::MAX;
+    assert_eq!(objects[0].position(&function, last), first);
+}
+
 /// A source that was made from another file has the lines of that file.
 #[test]
 fn a_refusal_names_the_file_of_its_line() {
