@@ -42,7 +42,7 @@ pub struct RuleDocument {
 pub enum RuleNodes {
     /// `where`: those at which the condition holds, which is the default; or `all`.
     Named(String),
-    /// Those whose watched probe has these labels.
+    /// Nodes whose watched probe has these labels.
     Labels(BTreeMap<String, String>),
 }
 

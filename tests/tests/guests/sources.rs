@@ -206,7 +206,7 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
     Ok(())
 }
 
-/// What belongs to a program that does not run here is not loaded, whatever it is.
+/// The daemon loads nothing that only a program uses which does not run here.
 #[test]
 fn a_section_may_have_a_program_that_can_not_run_here() -> Result<()> {
     let topology = Topology::new()?;

@@ -97,7 +97,8 @@ pub struct CompiledRevision {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RevisionObjects {
-    /// Whether the kernels have XDP programs for packets of several buffers (Linux 5.18); absent if that makes no difference.
+    /// True for kernels that have XDP programs for packets of several buffers (Linux 5.18), false for others; absent if that
+    /// makes no difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frags: Option<bool>,
     /// The object of the ingress, in base64.

@@ -253,7 +253,7 @@ fn position<'a>(
         .iter()
         // Code that belongs to several lines has line 0.
         .filter(|record| record.line_col >> 10 != 0)
-        // Those of a damaged object may stand before the function.
+        // A damaged object may have records from before the function.
         .filter(|record| record.insn_off.checked_sub(start).is_some_and(|at| at as usize <= instruction))
         .filter_map(|record| Some((record, file_name(btf, record.file_name_off)?)))
         .filter(|(_, file)| is_wanted(file))

@@ -94,7 +94,7 @@ pub async fn run(
     Ok(StreamOutcome { totals: meter.totals(), is_complete })
 }
 
-/// What all lanes begin with.
+/// The parts that each lane needs at its beginning.
 struct LaneBeginning<'a> {
     setup: ReceiverSetup,
     roster: &'a DaemonRoster,

@@ -52,7 +52,7 @@ impl ProbeClaim {
     }
 }
 
-/// What the looks at all daemons have in common.
+/// The parts that the looks at all daemons share.
 #[derive(Clone, Debug)]
 pub struct Watching {
     /// The name of the stream.

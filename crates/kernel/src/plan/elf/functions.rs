@@ -10,9 +10,8 @@ use object::elf::{R_BPF_64_32, SHF_EXECINSTR, STT_FUNC, STT_SECTION};
 
 use crate::admit::instruction::LOAD_64;
 use crate::plan::elf::is_text;
+use crate::plan::elf::references::INSTRUCTION;
 
-/// The size of an instruction, in bytes.
-const INSTRUCTION: u64 = 8;
 const CALL: u8 = 0x85;
 /// The values of an instruction's source register that make its number the distance to a function.
 const PSEUDO_CALL: u8 = 1;

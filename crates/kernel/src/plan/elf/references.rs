@@ -6,7 +6,7 @@ use object::elf::{R_BPF_64_32, R_BPF_64_64, SHF_EXECINSTR, STT_FUNC};
 use crate::admit::instruction::LOAD_64;
 
 /// The size of an instruction, in bytes.
-const INSTRUCTION: u64 = 8;
+pub const INSTRUCTION: u64 = 8;
 /// A call of a function of the same program: its opcode, and the field of its registers.
 const CALL: [u8; 2] = [0x85, 0x10];
 
