@@ -51,6 +51,8 @@ impl Scene {
             namespace.run("ip", &["link", "set", interface, "arp", "on"])?;
             namespace.run("ip", &["address", "add", address, "dev", interface])?;
         }
+        keep_order(topology.monitor(), "mon0")?;
+        keep_order(topology.sink(), "sink0")?;
         let daemon = Daemon::start(topology.sink())?;
         let mut config = configuration(probe, "tc")?;
         config["interface"] = "sink0".into();
@@ -118,6 +120,15 @@ impl Scene {
     }
 }
 
+/// Has one CPU receive all packets of an interface (RPS). Otherwise each CPU that sends into a veth pair has a queue of its own, and
+/// packets of a sender that moves to another CPU can overtake those before them.
+fn keep_order(namespace: &Namespace, interface: &str) -> Result<()> {
+    let first_cpu = format!("echo 1 > /sys/class/net/{interface}/queues/rx-0/rps_cpus");
+    // The mount shows the interfaces of the namespace, and ends with the command.
+    let script = format!("mount -t sysfs sysfs /sys && {first_cpu}");
+    namespace.run("unshare", &["--mount", "sh", "-c", &script])
+}
+
 /// Returns a counter of the TCP of a namespace.
 fn counter(namespace: &Namespace, name: &str) -> Result<u64> {
     let text = namespace.enter(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;
@@ -165,11 +176,16 @@ fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()
     let dropped = scene.dropped_by_kernel()?;
     ensure!(dropped == 0, "the kernel itself lost {dropped} packets: {found}");
     let overtaken = field("out_of_order_segments_total")?;
-    assert_eq!(field("retransmitted_segments_total")? + overtaken, late, "{hidden} hidden: {found}");
-    // Within a millisecond the sender's clock stands still, and a busy machine may have been slow when the round trip was measured.
-    let most = if round_trip < Duration::from_millis(1) { sent_again / 10 } else { 0 };
+    assert_eq!(
+        field("retransmitted_segments_total")? + overtaken,
+        late,
+        "{lost} lost, {hidden} hidden: {found}"
+    );
+    // An acknowledgement of what was sent again tells a sender that a segment before it is lost (RACK). The sender waits for a
+    // quarter of a round trip, and may send new data meanwhile: within the same millisecond of its clock, if that is short.
+    let most = if round_trip < Duration::from_millis(4) { sent_again / 10 } else { 0 };
     ensure!(overtaken <= most, "{overtaken} taken for overtaken: {found}");
-    assert_eq!(field("gaps_total")?, gaps, "{hidden} hidden: {found}");
+    assert_eq!(field("gaps_total")?, gaps, "{lost} lost, {hidden} hidden: {found}");
     assert_eq!(field("lost_before_segments_total")? + overtaken, gaps, "{found}");
     assert_eq!(late_by_tshark(&scene.capture())?, late, "{hidden} hidden: {found}");
     // There is one connection, so the port of its server has all of it.
