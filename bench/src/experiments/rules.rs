@@ -30,10 +30,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Fine on demand (Fig. 1)",
         "What does it save if a rule deploys the fine probe only while a coarse one sees an attack?",
         format!(
-            "A flood of SYNs comes for {} s of {:.0} s, {FLOOD} a second, in {ORDINARY} ordinary packets a second. `always \
-             fine`: `flow-features`, and a rule over its flows. `always coarse`: `tcp-flags`, one packet in {SAMPLE}. `fine on \
-             demand`: a rule over the coarse probe deploys the fine one, and deletes it. `empty`: a program that does nothing. \
-             Windows of {INTERVAL}, in turns; medians with intervals of 95 % (bootstrap).",
+            "A flood of SYNs comes for {} s of {:.0} s in ordinary traffic. `always fine`: `flow-features`. `always coarse`: \
+             `tcp-flags`, one packet in {SAMPLE}. `fine on demand`: a rule over the coarse probe deploys the fine one, and deletes it. \
+             `empty`: a program that does nothing. Windows of {INTERVAL}, in turns; medians with intervals of 95 % (bootstrap).",
             times.flood.as_secs(),
             times.round.as_secs_f64()
         ),
@@ -41,14 +40,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.generator = Some(
         "two generators of the tests (`traffic`): ordinary packets on CPU 0, in bursts of 50 ms, and the flood on CPU 1".into(),
     );
-    section.details = "Each turn has a daemon and an interface of its own. `ns per packet` is the kernel's count of the \
+    section.details = format!(
+        "The flood has {FLOOD} SYNs a second, ordinary traffic {ORDINARY} packets. `always fine` has a rule over its flows. Each turn has a daemon and an interface of its own. `ns per packet` is the kernel's count of the \
         dispatcher's processor time over all of the round (`BPF_ENABLE_STATS`), which has all programs behind it, less that \
         of `empty`. Ordinary packets are ACKs of 4,096 flows; the flood has an address for each of 65,536 packets. `found`: \
         from the first packet of the flood until the rule has fired and acted. `shown`: until the end of the first window of \
         the fine probe with flows of the flood. `reaction`: from the end of the window at which the rule fired until packets \
         were at the fine probe, whose source had been compiled before. The rule fires at 78 sampled SYNs in a window, or at \
         8,192 flows."
-        .to_owned();
+    );
     let mut all: [Vec<Round>; WAYS.len()] = Default::default();
     let costs: [Sample; WAYS.len()] = in_turns(rounds, |way| {
         let round = attack::round(bench, WAYS[way], times)?;

@@ -126,6 +126,7 @@ impl NumberColumn {
     /// Appends the numbers of more rows of the same table.
     pub fn append(&mut self, other: Self) {
         match (&mut *self, other) {
+            (own, more) if own.is_empty() => *own = more,
             (Self::Words(words), Self::Words(more)) => words.extend(more),
             (Self::Numbers(numbers), Self::Numbers(more)) => numbers.extend(more),
             (_, more) => *self = Self::Numbers(self.numbers().chain(more.numbers()).collect()),

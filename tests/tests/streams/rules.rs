@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{COLLECTOR, Node, stream, stream_command};
+use crate::scene::{COLLECTOR, Node, Stream, configuration, stream, stream_command};
 
 /// A stream that runs a rule. It is killed on drop.
 struct Running(Child);
@@ -111,12 +111,26 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     let path = directory.path().join("spread.yaml");
     // Each node has at most some 2,000 packets in a window, and two of them have more together than one can have.
     fs::write(&path, rule("sum(ingress.packets) > 2500", "where").to_string())?;
-    let _running = Running::start(&path, &nodes)?;
+    // The condition can be checked, and never be computed.
+    let fails = directory.path().join("fails.yaml");
+    fs::write(&fails, rule("sum(ingress.packets) / 0 > 1", "where").to_string())?;
+    let of: Vec<&Node> = nodes.iter().collect();
+    let more = json!({ "listen": "127.0.0.1:0", "rules": [path, fails] });
+    let running = Stream::start(&configuration(directory.path(), &of, &json!([]), &more)?)?;
     let _traffic = [nodes[0].traffic()?, nodes[1].traffic()?];
     wait_for_fine(&nodes[0], true)?;
     wait_for_fine(&nodes[1], true)?;
     ensure!(nodes[2].daemon().json("/v1/probes/fine")["labels"]["fleet_rule"].is_null(), "it is untouched");
-    Ok(())
+    wait_for("the samples of both rules", PATIENCE, || {
+        let sample = |name: &str, rule: &str| {
+            running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"{rule}\"}}"))
+        };
+        ensure!(sample("periods_total", "spread")? >= 1.0 && sample("firings_total", "spread")? >= 1.0);
+        // The node with a probe of another owner refuses.
+        ensure!(sample("failures_total", "spread")? >= 1.0, "no failure");
+        ensure!(sample("stopped", "spread")? == 0.0 && sample("stopped", "fails")? == 1.0, "not stopped");
+        Ok(())
+    })
 }
 
 #[test]

@@ -97,7 +97,8 @@ fn distances(places: &[usize]) -> Vec<u8> {
 
 /// Reads what [`distances`] has written; `None` if it is cut off or too large.
 fn places_of(bytes: &[u8]) -> Option<Vec<usize>> {
-    let (mut places, mut next, mut distance, mut shift) = (Vec::new(), 0_usize, 0_usize, 0_u32);
+    let mut places = Vec::with_capacity(bytes.len());
+    let (mut next, mut distance, mut shift) = (0_usize, 0_usize, 0_u32);
     for byte in bytes {
         distance |= usize::from(byte & 0x7f).checked_shl(shift)?;
         shift += 7;

@@ -18,6 +18,7 @@ use crate::run::gather::Parcel;
 use crate::run::stopping::Stopping;
 use crate::sources::roster::DaemonRoster;
 use crate::telemetry::meter::LaneMeter;
+use crate::telemetry::rules::FleetRuleMeter;
 
 /// The time between two looks at the daemons.
 const LOOK: Duration = Duration::from_secs(5);
@@ -30,6 +31,7 @@ pub struct RuleLane {
     pub inbox: UnboundedReceiver<Parcel>,
     pub daemons: DaemonRoster,
     pub meter: Arc<LaneMeter>,
+    pub counts: FleetRuleMeter,
     pub stopping: Stopping,
     /// True if the stream ends once nothing is left.
     pub once: bool,
@@ -133,6 +135,7 @@ impl RuleLane {
                 window = parcel.item.identity(),
                 "a window came after its period was judged"
             );
+            self.counts.late.inc();
             return self.done(&parcel);
         }
         progress.periods.add(&series.node, period, parcel);
@@ -198,12 +201,14 @@ impl RuleLane {
             .collect();
         let was_stopped = judge.state.stopped.is_some();
         let decided = judge.step(period, &views);
+        self.counts.periods.inc();
         if let Some(reason) = judge.state.stopped.as_ref().filter(|_| !was_stopped) {
             tracing::error!(
                 rule = self.rule.name,
                 reason,
                 "the rule has stopped; it begins anew with the stream"
             );
+            self.counts.stopped.set(1);
         }
         self.act(progress, period, decided).await;
     }
@@ -215,9 +220,10 @@ impl RuleLane {
         match (decision, actions) {
             (Some(Decision::Fire { .. }), Ok(actions)) => {
                 tracing::info!(rule = rule.name, period, ?nodes, "fires");
+                self.counts.firings.inc();
                 for (index, action) in actions.iter().enumerate() {
                     let firing = FleetFiring { rule, end, nodes: &nodes };
-                    progress.members.take(index, action, firing).await;
+                    self.counts.failures.inc_by(progress.members.take(index, action, firing).await);
                 }
             }
             (Some(Decision::Fire { .. }), Err(error)) => {
@@ -225,7 +231,7 @@ impl RuleLane {
             }
             (Some(Decision::End { .. }), _) => {
                 tracing::info!(rule = rule.name, period, "ends");
-                progress.members.end(rule, end).await;
+                self.counts.failures.inc_by(progress.members.end(rule, end).await);
             }
             (None, _) => {}
         }

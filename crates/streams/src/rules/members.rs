@@ -67,38 +67,48 @@ impl RuleMembers {
         found
     }
 
-    /// Takes an action at the nodes of a firing. A failure at one node delays no other.
-    pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) {
+    /// Takes an action at the nodes of a firing. A failure at one node delays no other. Returns the number of failures.
+    pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) -> u64 {
         match action {
             RuleAction::Apply(probe) => self.at_each(firing, &NodeWork::Apply(probe.clone())).await,
             RuleAction::Delete(name) => {
-                self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await;
+                self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await
             }
-            RuleAction::Notify(url) => tell(url, index, firing).await,
-            RuleAction::Mark(text) => tracing::info!(rule = firing.rule.name, text, "mark"),
+            RuleAction::Notify(url) => u64::from(!tell(url, index, firing).await),
+            RuleAction::Mark(text) => {
+                tracing::info!(rule = firing.rule.name, text, "mark");
+                0
+            }
             // `FleetRule::check` has refused it.
-            RuleAction::Change(_) => {}
+            RuleAction::Change(_) => 0,
         }
     }
 
-    /// Ends the rule's actions at all nodes.
-    pub async fn end(&self, rule: &NamedRule, end: i64) {
+    /// Ends the rule's actions at all nodes. Returns the number of failures.
+    pub async fn end(&self, rule: &NamedRule, end: i64) -> u64 {
         let nodes = self.nodes.keys().cloned().collect();
         let firing = FleetFiring { rule, end, nodes: &nodes };
+        let mut failures = 0;
         for action in &rule.document.actions {
             let RuleAction::Apply(probe) = action else { continue };
-            self.at_each(firing, &NodeWork::Delete { name: probe.name.clone(), is_own: true }).await;
+            failures +=
+                self.at_each(firing, &NodeWork::Delete { name: probe.name.clone(), is_own: true }).await;
         }
+        failures
     }
 
-    async fn at_each(&self, firing: FleetFiring<'_>, work: &NodeWork) {
+    async fn at_each(&self, firing: FleetFiring<'_>, work: &NodeWork) -> u64 {
         let mut nodes = JoinSet::new();
         for node in firing.nodes {
             let Some(member) = self.nodes.get(node) else { continue };
             let of = (firing.rule.name.clone(), firing.end);
             nodes.spawn(member.clone().carry_out(node.clone(), of, work.clone()));
         }
-        while nodes.join_next().await.is_some() {}
+        let mut failures = 0;
+        while let Some(is_done) = nodes.join_next().await {
+            failures += u64::from(!is_done.unwrap_or(false));
+        }
+        failures
     }
 }
 
@@ -113,23 +123,25 @@ enum NodeWork {
     },
 }
 
-/// Sends a firing to a URL.
-async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) {
+/// Sends a firing to a URL. Returns false if it did not arrive.
+async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) -> bool {
     let rule = &firing.rule.name;
     let identity = format!("{rule}/{}/{index}", firing.end);
     let time = jiff::Timestamp::from_nanosecond(firing.end.into()).unwrap_or_default().to_string();
     let (probe, nodes) = (&firing.rule.document.watch, firing.nodes);
     let body = json!({ "rule": rule, "probe": probe, "nodes": nodes, "time": time, "identity": identity });
     let message = Notification { url, identity: &identity, body: &body, keys: None, patience: PATIENCE };
-    for attempt in 1.. {
+    let mut attempt = 1;
+    loop {
         match notify(&message).await {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(error) if attempt >= ATTEMPTS => {
                 tracing::error!(rule, error, "a notification did not arrive");
-                return;
+                return false;
             }
             Err(_) => tokio::time::sleep(pause(attempt)).await,
         }
+        attempt += 1;
     }
 }
 
@@ -170,22 +182,24 @@ async fn ask(daemon: &Arc<SourceDaemon>, rule: &str, watch: &str) -> Result<Memb
 }
 
 impl RuleMember {
-    /// Does the work, and repeats failed steps that may succeed later.
-    async fn carry_out(self, node: String, (rule, end): (String, i64), work: NodeWork) {
+    /// Does the work, and repeats failed steps that may succeed later. Returns false if it failed in the end.
+    async fn carry_out(self, node: String, (rule, end): (String, i64), work: NodeWork) -> bool {
         let why = reason(&rule, end);
-        for attempt in 1.. {
+        let mut attempt = 1;
+        loop {
             let done = match &work {
                 NodeWork::Apply(probe) => self.apply(probe, &rule, &why).await,
                 NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
             };
             match done {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(error) if attempt >= ATTEMPTS => {
                     tracing::error!(rule, node, error, "an action of a rule failed at a node");
-                    return;
+                    return false;
                 }
                 Err(_) => tokio::time::sleep(pause(attempt)).await,
             }
+            attempt += 1;
         }
     }
 

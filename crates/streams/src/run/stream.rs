@@ -120,8 +120,8 @@ impl LaneBeginning<'_> {
         let (daemons, stopping) = (self.roster.clone(), self.stopping.clone());
         let (label, once) = (format!("rule-{}", rule.name), self.setup.once);
         let (inlet, inbox) = inlet(self.meter, [&label, &rule.name], self.setup.memory, Format::Json);
-        let meter = Arc::clone(&inlet.meter);
-        lanes.spawn(RuleLane { rule, inbox, daemons, meter, stopping, once }.run());
+        let (meter, counts) = (Arc::clone(&inlet.meter), self.meter.rules.of(&rule.name));
+        lanes.spawn(RuleLane { rule, inbox, daemons, meter, counts, stopping, once }.run());
         inlet
     }
 }

@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::receiver::{RefusedSamples, StreamItem};
 use crate::run::acks::Outstanding;
 use crate::run::budget::MemoryBudget;
+use crate::telemetry::rules::FleetRuleFamilies;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReceiver {
@@ -41,6 +42,7 @@ pub struct StreamMeter {
     up: Family<OfReceiver, Gauge>,
     server_failures: Family<OfServer, Counter>,
     unnamed: Family<OfServer, Gauge>,
+    pub rules: FleetRuleFamilies,
     lanes: Mutex<Vec<Arc<LaneMeter>>>,
 }
 
@@ -187,6 +189,7 @@ impl StreamMeter {
         registry.register_with_unit("lag", "Age of the oldest of them", Unit::Seconds, lag);
         registry.register_with_unit("memory", "Documents on their way", Unit::Bytes, memory);
         registry.register_with_unit("memory_limit", "The most of them", Unit::Bytes, limit);
+        self.rules.register(&mut registry);
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &registry);

@@ -2,3 +2,4 @@
 
 pub mod meter;
 pub mod page;
+pub mod rules;

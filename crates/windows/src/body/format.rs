@@ -225,8 +225,9 @@ pub fn flat_table(file: &Content, place: ChunkSpan) -> Option<(&[u8], &[u8])> {
 
 /// Reads the tables at `places` as one table.
 pub fn read_all(file: &Content, places: &[ChunkSpan]) -> io::Result<RawTable> {
-    let mut table = RawTable::default();
-    for &place in places {
+    let Some((first, rest)) = places.split_first() else { return Ok(RawTable::default()) };
+    let mut table = read_table(file, *first)?;
+    for &place in rest {
         table.append(&read_table(file, place)?);
     }
     Ok(table)

@@ -170,13 +170,26 @@ impl WindowReader {
 
     /// Reads the changes in the sum of the metric at this place; `None` if the window holds the sum.
     pub fn changes(&self, place: usize) -> io::Result<Option<TableChanges>> {
-        let Some(changes) = &self.head.changes else { return Ok(None) };
-        if !changes.places.contains(&place) {
+        if !self.has_changes(place) {
             return Ok(None);
         }
+        self.changes_with(place, self.table(place)?).map(Some)
+    }
+
+    /// Does the same without the keys and values, which [`Self::each_flat`] gives where they are.
+    pub fn places_of_changes(&self, place: usize) -> io::Result<TableChanges> {
+        self.changes_with(place, RawTable::default())
+    }
+
+    fn changes_with(&self, place: usize, rows: RawTable) -> io::Result<TableChanges> {
         let places = self.table(self.head.place_of_changes(place))?;
-        let changes = TableChanges::of_parts(self.table(place)?, &places);
-        changes.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its changes are cut off"))
+        let changes = TableChanges::of_parts(rows, &places);
+        changes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its changes are cut off"))
+    }
+
+    /// Tells whether the window holds only the changes in the sum of the metric at this place.
+    pub fn has_changes(&self, place: usize) -> bool {
+        self.head.changes.as_ref().is_some_and(|changes| changes.places.contains(&place))
     }
 
     /// Reads all rows of the table at this place.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Direction, Layout, TableLayout};
+use twinprobe_ebpf_common::{Direction, Layout, RawTable, TableLayout};
 use twinprobe_exporter::{Metric, NumberColumn, Numbers};
 use twinprobe_windows::{StoredWindow, WindowReader};
 
@@ -101,23 +101,55 @@ impl<'a> NumberReader<'a> {
         if numbers.layout().key != *key {
             return Held::Other;
         }
-        match reader.changes(place) {
+        let held = match reader.has_changes(place) {
             // Its rows are not those of one table.
-            Ok(Some(_)) if metric.layout.inner.is_some() => Held::Unread,
-            Ok(None) => whole(reader, place, metric, numbers).unwrap_or(Held::Unread),
-            Ok(Some(changes)) => Held::Changes(HeldChanges {
-                since: reader.head.changes.as_ref().map_or(0, |changes| changes.since),
-                gone: changes.gone,
-                changed: changes.changed,
-                rows: KeyedNumbers {
-                    layout: Arc::clone(&metric.layout),
-                    key: key_size(numbers),
-                    numbers: numbers.column(&changes.rows.values),
-                    keys: changes.rows.keys,
-                },
-            }),
-            Err(_) => Held::Unread,
+            true if metric.layout.inner.is_some() => None,
+            true => changes(reader, place, metric, numbers),
+            false => whole(reader, place, metric, numbers),
+        };
+        held.unwrap_or(Held::Unread)
+    }
+}
+
+fn changes(reader: &WindowReader, place: usize, metric: &Metric, numbers: &mut Numbers) -> Option<Held> {
+    let places = reader.places_of_changes(place).ok()?;
+    let rows = match flat(reader, place, metric, numbers, |_, _| true) {
+        Some(rows) => rows,
+        None => {
+            let RawTable { keys, values, .. } = reader.table(place).ok()?;
+            KeyedNumbers { keys, numbers: numbers.column(&values), ..no_rows(metric, numbers) }
         }
+    };
+    let since = reader.head.changes.as_ref().map_or(0, |changes| changes.since);
+    Some(Held::Changes(HeldChanges { since, gone: places.gone, changed: places.changed, rows }))
+}
+
+/// Reads rows where they are, without a copy of their values; `None` if they are not in memory, have tables in them, or do not
+/// have whole values and what `fits` asks for in each chunk.
+fn flat(
+    reader: &WindowReader,
+    place: usize,
+    metric: &Metric,
+    numbers: &mut Numbers,
+    fits: impl Fn(&[u8], usize) -> bool,
+) -> Option<KeyedNumbers> {
+    let mut all = no_rows(metric, numbers);
+    let stride = numbers.layout().value_stride().max(1);
+    let mut is_whole = true;
+    let is_flat = reader.each_flat(place, |keys, values| {
+        is_whole &= values.len().is_multiple_of(stride) && fits(keys, values.len() / stride);
+        all.keys.extend_from_slice(keys);
+        all.numbers.append(numbers.column(values));
+    });
+    (is_flat.ok()? && is_whole).then_some(all)
+}
+
+fn no_rows(metric: &Metric, numbers: &mut Numbers) -> KeyedNumbers {
+    KeyedNumbers {
+        layout: Arc::clone(&metric.layout),
+        key: key_size(numbers),
+        keys: Vec::new(),
+        numbers: numbers.column(&[]),
     }
 }
 
@@ -128,25 +160,15 @@ fn key_size(numbers: &Numbers) -> usize {
 
 fn whole(reader: &WindowReader, place: usize, metric: &Metric, numbers: &mut Numbers) -> Option<Held> {
     let key = key_size(numbers);
-    let mut all = KeyedNumbers {
-        layout: Arc::clone(&metric.layout),
-        key,
-        keys: Vec::new(),
-        numbers: numbers.column(&[]),
-    };
-    let stride = numbers.layout().value_stride();
-    if metric.layout.inner.is_none() && key > 0 {
-        let mut is_cut_off = false;
-        let is_flat = reader.each_flat(place, |keys, values| {
-            is_cut_off |= keys.len() / key * stride != values.len() || !keys.len().is_multiple_of(key);
-            all.keys.extend_from_slice(keys);
-            all.numbers.append(numbers.column(values));
-        });
-        if is_flat.ok()? && !is_cut_off {
-            return Some(Held::Whole(all));
-        }
-        (all.keys, all.numbers) = (Vec::new(), numbers.column(&[]));
+    let has_a_key_each = |keys: &[u8], values: usize| keys.len() == values * key;
+    if metric.layout.inner.is_none()
+        && key > 0
+        && let Some(all) = flat(reader, place, metric, numbers, has_a_key_each)
+    {
+        return Some(Held::Whole(all));
     }
+    let mut all = no_rows(metric, numbers);
+    let stride = numbers.layout().value_stride();
     let mut index = 0;
     while let Some(chunk) = reader.chunk(place, index).ok()? {
         index += 1;

@@ -188,20 +188,21 @@ impl<'a> Walk<'a> {
         growths.clear();
         let words = words(numbers);
         for (row, &id) in ids.iter().enumerate() {
-            let Some(number) = numbers.get(row) else { break };
-            let before = self.known.get(id);
-            let small = self.known.word(id);
-            if let (Mode::Growth { .. }, Some(now)) = (self.mode, words.get(row).copied())
-                && let Some(grown) = growth(small, before.is_some(), now)
-                && self.known.set_word(id, now)
-            {
-                if grown > 0 {
-                    of_ids.push(id);
-                    growths.push(grown);
+            if let (Mode::Growth { .. }, Some(now)) = (self.mode, words.get(row).copied()) {
+                let before = self.known.word(id);
+                let is_known = before.is_some() || self.known.get(id).is_some();
+                if let Some(grown) = growth(before, is_known, now)
+                    && self.known.set_word(id, now)
+                {
+                    if grown > 0 {
+                        of_ids.push(id);
+                        growths.push(grown);
+                    }
+                    continue;
                 }
-                continue;
             }
-            self.known.set(id, Some(number));
+            let Some(number) = numbers.get(row) else { break };
+            let before = self.known.set(id, Some(number));
             emit(self.mode, id, before, number, adder);
         }
         adder.many(of_ids, growths);
