@@ -40,7 +40,8 @@ pub struct LogOptions {
     /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// Least severe log lines that are written: error, warn, info, debug or trace, or such levels by module as in RUST_LOG
+    /// Lowest level of the log lines that are written: error, warn, info, debug or trace; or levels by
+    /// module, as in RUST_LOG
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log_level: Option<String>,
 }

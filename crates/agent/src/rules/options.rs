@@ -7,7 +7,8 @@ use twinprobe_state_files::trusted;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RuleOptions {
-    /// Keys that sign the notifications of rules, one per line: whsec_ and the base64 of 24 to 64 bytes; read for each notification
+    /// Keys that sign the notifications of rules, one per line: whsec_ and 24 to 64 bytes in base64; read for
+    /// each notification
     #[arg(long, value_name = "FILE")]
     pub notification_keys: Option<PathBuf>,
 }

@@ -37,7 +37,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 /// Options of the operator.
 #[derive(Debug, Args)]
 pub struct RunOptions {
-    /// Namespace of the Lease that one operator at a time holds
+    /// Namespace of the Lease; only the operator that holds it works
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "default")]
     namespace: String,
     /// Name of this operator among others, such as that of its pod

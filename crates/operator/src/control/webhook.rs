@@ -33,7 +33,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Options of the webhook.
 #[derive(Debug, Args)]
 pub struct WebhookOptions {
-    /// Address for the API server's questions and kubelet's; none are answered without it
+    /// Address of the webhook, for requests of the API server and of kubelet; without it there is no webhook
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["webhook_cert", "webhook_key"])]
     webhook: Option<SocketAddr>,
     /// File with the certificate of the webhook and its chain (PEM)

@@ -52,7 +52,7 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 /// Options of the overview.
 #[derive(Clone, Debug, Args)]
 pub struct OverviewOptions {
-    /// Serve the overview of the fleet on this address of the loopback interface; there is none without it
+    /// Serve the overview of the fleet on this loopback address; without this option there is no overview
     #[arg(long, value_name = "ADDRESS:PORT")]
     overview: Option<SocketAddr>,
 }

@@ -23,7 +23,7 @@ pub struct FleetCommand {
 enum FleetAction {
     /// Roll a probe out, step by step; the same command continues after an interruption
     Apply(FleetApply),
-    /// Show which daemons have the probe in this revision, and what it costs there
+    /// Show which daemons have the probe in this revision, and its cost there
     Status(FleetShow),
 }
 

@@ -19,7 +19,7 @@ pub struct Convert {
     /// JSON of Polycube dynmon or DeChainy; - reads standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Name of the probe, where the file has one only
+    /// Name of the probe, if the file has only one
     #[arg(long)]
     name: Option<String>,
     /// Use this interface instead of the one in the file

@@ -26,13 +26,15 @@ pub struct Metrics {
     output: OutputFormat,
     #[command(flatten)]
     picture: Picture,
-    /// With --top, choose the rows by this number of the value, as bytes; without it by the first counter
+    /// With --top, choose the rows by this field of the value, for example `bytes`; by default by the first
+    /// counter
     #[arg(long, value_name = "FIELD", requires = "top", conflicts_with = "sort")]
     by: Option<String>,
     /// Show only this metric; may be given several times
     #[arg(long, value_name = "METRIC")]
     metric: Vec<String>,
-    /// Show what the open window has counted so far, and take nothing from other readers; packets change it meanwhile
+    /// Show the counts of the open window so far, and take nothing from other readers; packets change the
+    /// counts meanwhile
     #[arg(long)]
     peek: bool,
     /// Add up the documents of all servers, by the rules of each metric's `merge`

@@ -10,10 +10,10 @@ use crate::output::screen::Screen;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct Picture {
-    /// Sort each table by this column: the largest numbers first, words by the alphabet
+    /// Sort each table by this column: numbers with the largest first, words by the alphabet
     #[arg(long, value_name = "COLUMN")]
     pub sort: Option<String>,
-    /// Show only so many rows of each table
+    /// Show at most this number of rows of each table
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
 }

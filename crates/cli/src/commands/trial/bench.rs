@@ -37,7 +37,7 @@ pub struct Bench {
     /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd
     #[arg(long, value_name = "FILE")]
     pcap: PathBuf,
-    /// Number of runs, of which the fastest counts
+    /// Number of runs; the result is the fastest one
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     #[command(flatten)]
