@@ -129,7 +129,8 @@ struct Bystander {
 }
 
 impl Bystanders {
-    /// Deploys both at the interfaces and hooks of the probe under test. Must come before any other deployment.
+    /// Deploys both at the interfaces and hooks of the probe under test. Call this before any other
+    /// deployment.
     pub fn deploy(daemon: &Daemon, topology: &Topology) -> Result<Self> {
         Self::deploy_at(daemon, topology, Stand::BESIDE)
     }

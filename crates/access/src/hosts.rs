@@ -25,7 +25,7 @@ impl Hosts {
             return Err(Refusal::Host);
         }
         let written = headers.get(HOST).map(|host| host.to_str().ok()?.parse().ok());
-        // A request for a proxy names the host in its first line. Both names have to be ours.
+        // A request for a proxy names the host in its first line. Both names must be ours.
         let named: Option<Vec<Authority>> =
             uri.authority().cloned().map(Some).into_iter().chain(written).collect();
         let named =

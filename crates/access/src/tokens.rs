@@ -1,5 +1,5 @@
-//! Bearer tokens. Only their SHA-256 is kept, and a token is compared with all of them, each in constant time: neither
-//! the file nor the time of an answer tells anything about a token.
+//! Bearer tokens. Only their SHA-256 is kept, and a token is compared with all of them, each in constant
+//! time: neither the file nor the time of an answer reveals anything about a token.
 
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ pub struct Unpacked {
     fate: Arc<Fate>,
 }
 
-/// The fate of a file: readers of formats keep no reason for a failure.
+/// The outcome of a file: readers of formats keep no reason for a failure.
 #[derive(Debug, Default)]
 pub struct Fate {
     limit: u64,

@@ -167,8 +167,9 @@ impl Client {
         self.whole(self.transport.request(Method::POST, ["v1", "replay"], accept).multipart(form)).await
     }
 
-    /// `POST /v1/replay/rule`: says what a rule would have done over captured packets. The probe is `config`, else the one that
-    /// `query` names, else the one that the rule watches. `query` has the parameters of the call.
+    /// `POST /v1/replay/rule`: returns the actions that a rule would have taken over captured packets. The
+    /// probe is `config`, else the one that `query` names, else the one that the rule watches. `query` has
+    /// the parameters of the call.
     pub async fn try_rule(
         &self,
         rule: &RuleDocument,

@@ -47,7 +47,7 @@ pub struct Replayed {
     pub cut_off: u64,
     /// The packets whose beginning alone was captured.
     pub truncated: u64,
-    /// The packets with an earlier time than a packet before. The clock of the programs stays where it is.
+    /// The packets with an earlier time than a packet before. The programs' clock does not go back.
     pub out_of_order: u64,
     /// The events that the programs have written, which no document has.
     pub events: u64,

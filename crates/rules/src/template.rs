@@ -42,7 +42,7 @@ impl TemplateTexts {
     }
 }
 
-/// Checks each expression of the texts in a value; without the shape, only how it is written.
+/// Checks each expression of the texts in a value; without the shape, only its syntax.
 pub fn check(value: &Value, shape: Option<&WindowShape>) -> Result<(), String> {
     let checked = |expression: &str| {
         let checked = Expression::check(expression, shape);

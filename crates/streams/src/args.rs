@@ -68,7 +68,7 @@ pub struct StreamArgs {
     pub log_level: Option<String>,
 }
 
-/// The options that a file says in their place.
+/// The options that a file replaces.
 const OPTIONS: [&str; 12] = [
     "from",
     "servers",

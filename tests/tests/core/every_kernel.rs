@@ -96,7 +96,7 @@ fn tc_egress() -> Result<()> {
     count_at("mon1", "egress", "tc", None, "tc")
 }
 
-/// The daemon attaches by clsact although the kernel may have TCX, and waits by membarrier although there may be a
+/// The daemon attaches by clsact even if the kernel has TCX, and waits by membarrier even if there is a
 /// faster method.
 #[test]
 fn clsact_and_membarrier() -> Result<()> {

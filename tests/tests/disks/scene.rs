@@ -92,7 +92,7 @@ impl Spec {
 
 /// A daemon, or none between two, with traffic.
 pub struct Scene {
-    /// Stopped before the rest is removed.
+    /// The traffic. It stops before the other fields are removed.
     _busy: Option<Running>,
     daemon: Option<Daemon>,
     directories: Arc<Directories>,

@@ -177,7 +177,7 @@ fn tokens() -> Result<()> {
     ] {
         check(what, None, tcp(headers.clone()))?;
         if !headers.is_empty() {
-            // A wrong credential is wrong where none is needed, too.
+            // The daemon refuses a wrong credential even for requests that need none.
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             check(what, None, |method, path, body| scene.daemon.request(method, path, &headers, body))?;
         }

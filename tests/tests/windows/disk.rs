@@ -111,7 +111,7 @@ impl Scene {
         Ok(Self { topology, daemon, bystanders, windows, directories })
     }
 
-    /// Checks everything that does not store windows.
+    /// Checks all requests that do not store windows.
     fn check_all_else(&self, arrived: u64) {
         self.daemon.get("/healthz").expect(200);
         self.daemon.get("/readyz").expect(200);

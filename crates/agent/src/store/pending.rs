@@ -52,7 +52,7 @@ impl Store {
             revision = Some(format::file(&content).map_err(encoded)?);
         }
         let record = format::file(probe).map_err(encoded)?;
-        // After a power failure the objects that a committed state names must be there, also those that an earlier
+        // A committed state names objects. They must exist after a power failure, also those that an earlier
         // daemon wrote.
         let objects = probe.running.iter().flat_map(|running| running.objects.values());
         let objects = objects.map(|digest| self.object_path(digest));

@@ -27,7 +27,7 @@ pub struct StoredRule {
     /// The name of the role that the actions have.
     pub role: String,
     pub document: RuleDocument,
-    /// The probe whose windows the numbers in `state` are of.
+    /// The probe whose windows have the numbers in `state`.
     pub instance: String,
     pub state: RuleState,
     /// The actions of the last firing, if they are not all taken.

@@ -103,7 +103,7 @@ impl Counters {
     /// Counts a window that was closed and its grace period.
     pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
         self.closed[by as usize].inc();
-        // A probe without twins waits for no CPU.
+        // A probe without twins does not wait for CPUs.
         if !quiesce.is_zero() {
             self.quiesce.observe(quiesce.as_secs_f64());
         }

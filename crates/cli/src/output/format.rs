@@ -14,7 +14,7 @@ use crate::output::view::{OutputView, yaml};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     Table,
-    /// A table whose lines are as long as they need
+    /// A table with lines of any length
     Wide,
     Json,
     Yaml,

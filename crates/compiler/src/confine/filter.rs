@@ -10,7 +10,7 @@ use seccompiler::{
 
 /// Calls that are allowed whatever their arguments are. Paths are Landlock's affair.
 const ALLOWED: &[libc::c_long] = &[
-    // Files and the pipes that it is given.
+    // Files, and the pipes that the compiler gets.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,

@@ -49,7 +49,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfac
     }
 }
 
-/// Checks the labels of pods, and that no other field says where the probe goes.
+/// Checks the labels of pods, and that no other field names interfaces.
 fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findings) -> InterfacePattern {
     for (field, is_there) in
         [("interface", document.interface.is_some()), ("interfaces", document.interfaces.is_some())]

@@ -31,7 +31,7 @@ pub struct FleetView<'a> {
     pub promoted: Option<&'a str>,
     pub status: &'a FleetStatus,
     pub assignment: Option<&'a AssignmentSpec>,
-    /// All nodes, with their last report whatever its revision.
+    /// All nodes, with their last report about any revision.
     pub nodes: &'a [NodeView<'a>],
     pub now: Timestamp,
 }

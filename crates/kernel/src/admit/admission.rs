@@ -1,4 +1,4 @@
-//! The admission of one direction of a probe, with the line of the source that each refusal is about.
+//! The admission of one direction of a probe. Each refusal names a line of the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 

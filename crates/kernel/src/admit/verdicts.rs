@@ -144,7 +144,7 @@ mod tests {
             &[asm::call_helper(HELPER_TAIL_CALL), asm::mov_imm(0, 2), asm::exit()],
             &[asm::mov_imm(0, 99), asm::exit()],
             &[asm::mov_imm(0, -2), asm::exit()],
-            // No end, and a jump to nowhere.
+            // The code has no end, and a jump to an invalid address.
             &[asm::mov_imm(0, 2)],
             &[asm::jump(9), asm::exit()],
         ];

@@ -39,8 +39,8 @@ impl Reclaim {
         }
     }
 
-    /// Waits until the objects are freed, at most [`LIMIT`] in all. To be called when the last descriptors and pins are
-    /// removed.
+    /// Waits until the objects are freed, at most [`LIMIT`] in all. Call this after the last descriptors and
+    /// pins are removed.
     pub fn wait(self) {
         let limit = Instant::now() + LIMIT;
         for (kind, id) in self.ids {

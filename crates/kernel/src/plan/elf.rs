@@ -164,11 +164,11 @@ fn is_program(section: &Section<'_>) -> bool {
     section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && !is_text(section)
 }
 
-/// Returns the type information of the object, which only the definitions of maps need.
+/// Returns the type information of the object. Only the definitions of maps need it.
 fn types(builder: &Builder<'_>) -> Result<(Types, Btf), ElfError> {
     let types = match section_data(builder, b".BTF") {
         Some(bytes) => {
-            // aya-obj takes the linkage of variables on trust, and the compiled code may then jump anywhere.
+            // aya-obj does not check the linkage of variables, so the compiled code could jump anywhere.
             Btf::parse(&bytes)?;
             Types::read(&bytes)?
         }

@@ -36,7 +36,7 @@ pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> 
     if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
 }
 
-/// Returns a refusal by the compiler with the fields of the object that it is about.
+/// Returns a refusal by the compiler with the names of the object's fields.
 pub fn of_the_object(object: &MonitoringProbe, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let field = finding.field.take().unwrap_or_default();

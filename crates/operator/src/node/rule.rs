@@ -134,7 +134,7 @@ impl NodeAgent {
 
 /// Returns the report of a rule that the daemon has.
 fn report(assignment: &str, node: &str, revision: &str, status: &RuleStatus) -> NodeReport {
-    // A rule that has stopped itself stays so until its object changes.
+    // A rule that has stopped itself stays stopped until its object changes.
     let is_stopped = &*status.state == "stopped";
     NodeReport {
         probe: assignment.to_owned(),

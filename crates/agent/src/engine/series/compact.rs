@@ -11,7 +11,7 @@ const GONE: u64 = u64::MAX - 1;
 /// Says that the number is among the others.
 const WIDE: u64 = u64::MAX - 2;
 
-/// The numbers of keys, which are numbered themselves.
+/// The numbers of keys, by the index of each key.
 #[derive(Clone, Debug, Default)]
 pub struct CompactNumbers {
     words: Vec<u64>,

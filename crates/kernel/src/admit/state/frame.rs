@@ -133,7 +133,7 @@ impl FrameBytes {
         if first >= -FRAME && end <= 0 { Self { first, end } } else { Self::ALL }
     }
 
-    /// Returns the slot that these bytes are.
+    /// Returns the slot of these bytes.
     pub fn slot(self) -> Option<i64> {
         (self.first % SLOT == 0 && self.end - self.first == SLOT).then_some(self.first)
     }

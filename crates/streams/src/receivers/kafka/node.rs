@@ -110,7 +110,7 @@ impl NodeProducer {
         }
     }
 
-    /// Writes how far the series are, and ends the transaction.
+    /// Writes the progress of the series, and ends the transaction.
     fn finish(&mut self, sent: Cursors, is_over: &dyn Fn() -> bool) -> Result<(), SendError> {
         if self.cursors.is_some() {
             let topic = self.place.options.cursors();

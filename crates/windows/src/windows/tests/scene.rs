@@ -190,7 +190,7 @@ impl Scene {
         if in_order {
             database.close();
         } else {
-            // The process ends: nothing is written back any more.
+            // The process ends: it writes nothing back any more.
             std::mem::forget(database);
         }
         self.store = store(&self.path);
