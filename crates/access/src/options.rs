@@ -1,4 +1,4 @@
-//! The options of `serve` about who may do what.
+//! The options of `serve` about the rights of clients.
 
 use std::fs;
 use std::path::PathBuf;

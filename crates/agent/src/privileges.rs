@@ -8,7 +8,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// The capabilities that the daemon keeps if it has them, their names, and what it does with them.
+/// The capabilities that the daemon keeps if it has them, their names, and their purpose.
 const KEPT: [(CapabilitySet, &str, &str); 8] = [
     (CapabilitySet::BPF, "BPF", "loads programs and maps"),
     (CapabilitySet::PERFMON, "PERFMON", "loads programs that read kernel memory, and reads perf rings"),

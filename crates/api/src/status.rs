@@ -156,7 +156,7 @@ pub struct AttachmentStatus {
     pub interface: String,
     /// `attached` or `pending`. An attachment that is `attached` has all fields below; `reason` is optional.
     pub state: Word,
-    /// The reason for `pending`, or what has happened to the attachment.
+    /// The reason for `pending`, or an event of the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

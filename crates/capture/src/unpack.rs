@@ -112,8 +112,8 @@ impl Unpacked {
 }
 
 impl Read for Unpacked {
-    /// Reads as many bytes as are asked for, up to a limit: readers of formats want a whole head at once, whatever the pieces
-    /// of a compressed file are.
+    /// Reads the requested number of bytes, up to a limit: readers of formats want a whole head at once, but
+    /// a compressed file comes in pieces of any size.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.has_failed {
             return Err(io::Error::other("the capture can't be read"));

@@ -1,4 +1,4 @@
-//! The options by which a client shows who it is, and which servers it trusts.
+//! The options for the credentials of a client, and the servers that it trusts.
 
 use std::path::PathBuf;
 

@@ -123,7 +123,7 @@ impl CommandError {
         }
     }
 
-    /// Tells whether the arguments are wrong, whatever the daemons and files are like.
+    /// Tells whether the arguments are wrong in themselves, for any daemons and files.
     const fn is_usage(&self) -> bool {
         matches!(
             self,

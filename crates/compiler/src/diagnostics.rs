@@ -62,7 +62,8 @@ pub fn parse(field: &str, log: &str) -> Diagnostics {
     found
 }
 
-/// Returns the log without what an internal error of clang appends (stack, arguments, where to report it).
+/// Returns the log without the end of an internal error of clang (stack, arguments, advice where to report
+/// it).
 pub fn without_crash_report(log: &str) -> &str {
     log.split("PLEASE submit a bug report").next().unwrap_or(log)
 }

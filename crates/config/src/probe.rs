@@ -140,7 +140,7 @@ impl ProbeConfig {
         self.interfaces.iter().find_map(InterfacePattern::pods)
     }
 
-    /// Tells whether an interface of this name is left out, whatever pattern matches it.
+    /// Tells whether an interface of this name is left out, even if a pattern matches it.
     pub fn excludes(&self, interface: &str) -> bool {
         self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
     }

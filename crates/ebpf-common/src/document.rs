@@ -53,7 +53,7 @@ pub struct Replayed {
     pub events: u64,
     /// The packets that had no Ethernet header and got one, by the kind of their link.
     pub framed: PacketCounts,
-    /// The packets that no program can get, by the reason: a kind of link, or what is wrong with the packet.
+    /// The packets that no program can get, by the reason: a kind of link, or a fault of the packet.
     pub skipped: PacketCounts,
 }
 

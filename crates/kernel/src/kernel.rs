@@ -130,8 +130,8 @@ impl Kernel {
         cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
 
-    /// Opens the direction that an earlier daemon loaded. Fails with the reason if the pins are not what the record
-    /// says.
+    /// Opens the direction that an earlier daemon loaded. Fails with the reason if the pins differ from the
+    /// record.
     pub fn open_direction(
         &self,
         mut plan: Arc<DirectionPlan>,
@@ -146,7 +146,8 @@ impl Kernel {
         let is_its = |record: &&DirectionRecord| record.direction == name && record.interface == interface;
         let record = deployment.directions.iter().find(is_its);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
-        // The programs keep the kind that they were loaded with, whatever their section means to this version.
+        // The programs keep the kind that they were loaded with, even if their section means another kind to
+        // this version.
         if let Some(plan) = Arc::get_mut(&mut plan) {
             plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
         }

@@ -45,8 +45,8 @@ const TRIAL: (&str, &[u8]) = (
 /// The directory of the daemon's headers as clang sees it, and where they are (`crates/compiler/src/headers.rs`).
 const HEADERS: (&str, &str) =
     ("/twinprobe/include", concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"));
-/// The directory for sources in the dialect of BCC, as clang sees it, and what is in it: the name that sources include, and
-/// the file or folder in the directory of the headers.
+/// The directory for sources in the dialect of BCC, as clang sees it, and its content: the name that sources
+/// include, and the file or folder in the directory of the headers.
 const BCC: (&str, [(&str, &str); 5]) = (
     "/twinprobe/bcc",
     [

@@ -1,4 +1,4 @@
-//! The steps of a test. Each step can be done whatever came before it, so that a list of them can be shortened.
+//! The steps of a test. Each step is possible after all other steps, so that a list of them can be shortened.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A probe goes to a few daemons first, and is rolled back where it costs too much.
+//! A rollout begins with a few daemons, and takes the probe back where it costs too much.
 
 use std::process::Stdio;
 use std::time::Duration;

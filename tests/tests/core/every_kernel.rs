@@ -312,8 +312,8 @@ char LICENSE[] SEC("license") = "GPL";
     Ok(())
 }
 
-/// Capabilities and errors name what the kernel lacks. `TWINPROBE_EXPECT` has the expected capabilities
-/// (`make test-kernels`): `tcx=false,hash=iterative`.
+/// Capabilities and errors name the features that the kernel lacks. `TWINPROBE_EXPECT` has the expected
+/// capabilities (`make test-kernels`): `tcx=false,hash=iterative`.
 #[test]
 fn what_is_there_and_what_is_missing() -> Result<()> {
     let topology = Topology::new()?;

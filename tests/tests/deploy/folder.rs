@@ -146,7 +146,7 @@ fn probes_follow_their_files() -> Result<()> {
     Ok(())
 }
 
-/// A file may decide about packets only where the operator of the daemon says so.
+/// The probe of a file may decide about packets only if the operator of the daemon allows it.
 #[test]
 fn files_have_the_role_that_the_daemon_gives_them() -> Result<()> {
     let topology = Topology::new()?;

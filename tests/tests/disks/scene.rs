@@ -44,7 +44,7 @@ pub enum End {
     Kill,
     /// SIGTERM; the machine boots again.
     Reboot,
-    /// The machine loses power and boots again. The number chooses what the disk has kept.
+    /// The machine loses power and boots again. The number chooses the writes that the disk has kept.
     PowerLoss(u64),
 }
 

@@ -1,4 +1,4 @@
-//! The answers that a client got about a probe's windows, compared with what the daemon says later.
+//! The answers that a client got about a probe's windows, compared with later answers of the daemon.
 
 use std::collections::BTreeMap;
 

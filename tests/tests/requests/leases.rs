@@ -1,5 +1,5 @@
-//! Leases: a probe is removed when its lease ends, after its last window; a PUT renews the lease. Nothing that was counted
-//! is lost, whatever happens to the daemon meanwhile.
+//! Leases: a probe is removed when its lease ends, after its last window; a PUT renews the lease. No count is
+//! lost, even if the daemon is killed meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Connections that take too long, and those for which there is no room.
+//! Connections that take too long, and connections that find no room.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

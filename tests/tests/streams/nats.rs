@@ -151,7 +151,7 @@ fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     })?;
     running.terminate()?;
     let messages = server.messages()?;
-    // A message of its own says what is missing between the numbers of two messages.
+    // A separate message names the missing numbers between two messages.
     let (mut next, mut gaps) = (1, 0);
     for message in &messages {
         let (first, last) = match &message[2] {

@@ -1,4 +1,4 @@
-//! Exactness: whatever collectors do, they get every packet once.
+//! Exactness: collectors get every packet once, in any order of their requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

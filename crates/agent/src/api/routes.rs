@@ -29,7 +29,7 @@ pub struct Route {
     pub handler: fn() -> MethodRouter<Api>,
 }
 
-/// The statuses by which the guard refuses a request, whatever its route.
+/// The statuses by which the guard refuses requests of any route.
 #[cfg(test)]
 const GUARD_ANSWERS: [u16; 4] = [401, 403, 415, 421];
 

@@ -91,8 +91,8 @@ impl Unlisted {
     }
 }
 
-/// Returns the interfaces that exist now. A probe that is there already waits for missing
-/// interfaces, whatever its configuration says. May have to wait for the namespace's path.
+/// Returns the interfaces that exist now. A probe that exists already waits for missing interfaces, even if
+/// its configuration does not ask for it. May have to wait for the namespace's path.
 pub fn wanted(
     config: &ProbeConfig,
     occasion: Occasion,

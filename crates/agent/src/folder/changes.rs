@@ -114,7 +114,7 @@ fn parents(files: &[PathBuf]) -> Vec<PathBuf> {
     parents
 }
 
-/// Tells whether an event can change what a reader finds. Reading the files makes events, too.
+/// Tells whether an event can change the files for a reader. Reading the files makes events, too.
 const fn is_change(kind: EventKind) -> bool {
     matches!(
         kind,

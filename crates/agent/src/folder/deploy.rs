@@ -57,7 +57,7 @@ pub enum Removed {
     Remove,
 }
 
-/// A directory of probe files, and what has become of each file.
+/// A directory of probe files, and the outcome of each file.
 #[derive(Debug)]
 struct ProbeFolder {
     engine: Arc<Engine>,

@@ -27,7 +27,7 @@ pub struct NameBook {
 }
 
 impl NameBook {
-    /// Opens the sources. An error names the option and what is wrong.
+    /// Opens the sources. An error names the option and the mistake.
     pub fn open(options: NameOptions) -> Result<Self, String> {
         let NameOptions { names: mut kinds, names_dns, names_mmdb } = options;
         kinds.sort_by_key(|kind| NameOrigin::CHOICES.iter().position(|choice| choice == kind));

@@ -95,8 +95,8 @@ impl RuleActions {
         }
     }
 
-    /// Changes back what the rule has changed. Returns the reason if one of the probes stays as it is. After an error the
-    /// caller must try again, because nothing else does.
+    /// Changes the probes of the rule back. Returns the reason if one of the probes stays as it is. After an
+    /// error the caller must try again, because nothing else does.
     pub async fn change_back(&self, stored: &StoredRule) -> Result<Option<String>, EngineError> {
         let mut failed = None;
         let window = stored.state.window;

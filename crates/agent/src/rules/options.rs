@@ -14,7 +14,7 @@ pub struct RuleOptions {
 }
 
 impl RuleOptions {
-    /// Reads the keys. An error says what is wrong with the file, and shows no key.
+    /// Reads the keys. An error names the fault of the file, and shows no key.
     pub fn keys(&self) -> Result<Option<SigningKeys>, String> {
         let Some(path) = &self.notification_keys else { return Ok(None) };
         let wrong = |error: String| format!("the file {} of --notification-keys: {error}", path.display());

@@ -228,7 +228,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Stores a probe's configuration before the change, so that it can be changed back whatever happens.
+    /// Stores a probe's configuration before the change, so that it can be changed back in any case.
     async fn prepare(&self, action: &RuleAction) -> Result<Result<(), ActionError>, EngineError> {
         let RuleAction::Change(change) = action else { return Ok(Ok(())) };
         if self.stored.lock().changed.contains_key(&change.name) {

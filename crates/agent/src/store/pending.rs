@@ -66,8 +66,8 @@ impl Store {
 }
 
 impl PendingRecord<'_> {
-    /// Makes the state the stored one. After an error the store is what it was before, and the kernel is brought back to
-    /// that as well.
+    /// Makes the state the stored one. After an error the store is as before, and the caller brings the
+    /// kernel back to that state as well.
     pub fn commit(self) -> Result<(), StoreError> {
         let Self { store, name, number, record, revision, dropped, change: entry } = self;
         let oldest = store.oldest_change();

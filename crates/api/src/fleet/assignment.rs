@@ -49,7 +49,7 @@ pub struct AssignmentSpec {
     pub canaries: Vec<String>,
     /// The share of nodes that run the revision, in hundredths of a per cent: 10000 are all.
     pub share: u16,
-    /// The windows after which a node reports what the probe has cost.
+    /// The windows after which a node reports the cost of the probe.
     pub windows: u32,
     /// The time for which a node keeps the probe without a renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -116,7 +116,7 @@ impl Section {
             }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
-        // The blocks of pcapng say where the next one begins, whatever is in them.
+        // The blocks of pcapng say where the next one begins, for any content.
         let link = if record.captured > LONGEST { CaptureLink::TooLong } else { record.link };
         Ok(Some(CaptureRecord { link, ..record }))
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub struct Converted {
     /// The configurations as `twinprobe apply` reads them.
     pub probes: Vec<Value>,
-    /// Notes about what was left out, and what to do about it.
+    /// Notes about fields that were left out, and advice about them.
     pub notes: Vec<String>,
 }
 

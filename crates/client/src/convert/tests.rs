@@ -132,7 +132,8 @@ fn modes_of_dechainy_are_hooks() {
     }
 }
 
-/// Without `__attributes__` the file does not say which tables are read. The command line says what the file lacks or has otherwise.
+/// Without `__attributes__` the file does not say which tables are read. The command line gives the fields
+/// that the file lacks, or other values.
 #[test]
 fn tables_without_attributes_are_read_as_they_are() {
     let source = "BPF_HASH(FLOWS, u32);\nBPF_ARRAY(SIZES, u64, 4);";

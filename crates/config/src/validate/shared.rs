@@ -33,7 +33,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> 
     shared
 }
 
-/// Checks that the metrics of one map agree on what a reading does to the map.
+/// Checks that the metrics of one map agree on the effect of a reading on the map.
 pub fn agree<'a>(
     directions: impl IntoIterator<Item = (Direction, &'a DirectionConfig)>,
     shared: &[String],

@@ -22,7 +22,7 @@ use crate::sys::asm::HELPER_TAIL_CALL;
 /// The most findings of one refusal.
 const MAX_FINDINGS: usize = 20;
 
-/// The hint for those who want to change packets.
+/// The hint for users who want to change packets.
 const ENFORCE: &str = "a program with verdict: observe may only read packets; leave it out, or set verdict: enforce, \
     which needs the role admin";
 
@@ -30,7 +30,7 @@ const ENFORCE: &str = "a program with verdict: observe may only read packets; le
 const ADDRESS: &str = "a pointer, or a number that was made of one,";
 /// The helper function that calls another program.
 const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
-/// The hint for those who want a number.
+/// The hint for users who want a number.
 const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
 
 /// Refuses references that the source of `object` has written itself. `unbound` is its program before the relocation.

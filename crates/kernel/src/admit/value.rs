@@ -20,7 +20,7 @@ pub struct AbstractValue {
     pub harmless: bool,
     /// A pointer to a map itself, with the map's index in instructions.
     pub map: PointerFacts<u32>,
-    /// A pointer to a structure of the kernel, through which a program could read whatever it leads to.
+    /// A pointer to a structure of the kernel, through which a program could read the memory behind it.
     pub kernel: bool,
     /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values), to one of its values,
     /// or to a map of such maps.

@@ -97,8 +97,8 @@ impl OffloadKeeper {
         }
     }
 
-    /// Returns what is known of each interface, in the order of the places. The kernel is asked only about interfaces that are
-    /// new here, and those that have changed since they were asked about.
+    /// Returns the facts about each interface, in the order of the places. The kernel is asked only about
+    /// interfaces that are new here, and those that have changed since they were asked about.
     pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
         // A look may forget an interface at any moment, because it began before the probe was attached.
         let mut found = BTreeMap::new();

@@ -1,5 +1,6 @@
-//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the choice of the program, and new names
-//! for the sections of programs, because aya-obj 0.3 knows only some. What the program does not need is dropped.
+//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the choice of
+//! the program, and new names for the sections of programs, because aya-obj 0.3 knows only some. Parts that
+//! the program does not need are dropped.
 
 mod constants;
 pub mod error;

@@ -35,7 +35,7 @@ pub enum Seen<K> {
     Gone(K),
 }
 
-/// An object with metadata, whatever its kind.
+/// An object of any kind with metadata.
 pub trait Described: DeserializeOwned + Clone {
     fn described(&self) -> &ObjectMeta;
 }

@@ -61,7 +61,7 @@ struct JudgedPeriod {
 }
 
 impl FleetRule {
-    /// Checks what can be checked without windows.
+    /// Checks everything that needs no windows.
     pub fn check(document: &RuleDocument) -> Result<(), Rejection> {
         Rule::check(document)?;
         let mut findings = Vec::new();

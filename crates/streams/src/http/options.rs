@@ -1,4 +1,4 @@
-//! The options of a connection over HTTP, whatever it carries.
+//! The options of a connection over HTTP, for any content.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -11,8 +11,8 @@ use super::protocol::PushProtocol;
 use crate::http::access::HttpAccess;
 use crate::receiver::{ItemFate, RefusedSamples, SendError, StreamItem, StreamWindow};
 
-/// The number of times that parts of one window are divided to find what the receiver refuses. Without a bound, a window that it refuses as a
-/// whole would cost a message for each sample.
+/// The number of times that parts of one window are divided to find the samples that the receiver refuses.
+/// Without a bound, a window that it refuses as a whole would cost a message for each sample.
 const DIVISIONS: u32 = 64;
 
 /// The points of an item.

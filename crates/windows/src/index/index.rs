@@ -1,5 +1,5 @@
-//! The index of a probe's windows, in memory. It plans the changes of a request. The windows commit the plan, and then apply
-//! it here. So clients see only what is on disk.
+//! The index of a probe's windows, in memory. It plans the changes of a request. The windows commit the plan,
+//! and then apply it here. So clients see only data that is on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -243,7 +243,7 @@ fn tables_follow_the_layout_and_gaps_are_rows() -> Result<()> {
     Ok(())
 }
 
-/// The log names what an operator has to change, without the password; nothing is acknowledged.
+/// The log names the setting that an operator must change, without the password; nothing is acknowledged.
 #[test]
 fn refusals_of_the_server_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -255,7 +255,7 @@ fn load_all(
         warnings.extend(tags::warnings(plan, object, source));
     }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts());
-    // Probes that have run continue, whatever the limits are at this start.
+    // Probes that have run continue, even if the limits at this start are lower.
     let taken = match occasion {
         Occasion::New => {
             ledger.take(&footprint, old.and_then(|old| old.running.as_ref().map(|running| &running.share)))
@@ -342,7 +342,7 @@ fn merge(rejections: Vec<Rejection>) -> Rejection {
     }
 }
 
-/// Writes to disk what a later daemon needs to adopt the deployment.
+/// Writes the facts to disk that a later daemon needs to adopt the deployment.
 pub fn prepare<'a>(
     store: &'a Store,
     name: &str,

@@ -64,8 +64,8 @@ impl Exactness {
         Self { keeper: Arc::clone(keeper), known: Mutex::default() }
     }
 
-    /// Finds the present reasons. This asks the kernel only if an interface is new or the kernel has reported a change of
-    /// it. `sees` tells what the programs of the directions read.
+    /// Finds the present reasons. This asks the kernel only if an interface is new or the kernel has reported
+    /// a change of it. `sees` has the parts of packets that the programs of the directions read.
     pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
         let asked = asked(places);
         let interfaces = self.keeper.get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));

@@ -158,7 +158,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let extraction = planned.extraction;
             let temporality = match metric.request.counting {
                 Counting::Sum(_) => Temporality::Cumulative,
-                // Reading a queue takes its values out, whatever the configuration asks for.
+                // Reading a queue always takes its values out, for any configuration.
                 Counting::Window(_) | Counting::Live if extraction.resets() => Temporality::Window,
                 Counting::Window(_) | Counting::Live => Temporality::Live,
             };

@@ -27,7 +27,7 @@ pub struct ChartQuery {
 const NAMES: &str = "metric, field, direction, from, to, step, top, key";
 
 impl ChartQuery {
-    /// Reads the parameters of a request. An error names the parameter and what is possible.
+    /// Reads the parameters of a request. An error names the parameter and its possible values.
     pub fn parse(pairs: Vec<(String, String)>) -> Result<Self, String> {
         let mut query = Self { top: USUAL_KEYS, ..Self::default() };
         let now = Timestamp::now();

@@ -49,8 +49,8 @@ pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<NodeBefor
     session.fleet.each(ask).await.into_iter().flatten().collect()
 }
 
-/// If anything failed, restores the earlier state of the probes: created probes are removed, and replaced probes get
-/// their earlier configuration. Says on stderr what was done.
+/// If anything failed, restores the earlier state of the probes: created probes are removed, and replaced
+/// probes get their earlier configuration. Prints the actions on stderr.
 pub async fn on_failure(
     session: &Session,
     probes: &[ProbeFile],

@@ -12,7 +12,8 @@ use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::output::view::ViewOption;
 
-/// Rolls a probe out over the daemons of `--servers`: a few first, each step judged by what the probe costs there.
+/// Rolls a probe out over the daemons of `--servers`: a few first, and judges each step by the cost of the
+/// probe there.
 #[derive(Debug, Args)]
 pub struct FleetCommand {
     #[command(subcommand)]

@@ -198,14 +198,14 @@ fn is_empty(document: &Value) -> bool {
     document["window"].is_object() && entries.all(|entry| merge::is_zero(&entry["value"]))
 }
 
-/// Returns who has got the window before the one of a document.
+/// Returns the reader of the window before the one of a document.
 async fn before(client: &Client, name: &str, document: &Value) -> Option<LastRead> {
     let status = client.status(name).await.ok()?.read().ok()?;
     let seq = document["window"]["seq"].as_u64()?;
     status.windows.last_reads.into_iter().find(|last| last.seq < seq)
 }
 
-/// Returns a note for a reading that has found nothing: who has read the numbers before, and how to see them.
+/// Returns a note for a reading that has found nothing: the reader of the numbers, and how to see them.
 fn taken(name: &str, last: &LastRead) -> String {
     let since =
         times::ago(&last.at, Timestamp::now()).map_or_else(String::new, |ago| format!(" ({ago} before)"));

@@ -1,4 +1,4 @@
-//! The choice of what a table of metrics shows.
+//! The choice of columns and rows of a table of metrics.
 
 use clap::Args;
 use serde_json::Value;

@@ -281,8 +281,9 @@ impl Transfer {
         RawTable { keys, values, ..RawTable::default() }
     }
 
-    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the counts that
-    /// are kept elsewhere. If the content `is_added`, it is added to what the map has. Entries that do not fit are left out.
+    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the
+    /// counts that are kept elsewhere. If the content `is_added`, it is added to the content of the map.
+    /// Entries that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable, is_added: bool) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
         if is_added {

@@ -22,7 +22,7 @@ enum SectionMeaning {
     Redirected,
     /// A program of another type. The kernel runs it elsewhere.
     Elsewhere,
-    /// A name that loaders leave to the one who attaches the program.
+    /// A name that loaders leave to the code that attaches the program.
     Free,
 }
 

@@ -100,7 +100,7 @@ fn programs_that_only_read_are_admitted_at_every_hook() {
     }
 }
 
-/// The figures follow what the program does: this loop takes hundreds of nanoseconds on any machine.
+/// The figures follow the work of the program: this loop takes hundreds of nanoseconds on any machine.
 #[test]
 fn a_program_that_does_more_costs_more() {
     let body = "u64 x = ctx->ingress_ifindex; for (int i = 0; i < 2000; i++) { x = x * 31 + i; asm volatile(\"\" : \"+r\"(x)); } if (x == 7) return 1;";
