@@ -73,7 +73,7 @@ pub fn misplaced(command: &mut Command, matches: &ArgMatches) -> Option<clap::Er
             && matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
     let given = of_clients(command).find(is_given)?.get_long().unwrap_or_default().to_owned();
-    let message = format!("`{name}` talks to no daemon, so it takes no --{given}");
+    let message = format!("`{name}` does not talk to a daemon, so --{given} is not possible");
     Some(command.error(ErrorKind::UnknownArgument, message))
 }
 

@@ -76,7 +76,7 @@ pub fn choose(
 
 fn refusal(reasons: &[String]) -> String {
     format!(
-        "the compiler can't be confined: {}; provide what is missing, or start the daemon with \
+        "the compiler can't be confined: {}; provide the missing parts, or start the daemon with \
          --allow-unconfined-compiler if clients that send sources may read this host's files",
         reasons.join("; ")
     )

@@ -97,7 +97,7 @@ fn a_revision_over_its_budget_touches_the_canary_only_and_goes_back() -> Result<
         "{}",
         failed.err
     );
-    assert!(failed.err.contains("every node has what it had before"), "{}", failed.err);
+    assert!(failed.err.contains("every node has its earlier revision"), "{}", failed.err);
     // Three revisions on the canary: the first, the second, and the first again. None came to the others.
     let now = nodes.revisions();
     let expected = [3, 1, 1].map(|revision| (revision, "first".to_owned()));
@@ -218,6 +218,6 @@ fn mistakes_in_the_object_are_named_before_any_node_is_asked() -> Result<()> {
                 spec: {library: dns, attach: {podSelector: {app: web}}}\n";
     nodes.0[0].write("fleet.yaml", pods)?;
     let pods = nodes.0[0].run("fleet apply -f fleet.yaml --servers servers")?;
-    assert!(pods.err.contains("in Kubernetes only"), "{}", pods.err);
+    assert!(pods.err.contains("only Kubernetes can select pods"), "{}", pods.err);
     Ok(())
 }

@@ -192,7 +192,7 @@ fn tokens_are_read_again_when_their_file_changes() -> Result<()> {
     ensure!(status("one") == 401);
     volume.set(&[("tokens", "bot\n".to_owned())])?;
     ensure!(
-        daemon.wait_for_log("the file is not used", PATIENCE) && status("two") == 200,
+        daemon.wait_for_log("the file has mistakes", PATIENCE) && status("two") == 200,
         "{}",
         daemon.log()
     );

@@ -248,7 +248,7 @@ fn what_can_not_be_written_is_not_done() -> Result<()> {
         scene = scene.restart_after(*signal, |disk| trouble.begin(disk))?;
         for collector in [Some("a"), Some("b"), None] {
             let answer = scene.windows.acknowledge(2, collector)?.expect(trouble.status());
-            ensure!(answer.text().contains("could not be written down"), "{}", answer.text());
+            ensure!(answer.text().contains("could not be stored and is lost"), "{}", answer.text());
             assert_eq!(seen(&scene), before, "{collector:?}");
         }
         scene.daemon.delete(PROBE).expect(500);

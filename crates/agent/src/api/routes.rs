@@ -153,7 +153,7 @@ pub fn changes(method: &Method, path: &str) -> bool {
 pub async fn method_not_allowed() -> ProblemAnswer {
     ProblemAnswer::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "this path does not take that method; see /openapi.yaml",
+        "this path does not support the method; see /openapi.yaml",
     )
 }
 

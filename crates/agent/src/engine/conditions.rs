@@ -41,7 +41,7 @@ impl Conditions {
             return Ok(());
         }
         Err(EngineError::Precondition(match present {
-            Some(tag) => format!("somebody else was first: it exists, with the ETag {tag}"),
+            Some(tag) => format!("somebody else has changed the probe first: it exists, with the ETag {tag}"),
             None => "it does not exist any more, or not yet".to_owned(),
         }))
     }

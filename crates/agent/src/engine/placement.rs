@@ -60,7 +60,7 @@ impl Placement {
         if self.wanted.is_empty() && self.pending.is_empty() {
             let reason = match selected.on_host {
                 0 => format!("this node has no {words} yet"),
-                all => format!("{all} {words} use the host's network; others are not there yet"),
+                all => format!("{all} {words} use the host's network; others do not exist yet"),
             };
             self.pending.push(PendingPlace { interface: words.to_owned(), reason });
         }
@@ -204,7 +204,7 @@ fn place_new(
     if config.wait_for_interface {
         return Ok(placement);
     }
-    let advice = "or set wait_for_interface to deploy the probe before it is there";
+    let advice = "or set wait_for_interface to deploy the probe before the interface exists";
     if let Err(error) = interfaces {
         let (field, message) = match config.netns {
             Some(_) => ("netns", format!("{error}; see ip netns, {advice}")),

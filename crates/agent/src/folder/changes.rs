@@ -37,7 +37,8 @@ impl FolderChanges {
         });
         let watcher = watcher.inspect_err(|error| {
             let seconds = LOOK.as_secs();
-            tracing::warn!(%error, "inotify can't be used; changes of files are seen within {seconds} s");
+            tracing::warn!(%error, "inotify can't be used; the daemon sees changes of files within \
+                {seconds} s");
         });
         let mut changes = Self { directories, watcher: watcher.ok(), events };
         changes.watch();

@@ -144,7 +144,8 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
 
 /// Looks for faults of the store of a state directory, for `twinprobe doctor`.
 pub fn examine(state_dir: &Path) -> Check {
-    let advice = "save what can be read with `twinprobe store export`; if the daemon does not start, move the file away";
+    let advice = "save the readable windows with `twinprobe store export`; if the daemon does not start, \
+        move the file away";
     match examine_store(state_dir) {
         Ok(Examined { wrong, windows, bytes }) if wrong.is_empty() => {
             Check::ok("store", format!("{windows} windows, {bytes} bytes, all as they were written"))

@@ -42,7 +42,9 @@ impl NameQuestion {
             }
         }
         if question == Self::default() {
-            return Err("address or port is missing: what names are asked for".to_owned());
+            return Err(
+                "address or port is missing: give the addresses and ports whose names you want".to_owned()
+            );
         }
         Ok(question)
     }

@@ -30,7 +30,7 @@ pub enum ConvertError {
     Unknown,
     #[error("{at}: {problem}")]
     Field { at: String, problem: String },
-    #[error("no probe with a source is in it")]
+    #[error("it has no probe with a source")]
     Empty,
 }
 

@@ -134,7 +134,7 @@ fn probe(
     }
     for (field, instead) in [
         ("cp_function", "read GET /v1/probes/NAME/metrics or its windows, and act outside of the daemon"),
-        ("files", "put what the source includes into the source"),
+        ("files", "copy the included files into the source"),
     ] {
         if object.get(field).is_some_and(|value| !value.is_null()) {
             converted.notes.push(format!("{name}: {field} is left out; {instead}"));

@@ -193,9 +193,10 @@ fn describe(act: &Act) -> String {
             .into(),
         Act::CallsHelper(number) => match names::name(*number) {
             Some(name) => {
-                format!("the helper function {name} is not among those that monitors need; leave it out")
+                format!("the helper function {name} is not allowed: monitors do not need it; leave it out")
             }
-            None => format!("the helper function {number} is not among those that monitors need; leave it out"),
+            None => format!("the helper function {number} is not allowed: monitors do not need it; leave it \
+                out"),
         },
         Act::WritesAnywhere => "the program writes through a register without a value; leave it out".into(),
         Act::Unaligned => "this processor stops at an atomic operation on a value of this LPM_TRIE, which is not aligned; let \
@@ -203,7 +204,7 @@ fn describe(act: &Act) -> String {
              operation"
             .into(),
         Act::CallsBackAnything => {
-            "the function that is called back can't be told; name one function in this call".into()
+            "the callback of this call is unknown; name one function in this call".into()
         }
         Act::Unknown(Unknown::Foreign) => {
             "the program refers to an object of the kernel by a number of its own; refer to a map or function by its \

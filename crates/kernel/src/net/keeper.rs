@@ -177,7 +177,7 @@ fn by_namespace<'a>(
 }
 
 fn note(error: &io::Error) {
-    tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
+    tracing::debug!(%error, "the kernel does not report the offloads of interfaces");
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ impl NodeAgent {
         let failed = |stage: &str, reason: String| self.failed(assignment, revision, stage, reason);
         let wanted: RuleDocument = match serde_json::from_value(document) {
             Ok(wanted) => wanted,
-            Err(error) => return Ok(failed("fetch", format!("a rule that this node can't read: {error}"))),
+            Err(error) => return Ok(failed("fetch", format!("this node can't read the rule: {error}"))),
         };
         let name = rule_of(assignment).unwrap_or(assignment);
         let is_starting =

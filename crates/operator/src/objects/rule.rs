@@ -54,7 +54,7 @@ fn rule(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "required": ["watch", "when", "do"],
         "properties": {
-            "watch": { "type": "string", "description": "The probe whose windows the rule looks at." },
+            "watch": { "type": "string", "description": "The probe whose windows the rule judges." },
             "when": { "type": "string", "maxLength": 1024, "description": "The condition, in CEL." }
         },
         "x-kubernetes-preserve-unknown-fields": true

@@ -236,7 +236,8 @@ fn load_all(
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
     if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
     {
-        let message = "reading the metrics resets nothing, so that there are no windows to be closed; snapshot or init does";
+        let message =
+            "reading the metrics resets nothing, so there are no windows to close; use snapshot or init";
         refused.push(Finding::config("window.interval", message).into());
     }
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());

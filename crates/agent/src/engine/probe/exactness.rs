@@ -178,7 +178,7 @@ fn read<'a>(interfaces: impl Iterator<Item = (&'a Netns, u32)>) -> BTreeMap<(u64
 }
 
 fn note(error: &io::Error) {
-    tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
+    tracing::debug!(%error, "the kernel does not report the offloads of interfaces");
 }
 
 /// Leaves out the interfaces that a program can't be attached to, because it would mistake one header for another.

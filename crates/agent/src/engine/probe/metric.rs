@@ -105,7 +105,7 @@ impl MetricState {
 }
 
 /// The description of a map that no metric shows.
-const LOSSES: &str = "What found no room. No metric shows the entries of this map";
+const LOSSES: &str = "Insertions and events that found no room. No metric shows the entries of this map";
 
 /// The layout of metrics without rows: events, and metrics that only have losses.
 const fn no_rows(kind: MapKind) -> TableLayout {

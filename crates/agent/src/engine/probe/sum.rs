@@ -114,7 +114,7 @@ pub fn sum(
         (Some(least), Some(entries)) if entries < least => {
             let name = &metric.request.map;
             let message =
-                format!("one window of map {name} can have {least} entries; at least as many are needed");
+                format!("one window of map {name} can have {least} entries; at least this number is needed");
             return Err(("sum_entries", message));
         }
         (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),

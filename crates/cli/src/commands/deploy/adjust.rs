@@ -34,7 +34,7 @@ pub struct Adjustments {
 /// A change that does not fit the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdjustmentError {
-    #[error("--name {name} is for one probe, and there are {total}")]
+    #[error("--name {name} is for one probe, but there are {total}")]
     OneName { name: String, total: usize },
     #[error("--set {field}={value}: {problem}")]
     Set { field: String, value: String, problem: String },
