@@ -27,7 +27,7 @@ pub struct Needs {
     pub low_ports: bool,
     /// True if the daemon is to give its socket to a group.
     pub group: bool,
-    /// True if the daemon has to know whose code is at an address in the kernel. The kernel shows its addresses only
+    /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses only
     /// with this privilege.
     pub addresses: bool,
 }

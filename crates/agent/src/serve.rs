@@ -103,7 +103,7 @@ impl Serve {
         files.into_iter().flatten().cloned().collect()
     }
 
-    /// The reasons for which the daemon has to keep privileges.
+    /// The reasons for which the daemon must keep privileges.
     pub fn needs(&self) -> Needs {
         let low = |port: u16| (1..1024).contains(&port);
         let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));

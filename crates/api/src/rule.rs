@@ -174,8 +174,8 @@ pub struct RuleChange {
     pub variables: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defines: BTreeMap<String, String>,
-    /// The probe sees one packet of this number, in each direction that it has: a number, or an expression
-    /// for it.
+    /// N: the probe sees one packet in N, in each direction that it has. It is a number, or an expression for
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Value>,
 }

@@ -1,4 +1,4 @@
-//! The probes and rules that a node has to run.
+//! The probes and rules that a node must run.
 
 use std::collections::BTreeMap;
 

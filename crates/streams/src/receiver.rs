@@ -26,7 +26,7 @@ pub trait Receiver: Send {
     }
 
     /// Sends the items and waits until the system has stored them for good. Returns the fate of each. An error is about
-    /// all of them: the receiver may have some. So the receiver has to recognize repeats by their identity, or else
+    /// all of them: the receiver may have some. So the receiver must recognize repeats by their identity, or else
     /// document that it can't.
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
 

@@ -77,7 +77,7 @@ pub enum Step {
         seed: u64,
         traffic: bool,
     },
-    /// Sends a replacement that has to be refused.
+    /// Sends a replacement that must be refused.
     Refuse {
         probe: usize,
         how: u64,

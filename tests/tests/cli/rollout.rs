@@ -168,7 +168,7 @@ fn a_probe_that_somebody_else_replaces_meanwhile_is_left_to_them() -> Result<()>
         ensure!(nodes.revisions()[0].0 == 1);
         Ok(())
     });
-    // The command has to see its revision before it ends; each look reads the status.
+    // The command must see its revision before it ends; each look reads the status.
     let seen = wait::wait_for("the window that the command has seen", Duration::from_secs(60), || {
         let retained = scene.daemon.json("/v1/probes/count")["windows"]["newest"].as_u64();
         ensure!(retained.is_some_and(|newest| newest > 5));

@@ -11,7 +11,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, python, stream, tool};
 
-/// Makes a stream that forgets ids soon, so that the expected last sequence has to tell repeats.
+/// Makes a stream that forgets ids soon, so that the expected last sequence must tell repeats.
 pub const MAKE: &str = "import asyncio, json, sys, nats
 async def main():
     nc = await nats.connect(sys.argv[1])

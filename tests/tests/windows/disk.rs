@@ -136,7 +136,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
             scene = scene.restart_after(begin, |disk| trouble.begin(disk))?;
         }
         let mut arrived = 100;
-        // The next daemon has to start while nothing can be written.
+        // The next daemon must start while nothing can be written.
         for signal in [0, libc::SIGTERM, libc::SIGKILL] {
             if signal != 0 {
                 scene = scene.restart(signal)?;
@@ -299,7 +299,7 @@ fn acknowledgements_and_removals_have_room_on_a_full_disk() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;
     (0..8).for_each(|_| drop(scene.windows.close()));
     for seq in 1..=4 {
-        // The log of the store is empty after a start, and has to grow for the next change.
+        // The log of the store is empty after a start, and must grow for the next change.
         scene = scene.restart(libc::SIGTERM)?;
         scene.disk().fill()?;
         Trouble::Full.check(scene.windows.try_close()?);

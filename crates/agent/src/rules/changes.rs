@@ -20,7 +20,8 @@ fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument
     let done = twinprobe_library::choose(&mut config, &change.defines, &change.variables);
     done.map_err(|error| Rejection::from(Finding::config("", error.to_string())))?;
     if let Some(sample) = &change.sample {
-        let message = || format!("{sample} is not a whole number; sample: N means one packet of N");
+        let message =
+            || format!("{sample} is not a whole number; with sample: N the probe sees one packet in N");
         let sample = sample.as_u64().ok_or_else(|| Finding::config("sample", message()))?;
         for direction in [&mut config.ingress, &mut config.egress].into_iter().flatten() {
             direction.sample = Some(sample);

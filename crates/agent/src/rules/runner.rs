@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct RuleRunner {
     pub actions: RuleActions,
     pub stored: Arc<Mutex<StoredRule>>,
-    /// True once the rule has to end: it was replaced or deleted, or the daemon stops.
+    /// True once the rule must end: it was replaced or deleted, or the daemon stops.
     pub stop: watch::Receiver<bool>,
     pub shaped: ShapedRule,
     /// The window before, if it was the last one that was judged.
@@ -37,7 +37,7 @@ pub struct RuleRunner {
 }
 
 impl RuleRunner {
-    /// Runs until the rule has to end.
+    /// Runs until the rule must end.
     pub async fn run(mut self) {
         let mut disturbed = self.actions.engine.registry.disturbed.subscribe();
         let mut told = None;

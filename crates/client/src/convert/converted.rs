@@ -40,7 +40,7 @@ impl ConvertError {
     }
 }
 
-/// Returns a field that has to be text if it is there and not empty.
+/// Returns a field that must be text if it is there and not empty.
 pub(super) fn text<'a>(
     object: &'a Map<String, Value>,
     name: &str,

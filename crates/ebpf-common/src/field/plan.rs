@@ -76,7 +76,7 @@ pub struct FieldPlan<L> {
     pub label: L,
     /// The offset of the member in the struct, in bytes.
     pub offset: usize,
-    /// The number of bytes that have to be read.
+    /// The number of bytes that must be read.
     pub size: usize,
     /// The position in these bytes, if the member is a bitfield.
     pub bits: Option<Bits>,

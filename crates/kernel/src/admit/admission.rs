@@ -46,7 +46,7 @@ pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) 
 
 /// Refuses a relocated program that may do what its configuration does not allow, and maps that no monitor needs.
 ///
-/// Returns the slots of the stack that have to be [cleared](crate::load::clear).
+/// Returns the slots of the stack that must be [cleared](crate::load::clear).
 pub fn program(
     plan: &DirectionPlan,
     object: &ProbeObject,

@@ -129,7 +129,7 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
     with_inner.collect()
 }
 
-/// Returns the inner maps that have to begin anew: the inner maps of each map of maps that a metric reads and that
+/// Returns the inner maps that must begin anew: the inner maps of each map of maps that a metric reads and that
 /// was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of its inner maps are
 /// the same as before.
 fn begin_anew<'a>(

@@ -232,7 +232,7 @@ fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     }
 }
 
-/// Reports metrics that can't go together: a private map has to be private for every metric that reads it, no map may be
+/// Reports metrics that can't go together: a private map must be private for every metric that reads it, no map may be
 /// read both directly and through a map of maps, and a stream of events has one metric.
 fn check_together(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let read: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();

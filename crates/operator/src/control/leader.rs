@@ -45,7 +45,7 @@ impl Leadership {
         }
     }
 
-    /// Renews the Lease until that fails for too long. Then this operator has to end.
+    /// Renews the Lease until that fails for too long. Then this operator must end.
     pub async fn keep(&self) -> anyhow::Result<()> {
         let mut renewed = Instant::now();
         loop {

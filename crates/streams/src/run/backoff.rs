@@ -37,7 +37,7 @@ impl Backoff {
     pub fn pause(&mut self) -> Duration {
         let full = self.next;
         self.next = (2 * full).min(LONGEST);
-        // A fresh `RandomState` is as random as jitter has to be.
+        // A fresh `RandomState` is as random as jitter must be.
         let share = RandomState::new().build_hasher().finish() % 1024;
         full / 2 + full.mul_f64(share as f64 / 2048.0)
     }

@@ -294,7 +294,7 @@ impl WindowIndex {
         }
     }
 
-    /// The number of lost windows that window `seq` has to report.
+    /// The number of lost windows that window `seq` must report.
     pub fn unreported(&self, seq: u64) -> u64 {
         let lost = self.state.lost.total() - u64::from(self.is_reclaimed(seq));
         lost.saturating_sub(self.state.reported)

@@ -20,7 +20,7 @@ use twinprobe_config::{Code, ProbeConfig};
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    /// The occasion: every named interface of a new probe has to exist.
+    /// The occasion: every named interface of a new probe must exist.
     pub occasion: Occasion,
     /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,

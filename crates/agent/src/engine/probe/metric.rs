@@ -57,7 +57,7 @@ impl MetricMaps {
 }
 
 impl MapOfInterface {
-    /// Returns the rows of the map, with their interface if they have to name it.
+    /// Returns the rows of the map, with their interface if they must name it.
     pub fn named<'a>(&self, rows: &'a RawTable, layout: &TableLayout) -> Cow<'a, RawTable> {
         match &self.interface {
             None => Cow::Borrowed(rows),

@@ -74,7 +74,7 @@ impl CompactNumbers {
         before
     }
 
-    /// Sets a small number in a place that exists. Returns false if the caller has to use [`Self::set`].
+    /// Sets a small number in a place that exists. Returns false if the caller must use [`Self::set`].
     pub fn set_word(&mut self, id: u32, word: u64) -> bool {
         match self.words.get_mut(id as usize) {
             Some(place) if *place != WIDE && word < WIDE => {

@@ -15,7 +15,7 @@ use crate::engine::window::delivery::Delivery;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::page::ProbeFacts;
 
-/// The time within which the reading of one probe has to begin. Scrapers usually wait 10 s.
+/// The time within which the reading of one probe must begin. Scrapers usually wait 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reading of one probe.

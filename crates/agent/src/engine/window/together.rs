@@ -25,11 +25,11 @@ const SMALL: u64 = 64 * 1024;
 enum CloseOutcome {
     /// The window was closed, or the probe's status says why not.
     Tried,
-    /// The window has to be closed alone: others would wait for it, or a client reads the probe now.
+    /// The window must be closed alone: others would wait for it, or a client reads the probe now.
     Alone,
 }
 
-/// Starts the threads that close windows, until the timetable ends. Windows that have to be closed alone get threads of
+/// Starts the threads that close windows, until the timetable ends. Windows that must be closed alone get threads of
 /// `others`.
 pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
     for _ in 0..THREADS {

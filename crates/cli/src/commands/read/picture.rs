@@ -24,7 +24,7 @@ impl Picture {
         LargestEntries { top: self.top.filter(|top| self.sort.is_none() && *top > 0), by }
     }
 
-    /// Draws the tables of a document. A column to sort by has to be in one of them, unless one is empty.
+    /// Draws the tables of a document. A column to sort by must be in one of them, unless one is empty.
     pub fn draw(&self, document: &Value, screen: Screen) -> Result<String, CommandError> {
         self.draw_by(document, None, screen)
     }

@@ -155,7 +155,7 @@ fn an_observing_program_that_changes_a_sample_packet_is_refused() {
     }
 }
 
-/// Only every fortieth run writes, so the trial has to look at all runs.
+/// Only every fortieth run writes, so the trial must look at all runs.
 #[test]
 fn a_change_that_comes_late_is_found() {
     let before = "u64 runs;";

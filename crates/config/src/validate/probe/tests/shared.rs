@@ -16,7 +16,7 @@ fn metrics_of_one_map_agree_on_snapshot_and_init() {
     refused(&two(false, false), "ingress.metrics[1].snapshot", words);
     let words = "with init: false; all metrics of a map must have the same snapshot and init";
     refused(&two(true, true), "ingress.metrics[1].init", words);
-    // Each variable of a section counts as a map. Two metrics of one variable have to agree.
+    // Each variable of a section counts as a map. Two metrics of one variable must agree.
     let variables = |second: &str| {
         let metric = |name: &str, map: &str, init: bool| json!({ "name": name, "map": map, "init": init });
         json!({ "ingress": { "metrics": [metric("a", ".bss:a", true), metric("b", second, false)] } })
