@@ -259,7 +259,8 @@ impl Drop for Running {
     }
 }
 
-/// Returns where programs are looked for: Debian keeps some where an ordinary user's PATH does not look.
+/// Returns the directories that are searched for programs: Debian keeps some where an ordinary user's PATH
+/// does not look.
 pub fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }

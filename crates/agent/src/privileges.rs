@@ -23,9 +23,9 @@ const KEPT: [(CapabilitySet, &str, &str); 8] = [
 /// The privileges that only some command lines need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
-    /// True if the daemon is to listen at a port below 1024.
+    /// True if the daemon listens at a port below 1024.
     pub low_ports: bool,
-    /// True if the daemon is to give its socket to a group.
+    /// True if the daemon gives its socket to a group.
     pub group: bool,
     /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses only
     /// with this privilege.

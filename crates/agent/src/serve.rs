@@ -327,7 +327,7 @@ async fn rest(answered: Arc<Notify>) {
     }
 }
 
-/// The signals that mean that the daemon is to stop.
+/// The signals that stop the daemon.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,

@@ -13,7 +13,7 @@ use crate::error::CaptureError;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The bytes that are decompressed at once, if that many are asked for.
+/// The most bytes that are decompressed at once.
 const PIECE: usize = 64 << 10;
 
 /// A file as it is without compression.

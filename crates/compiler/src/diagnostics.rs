@@ -194,8 +194,8 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// Returns the text of a failed assertion from what follows after "failed"; `None` if it has no text. The condition may
-/// stand before the text.
+/// Returns the text of a failed assertion, which follows after "failed"; `None` if it has no text. The
+/// condition may stand before the text.
 fn words_of_assertion(text: &str) -> Option<String> {
     let text = match text.strip_prefix(" due to requirement '") {
         Some(condition) => {

@@ -112,7 +112,7 @@ impl Kernel {
         twins::load(plan, object, &self.host.capabilities, old, first, None)
     }
 
-    /// Does the same as [`Self::load`] for a direction that is to see packets of a capture, with their time as its
+    /// Does the same as [`Self::load`] for a direction that sees packets of a capture, with their time as its
     /// clock: see [`Lane`](crate::trial::replay::lane::Lane).
     pub fn load_for_replay(
         &self,

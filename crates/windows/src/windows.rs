@@ -42,7 +42,7 @@ pub struct Windows {
     pub itself: Weak<Self>,
     /// The room on the file system that windows leave free, in bytes.
     keep_free: u64,
-    /// True if the next window is to have whole sums.
+    /// True if the next window must have whole sums.
     pub begins_anew: AtomicBool,
     /// The instant until which there is enough room, so that no check is needed.
     roomy_until: Mutex<Option<Instant>>,

@@ -117,7 +117,7 @@ impl Disk {
         &self.room
     }
 
-    /// Takes the power away: from now on every request to the disk fails. Its users are to be killed before
+    /// Takes the power away: from now on every request to the disk fails. Kill its users before
     /// [`Disk::power_on`].
     pub fn power_off(&self) -> Result<()> {
         self.ask("fail all").map(drop)

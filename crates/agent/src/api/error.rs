@@ -16,7 +16,7 @@ use twinprobe_windows::WindowError;
 #[derive(Clone, Debug)]
 pub struct ProblemAnswer {
     document: Box<twinprobe_api::Problem>,
-    /// The kinds of credential that would be taken, if one is missing.
+    /// The kinds of credential that the daemon accepts, if one is missing.
     challenge: Option<&'static str>,
     /// The time in seconds after which another attempt may succeed.
     retry_after: Option<u32>,

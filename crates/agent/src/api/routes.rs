@@ -144,7 +144,7 @@ pub fn needed(method: &Method, path: &str) -> Option<Role> {
     ROUTES.iter().find(|route| route.method == method && route.path == path).map(|route| route.role)
 }
 
-/// Tells whether a request is to change probes or windows.
+/// Tells whether a request changes probes or windows.
 pub fn changes(method: &Method, path: &str) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
         && ![VALIDATE, REPLAY, RULE_REPLAY].contains(&path)

@@ -109,7 +109,7 @@ impl Engine {
         let mut loaded = self.deployer.load(&config, occasion, old, anew).await?;
         self.change(move |engine| {
             let (_turn, _place) = (turn, place);
-            // An attachment made now would outlive a daemon that is to leave nothing behind.
+            // An attachment made now would outlive a daemon that must leave nothing behind.
             if engine.registry.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
             }

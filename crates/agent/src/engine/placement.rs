@@ -19,7 +19,7 @@ use twinprobe_config::ProbeConfig;
 /// A network namespace: the daemon's own, or that of a path.
 pub type Namespace = Option<PathBuf>;
 
-/// The interfaces that a probe is to be attached to now.
+/// The interfaces for a probe at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Placement {
     /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
@@ -67,7 +67,7 @@ impl Placement {
     }
 }
 
-/// The interfaces a probe is to be attached to.
+/// The interfaces for a probe.
 #[derive(Debug)]
 pub struct WantedInterfaces {
     pub interfaces: Vec<AttachInterface>,

@@ -44,7 +44,7 @@ impl Doctor {
     }
 }
 
-/// Names the owner of each XDP hook that is taken; `None` if none is.
+/// Names the owner of each occupied XDP hook; `None` if there is none.
 fn neighbours() -> Option<Check> {
     let found = twinprobe_kernel::neighbours().map_err(|error| {
         let advice = "as root, in the network namespace of the interfaces";

@@ -56,7 +56,7 @@ impl NameBook {
     /// Answers a question. `pods` are those of the node, if they are wanted.
     pub async fn answer(&self, question: NameQuestion, pods: &[PodStatus]) -> NameList {
         let until = Instant::now() + PATIENCE;
-        // All questions are under way before the first answer is waited for.
+        // It sends all questions before it waits for the first answer.
         let begun = question.addresses.into_iter().map(|address| {
             let dns =
                 self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));

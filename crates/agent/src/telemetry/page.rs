@@ -39,7 +39,7 @@ pub struct ProbeFacts {
     pub pods: BTreeMap<String, PodNames>,
 }
 
-/// An interface and hook where a probe is to be attached.
+/// An interface and hook of a probe's configuration.
 #[derive(Clone, Debug)]
 pub struct AttachmentFacts {
     pub interface: String,

@@ -209,7 +209,7 @@ fn source(
     Ok(Some((direction, code.to_owned(), defines)))
 }
 
-/// Returns the metric of a table that is to be read, or to be emptied.
+/// Returns the metric of a table that must be read or emptied.
 fn metric(table: &Declared, probe: &str, converted: &mut Converted) -> Option<Value> {
     let mut metric = json!({ "name": table.name, "map": table.name });
     if table.has_events {

@@ -19,7 +19,7 @@ const MOST_LABELS: usize = 32;
 const LABEL_NAME: usize = 317;
 const LABEL_VALUE: usize = 63;
 
-/// Checks where a probe is to be attached.
+/// Checks the places of a probe.
 pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
     if let Some(pods) = &document.pods {
         return vec![of_pods(document, pods, findings)];

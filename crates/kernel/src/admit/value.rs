@@ -277,8 +277,8 @@ impl AbstractValue {
 
     /// The result of `self operation other`, where `constant` is the number that `other` is, if it is known.
     ///
-    /// The kernel refuses a sum of two pointers, and a number less a pointer. The difference of two pointers is a number,
-    /// and so is what any other operation makes of a pointer.
+    /// The kernel refuses a sum of two pointers, and a number less a pointer. The difference of two pointers
+    /// is a number. The result of any other operation on a pointer is a number, too.
     #[must_use]
     pub fn combine(self, operation: Operation, other: Self, constant: Option<i64>) -> Self {
         match operation {

@@ -20,7 +20,7 @@ pub struct Reclaim {
 }
 
 impl Reclaim {
-    /// Adds the program and every map it uses. An object whose id can't be read is not waited for.
+    /// Adds the program and every map it uses. It does not wait for an object whose id can't be read.
     pub fn add_program(&mut self, program: BorrowedFd<'_>) {
         if let Ok((id, maps)) = prog::prog_ids(program) {
             self.ids.push((ObjectKind::Program, id));

@@ -1,6 +1,6 @@
-//! The keeper of what interfaces do to packets, for all probes. The kernel is asked under its lock of all links, so it is asked rarely:
-//! at intervals, and about a link that the kernel has told a change of. Links tell a change of their offloads before
-//! `ethtool` ends.
+//! The keeper of what interfaces do to packets, for all probes. The kernel is asked under its lock of all
+//! links, so it is asked rarely: at intervals, and about a link after the kernel has reported its change.
+//! Links tell a change of their offloads before `ethtool` ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -17,7 +17,7 @@ const ON_NODES: &str = "twinprobe.dev/compiled-on-nodes";
 /// The bytes of a revision. etcd takes a request of 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
-/// A revision that is there or is to be written.
+/// A revision that exists or must be written.
 pub struct PreparedRevision {
     /// The compiler that has compiled once for all nodes, or why each node compiles.
     pub compiled: Result<String, String>,

@@ -72,7 +72,7 @@ fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
     ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private).context("--webhook-cert")
 }
 
-/// Shakes hands with each client in a task of its own, so that none keeps the others waiting.
+/// Makes the handshake with each client in a separate task, so that no client delays the others.
 async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, ready: Sender<(TlsStream<TcpStream>, SocketAddr)>) {
     loop {
         let (socket, address) = match tcp.accept().await {

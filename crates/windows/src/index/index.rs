@@ -206,8 +206,8 @@ impl WindowIndex {
         below
     }
 
-    /// The window that the next one can build on; `None` if the next one is to have whole sums. Windows that build on
-    /// one another are removed together. So they may not be many, nor take much of the limits.
+    /// The window that the next one can build on; `None` if the next one must have whole sums. Windows that
+    /// build on one another are removed together. So they may not be many, nor take much of the limits.
     pub fn base(&self) -> Option<&Arc<StoredWindow>> {
         let newest = self.newest()?;
         let below = self.below(newest);

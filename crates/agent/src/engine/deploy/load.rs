@@ -44,8 +44,8 @@ use twinprobe_ebpf_common::unit::Unit;
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Deployer {
-    /// Compiles and loads the programs of a probe that is to replace `old`. A probe that is restored may
-    /// have to wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
+    /// Compiles and loads the programs of a probe that replaces `old`. A probe that is restored may have to
+    /// wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
     pub async fn load(
         &self,
         config: &ProbeConfig,
@@ -80,8 +80,8 @@ impl Deployer {
         Ok(tokio::task::spawn_blocking(look).await?)
     }
 
-    /// Compiles and loads the programs of a probe that is to see the packets of a capture.
-    /// Loading keeps `place` until it has ended.
+    /// Compiles and loads the programs of a probe that sees the packets of a capture. Loading keeps `place`
+    /// until it has ended.
     pub async fn load_for_replay(
         &self,
         config: &ProbeConfig,

@@ -24,7 +24,7 @@ pub struct LoadedProbe {
     pub occasion: Occasion,
     /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
-    /// The clock of each direction that is to see the packets of a capture.
+    /// The clock of each direction that sees the packets of a capture.
     pub clocks: Vec<ReplayClock>,
     /// The metrics of all directions that are read, before they have counted anything.
     pub metrics: Vec<MetricState>,

@@ -20,7 +20,7 @@ pub struct ChartQuery {
     pub to: Option<i128>,
     pub step: Option<Duration>,
     pub top: usize,
-    /// The keys that are asked for, as they are in documents; with none, the largest.
+    /// The keys of the request, as in documents; without keys, the largest ones.
     pub keys: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl ChartQuery {
         Ok(query)
     }
 
-    /// Tells whether a key, as documents show it, is one of those that are asked for.
+    /// Tells whether a key, as documents show it, is one of those in the request.
     pub fn names(&self, key: &Value) -> bool {
         let is_it = |wanted: &String| {
             key.as_str() == Some(wanted)

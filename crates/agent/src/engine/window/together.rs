@@ -44,7 +44,7 @@ pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes windows that are due. Returns the probes that are to be entered again.
+/// Closes windows that are due. Returns the probes that must be entered again.
 fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Scheduled> {
     let probes: Vec<&Probe> = due.iter().map(|due| &*due.probe).collect();
     let outcomes = close_together(&probes);

@@ -8,9 +8,10 @@ use clap::Args;
 use crate::commands::read::picture::Picture;
 use crate::output::format::OutputFormat;
 
-/// Shows each window once, those that are retained and then each as it is closed, until it is interrupted or the
-/// probe is deleted. On a terminal each table takes the place of the one before. Windows of a probe without an interval
-/// are closed by the watch, unless it follows them for a collector. A restart of the daemon is waited for.
+/// Shows each window once, those that are retained and then each as it is closed, until it is interrupted or
+/// the probe is deleted. On a terminal each table takes the place of the one before. Windows of a probe
+/// without an interval are closed by the watch, unless it follows them for a collector. The watch waits for a
+/// restart of the daemon.
 #[derive(Debug, Args)]
 pub struct WatchCommand {
     /// The probe

@@ -144,7 +144,7 @@ impl Dispatcher {
         let detached = self.attachment.map_or(Ok(()), Attachment::detach);
         let detached = match detached {
             Err(error) if !is_final(&error) => return Err(self.pins),
-            // The link went with its interface.
+            // The link ended with its interface.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             detached => detached,
         };

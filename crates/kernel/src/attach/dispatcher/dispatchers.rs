@@ -75,7 +75,7 @@ pub struct Dispatchers {
 }
 
 impl Dispatchers {
-    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are to be
+    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are
     /// `measured`, each has a separate program, whose runs the kernel counts.
     pub fn open(
         root: PathBuf,
