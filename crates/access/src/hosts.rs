@@ -1,5 +1,6 @@
-//! The names of this daemon, by which requests over TCP must address it. A page of another server whose name leads
-//! here (DNS rebinding) sends its own name in `Host`, and a page that sends requests elsewhere its own in `Origin`.
+//! The names of this daemon, by which requests over TCP must address it. A page of another server whose name
+//! leads here (DNS rebinding) sends its own name in `Host`, and a page that sends requests elsewhere its own
+//! in `Origin`.
 
 use std::net::{IpAddr, SocketAddr};
 

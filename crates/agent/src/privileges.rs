@@ -27,8 +27,8 @@ pub struct Needs {
     pub low_ports: bool,
     /// True if the daemon gives its socket to a group.
     pub group: bool,
-    /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses only
-    /// with this privilege.
+    /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses
+    /// only with this privilege.
     pub addresses: bool,
 }
 

@@ -168,7 +168,8 @@ impl Kernel {
         }
     }
 
-    /// Tells whether probes must look for their interfaces, and [`Self::settle_again`] must be called afterwards.
+    /// Tells whether probes must look for their interfaces, and [`Self::settle_again`] must be called
+    /// afterwards.
     pub fn is_unsettled(&self) -> bool {
         self.host.dispatchers.has_unclaimed()
     }

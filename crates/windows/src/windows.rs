@@ -307,8 +307,8 @@ impl Windows {
         self.index.lock().state.last
     }
 
-    /// The number of lost windows that window `seq` must report. The commit of the window marks the number in its
-    /// head as reported.
+    /// The number of lost windows that window `seq` must report. The commit of the window marks the number in
+    /// its head as reported.
     pub fn unreported_lost(&self, seq: u64) -> u64 {
         self.index.lock().unreported(seq)
     }

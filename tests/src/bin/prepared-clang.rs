@@ -12,9 +12,10 @@
 //! | `lib/bcc/` | the headers for sources in the dialect of BCC |
 //! | `lib/recording` | while COMMAND runs: the socket of the recorder, which asks CLANG and keeps its answers |
 //!
-//! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names `lib`, so
-//! the daemon confines it as it confines clang. A confined program reaches no socket, so daemons must be allowed not
-//! to confine the replacement while answers are recorded: `TWINPROBE_EXPECT=confined=false` tells the tests so.
+//! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names
+//! `lib`, so the daemon confines it as it confines clang. A confined program reaches no socket, so daemons
+//! must be allowed not to confine the replacement while answers are recorded:
+//! `TWINPROBE_EXPECT=confined=false` tells the tests so.
 
 use std::{
     env,

@@ -193,8 +193,8 @@ fn is_excluded(config: &ProbeConfig, interfaces: &Interfaces, name: &str) -> boo
     config.excludes(name) || named.into_iter().any(|(excluded, _)| excluded == name)
 }
 
-/// Returns the placement like [`place`] for a probe that a request deploys: every named interface must exist unless
-/// the configuration has `wait_for_interface`.
+/// Returns the placement like [`place`] for a probe that a request deploys: every named interface must exist
+/// unless the configuration has `wait_for_interface`.
 fn place_new(
     config: &ProbeConfig,
     interfaces: Result<&Interfaces, &io::Error>,

@@ -85,8 +85,8 @@ pub struct ProbeMaps {
     pub origins: Vec<Vec<usize>>,
     /// True if the maps that both directions use belong to the direction before this one.
     pub is_second: bool,
-    /// The twin of the replaced deployment that must be active when these maps take over. The maps of this twin were
-    /// chosen where a map changes between shared and private. `None` if there are no such maps.
+    /// The twin of the replaced deployment that must be active when these maps take over. The maps of this
+    /// twin were chosen where a map changes between shared and private. `None` if there are no such maps.
     pub expected_twin: Option<usize>,
 }
 

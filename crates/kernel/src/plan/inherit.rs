@@ -129,9 +129,9 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
     with_inner.collect()
 }
 
-/// Returns the inner maps that must begin anew: the inner maps of each map of maps that a metric reads and that
-/// was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of its inner maps are
-/// the same as before.
+/// Returns the inner maps that must begin anew: the inner maps of each map of maps that a metric reads and
+/// that was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of
+/// its inner maps are the same as before.
 fn begin_anew<'a>(
     new: &DirectionPlan,
     before: &impl Fn(usize) -> Option<(ReplacedDirection<'a>, &'a MapPlan)>,

@@ -232,8 +232,8 @@ fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     }
 }
 
-/// Reports metrics that can't go together: a private map must be private for every metric that reads it, no map may be
-/// read both directly and through a map of maps, and a stream of events has one metric.
+/// Reports metrics that can't go together: a private map must be private for every metric that reads it, no
+/// map may be read both directly and through a map of maps, and a stream of events has one metric.
 fn check_together(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let read: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
     let mut streams = BTreeMap::new();

@@ -95,7 +95,8 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         start..start + fitting.count().max(1)
     }
 
-    /// Sends a part of the batch. Returns where it must be divided; `None` if the receiver has decided about all of it.
+    /// Sends a part of the batch. Returns where it must be divided; `None` if the receiver has decided about
+    /// all of it.
     async fn post(&mut self, part: &Range<usize>) -> Result<Option<usize>, SendError> {
         let bytes = self.bytes(part);
         match self.posted(&self.parts(part)).await? {

@@ -66,8 +66,8 @@ impl Engine {
     /// Returns the daemon's metrics about itself and its probes, in OpenMetrics without `# EOF`.
     pub async fn own_metrics(self: &Arc<Self>) -> Result<String, EngineError> {
         let engine = Arc::clone(self);
-        // The facts include the lost events, which come from event maps. So this does not run on a thread that
-        // serves requests.
+        // The facts include the lost events, which come from event maps. So this does not run on a thread
+        // that serves requests.
         Ok(tokio::task::spawn_blocking(move || {
             let facts: Vec<ProbeFacts> = engine
                 .registry

@@ -29,8 +29,8 @@ enum CloseOutcome {
     Alone,
 }
 
-/// Starts the threads that close windows, until the timetable ends. Windows that must be closed alone get threads of
-/// `others`.
+/// Starts the threads that close windows, until the timetable ends. Windows that must be closed alone get
+/// threads of `others`.
 pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
     for _ in 0..THREADS {
         let (timetable, others) = (Arc::clone(timetable), others.clone());
