@@ -23,7 +23,7 @@ pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> 
     }
     if object.spec.scope == RuleScope::Fleet {
         let message =
-            "the operator judges no windows: `twinprobe stream --rules` judges those of a fleet; give node";
+            "the operator does not judge windows: `twinprobe stream --rules` does, for a fleet; use node";
         findings.push(Finding::config("spec.scope", message));
     }
     if let Err(rejection) = Rule::check(&object.spec.rule) {

@@ -68,7 +68,10 @@ impl Compilations {
                 if let Some(btf) = &options.btf {
                     compiler.take_types_from(btf);
                 }
-                tracing::info!(compiler = compiler.version, "sources are compiled here, once for all nodes");
+                tracing::info!(
+                    compiler = compiler.version,
+                    "the operator compiles sources once, for all nodes"
+                );
             }
             Err(reason) => tracing::warn!(reason, "nodes compile sources themselves"),
         }

@@ -188,7 +188,7 @@ fn take<K>(event: Result<watcher::Event<K>, watcher::Error>, what: &str) -> Opti
         Ok(event) => Some(event),
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the watch of the {what} failed; it is tried again");
+            tracing::warn!(error, "the watch of the {what} failed; the operator tries again");
             None
         }
     }

@@ -209,7 +209,7 @@ impl PodFollower {
         if all.len() > MOST {
             tracing::warn!(
                 pods = all.len(),
-                "a daemon takes {MOST} pods; the others have no names and no probes"
+                "a daemon accepts {MOST} pods; the others have no names and no probes"
             );
         }
         let described = |pod: &PodEntry| {

@@ -86,7 +86,7 @@ fn followed<K: Wished + Send + Sync + 'static>(client: Client) -> Store<K> {
     tokio::spawn(reflector(writer, changes).for_each(|event| {
         if let Err(error) = event {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the watch of the overview failed; it is tried again");
+            tracing::warn!(error, "the watch of the overview failed; the operator tries again");
         }
         std::future::ready(())
     }));

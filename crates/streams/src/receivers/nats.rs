@@ -319,7 +319,7 @@ async fn publish(
             }
         }
     }
-    let message = "somebody else publishes on the subject".to_owned();
+    let message = "another program publishes on the subject".to_owned();
     Err(PublishFailure { message, is_broken: false })
 }
 
