@@ -5,7 +5,7 @@
 //   PAYLOAD=4096       reports packets as events of 4,252 bytes (rw-tracer-all)
 //   INTERVAL           the nanoseconds between two events; 0: each packet is one
 //   RING               the size of the ring in bytes
-// Events are numbered on each CPU, those that found no room included: a consumer sees what it has not got.
+// Events are numbered on each CPU, those that found no room included: so a consumer sees which events it has missed.
 // Compiled behind hook.h.
 
 struct {

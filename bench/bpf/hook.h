@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The names of a program's hook, before each program here that is for both hooks: XDP, or with TC defined TC. SECTION says
-// how the loader names the section of TC: aya's is `classifier`.
+// The names of a program's hook. Each program that runs at both hooks includes this file: the hook is XDP, or
+// TC if TC is defined. SECTION is the loader's name for the section of TC; that of aya is `classifier`.
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Programs that show what a hook itself takes: one that does nothing, one that ends the packets' way behind it and counts
-// them, and ones that copy 1 KiB of a packet. COPY is 1: eight bytes at a time, 2: by the kernel's helper, 3: by the
-// helper into a ring. Loaded by aya only.
-// Compiled behind hook.h.
+// Programs that show the cost of a hook itself: one does nothing, one drops the packets behind the hook and
+// counts them, and others copy 1 KiB of a packet. COPY is 1: eight bytes at a time, 2: by the kernel's
+// helper, 3: by the helper into a ring. Only aya loads them. Compile with hook.h before them.
 
 #define KIB 1024
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A consumer of a ring of events (bench/bpf/events.bpf.c) with libbpf. Until SIGTERM it counts events, checks each, or
-// prints each as JSON as a tool would; then it says what it has got. With `table` it reads a hash instead, each time that
+// prints each as JSON as a tool would; then it prints the number of received events. With `table` it reads a hash instead, each time that
 // a line comes.
 //   consumer PIN count|check|json|table
 #include <arpa/inet.h>

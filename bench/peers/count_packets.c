@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Counts packets in user space and does nothing else with them, as fast as each way allows: an upper bound of what a
-// monitor can do there.
+// Counts packets in user space and does nothing else with them, as fast as each way allows: an upper bound
+// for a monitor there.
 //   count_packets packet|xdp INTERFACE
 // `packet` is a packet socket with a ring of blocks (TPACKET_V3), `xdp` an AF_XDP socket of queue 0, which copies packets
 // since veth can't do without. Says `ready`; at SIGINT says how many packets it has seen, `seen N`.

@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         return scenes::events::aya::consume(Path::new(pin), mode == "check");
     }
     let bench = options.bench().map_err(anyhow::Error::msg)?;
-    // Other work disturbs less: what is started here has the priority of this process.
+    // Other work disturbs less: child processes inherit the priority of this process.
     measure::come_first()?;
     let chosen = &options.experiments;
     for name in chosen {

@@ -2,7 +2,8 @@
 
 use twinprobe_api::{ParseError, parse_document, parse_yaml};
 
-/// Parses a configuration as JSON and as YAML. What is understood is understood again after it was written.
+/// Parses a configuration as JSON and as YAML. A configuration that is read and written again can be read
+/// again.
 pub fn config(input: &[u8]) {
     for parsed in [parse_document(input), parse_yaml(input)] {
         match parsed {

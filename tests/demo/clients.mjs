@@ -1,4 +1,4 @@
-// The demo's clients: 40 addresses, of which few do much and many do little. They fetch pages of all lengths over HTTP
+// The demo's clients: 40 addresses: few do much and many do little. They fetch pages of all lengths over HTTP
 // and HTTPS, ask for names and for the time, and send records. Their pace goes up and down, between about 50 and 250
 // exchanges in a second.
 //   clients.mjs SECONDS

@@ -31,7 +31,7 @@ struct early_map SEC("maps") sizes = {
 };
 ANNOTATE(sizes, struct size, struct sum);
 
-/* Its annotation is not true. */
+/* Its annotation is false. */
 struct early_map SEC("maps") others = {
 	.type = BPF_MAP_TYPE_HASH,
 	.key_size = sizeof(struct size),

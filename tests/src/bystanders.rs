@@ -1,4 +1,5 @@
-//! Bystanders: two probes beside the probe under test that must lose nothing, whatever happens to it and to the daemon.
+//! Bystanders: two probes beside the probe under test. They must lose nothing, even if that probe or the
+//! daemon fails.
 //!
 //! [`Bystanders::deploy`] comes before the first probe of a test; [`Bystanders::finish`] is its last statement. In
 //! between, [`Bystanders::check`] may be called whenever no packet is under way. Their counts are compared with
@@ -129,7 +130,8 @@ struct Bystander {
 }
 
 impl Bystanders {
-    /// Deploys both at the interfaces and hooks of the probe under test. Must come before any other deployment.
+    /// Deploys both at the interfaces and hooks of the probe under test. Call this before any other
+    /// deployment.
     pub fn deploy(daemon: &Daemon, topology: &Topology) -> Result<Self> {
         Self::deploy_at(daemon, topology, Stand::BESIDE)
     }
@@ -195,7 +197,8 @@ impl Bystanders {
         self.check()
     }
 
-    /// Finishes like [`Bystanders::finish`] and deletes both, for tests that check what is left after the last probe.
+    /// Finishes like [`Bystanders::finish`] and deletes both, for tests that check the remains after the last
+    /// probe.
     pub fn finish_and_delete(self, daemon: &Daemon) -> Result<()> {
         let paths: Vec<String> = self.probes.iter().map(|probe| probe.path.clone()).collect();
         self.finish()?;
@@ -205,8 +208,8 @@ impl Bystanders {
         Ok(())
     }
 
-    /// Adapts what is expected after daemons have ended with `--detach-on-exit` and no packet has come since: the open
-    /// windows are closed, and live counters begin anew.
+    /// Adapts the expectations after daemons have ended with `--detach-on-exit` and no packet has come since:
+    /// the open windows are closed, and live counters begin anew.
     pub fn detached(&mut self) -> Result<()> {
         for n in 0..self.probes.len() {
             let arrived = self.arrived(n)?;

@@ -13,8 +13,8 @@ use crate::{bpf, netns::Namespace};
 
 /// A redirection from one interface's TC ingress to another's TC egress. Dropping the value ends it.
 ///
-/// The program is a clsact filter of the lowest priority: it runs after every TCX program and every other filter,
-/// whatever the order in which they were attached.
+/// The program is a clsact filter of the lowest priority: it runs after every TCX program and every other
+/// filter, attached in any order.
 #[derive(Debug)]
 pub struct EgressForward {
     namespace: Namespace,

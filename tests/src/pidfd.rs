@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-/// Opens a child that has not been waited for.
+/// Opens a child for which no process has waited yet.
 pub fn open_pidfd(pid: u32) -> Result<OwnedFd> {
     // SAFETY: pidfd_open takes no pointers; the process is our child and not yet waited for.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

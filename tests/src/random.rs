@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A generator of random numbers (xorshift), which choose what a test does next.
+/// A generator of random numbers (xorshift), which choose the next step of a test.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -1,4 +1,4 @@
-//! A file system that never answers, as one whose server has failed.
+//! A file system that never answers, like one whose server has failed.
 
 use std::ffi::CString;
 use std::fs::File;

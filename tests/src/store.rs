@@ -29,7 +29,7 @@ impl Store {
         Ok(Self { connection: Connection::open(path)?, state })
     }
 
-    /// Changes whatever statements name.
+    /// Changes the rows that the statements name.
     pub fn execute(&self, statements: &str) -> Result<()> {
         self.connection.execute_batch(statements).with_context(|| statements.to_owned())
     }

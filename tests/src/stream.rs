@@ -46,7 +46,7 @@ impl Stream {
         Ok(Self { headers, body: BufReader::new(body) })
     }
 
-    /// Returns the bare connection, for readers that only have to be fast. It yields the bytes of the body and the
+    /// Returns the bare connection, for readers that need only speed. It yields the bytes of the body and the
     /// frames around its chunks.
     pub fn into_connection(self) -> impl Read + Send + 'static {
         self.body.into_inner().connection.into_inner()

@@ -128,7 +128,7 @@ impl Windows {
         Ok(answer)
     }
 
-    /// Closes a window. Returns the answer, whatever its status.
+    /// Closes a window. Returns the answer with any status.
     pub fn try_close(&self) -> Result<Response> {
         self.request("POST", &self.path)
     }
@@ -157,7 +157,7 @@ impl Windows {
         self.list("").seqs()
     }
 
-    /// Reads a window. Returns the answer, whatever its status.
+    /// Reads a window. Returns the answer with any status.
     pub fn try_get(&self, seq: u64) -> Result<Response> {
         self.request("GET", &self.path(seq))
     }

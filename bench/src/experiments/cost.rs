@@ -1,4 +1,5 @@
-//! The trial of programs before they are attached: what it predicts against what the kernel counts for live packets.
+//! The trial of programs before they are attached: its prediction, compared with the kernel's measurement for
+//! live packets.
 
 use std::time::Duration;
 

@@ -254,9 +254,10 @@ impl Chain {
         })
     }
 
-    /// Loads a program of an object, attaches it at an XDP hook of the monitored namespace if `at` says so, and opens
-    /// it by its id. The kernel calls a program directly only while the program is attached at XDP somewhere. Otherwise
-    /// each run first makes the kernel take in the program, which takes longer than many packets.
+    /// Loads a program of an object, attaches it at the XDP hook of `at` in the monitored namespace, if there
+    /// is one, and opens it by its id. The kernel calls a program directly only while the program is attached
+    /// at XDP somewhere. Otherwise each run first makes the kernel take in the program, which takes longer
+    /// than many packets.
     fn load(self, ebpf: &mut Ebpf, name: &str, at: Option<(&Site, &str, XdpMode)>) -> Result<Program> {
         let program = ebpf.program_mut(name).context("no program")?;
         let id = if self.hook == "xdp" {

@@ -70,7 +70,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let (mut claims, mut together) = (Vec::new(), Together::default());
     for (interval, seconds) in bench.cases(&CASES, &QUICK) {
         let interval = (interval > 0).then(|| Duration::from_millis(interval));
-        // An interval needs some windows, whatever part of a run is wanted.
+        // A confidence interval needs some windows, even in a partial run.
         let least = interval.map_or(3.0, |interval| 5.0 * interval.as_secs_f64()).min(seconds as f64);
         let duration = Duration::from_secs_f64((seconds as f64 * bench.part).max(least));
         let place = place(interval);

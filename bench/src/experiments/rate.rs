@@ -114,7 +114,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Measures what the kernel alone needs.
+/// Measures the time of the kernel alone.
 fn bare(bench: &Bench) -> Result<Table> {
     let mut table = Table::new(&["without a daemon", "interval, ms", "slices", "CPU per tick, us"]);
     let slices = bench.rounds(10, 1);

@@ -287,7 +287,7 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
             },
             format!("{restart:.0}"),
         ]);
-        // The restarted daemon has less.
+        // The restarted daemon uses less memory.
         last = Resident::of(daemon.pid())?.total_kib;
     }
     Ok((table, if broken.is_empty() { format!("{deployed} probes did not break anything.") } else { broken }))

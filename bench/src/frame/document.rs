@@ -1,5 +1,6 @@
-//! The pages below docs/benchmarks/: one for each experiment, and one with the claims of all. A run replaces what it has
-//! measured. People write docs/benchmarks.md, the short page above them; a test (`system::benchmarks`) compares its figures with these pages.
+//! The pages below docs/benchmarks/: one for each experiment, and one with the claims of all. A run replaces
+//! the parts that it has measured. People write docs/benchmarks.md, the short page above them; a test
+//! (`system::benchmarks`) compares its figures with these pages.
 
 use std::fs;
 use std::path::Path;

@@ -152,7 +152,7 @@ mod tests {
         git(&["commit", "-q", "-m", "One"])?;
         let clean = commit_of(here);
         assert!(clean.len() >= 7 && clean.bytes().all(|byte| byte.is_ascii_hexdigit()), "{clean}");
-        // The page and its figures are what a run writes.
+        // A run writes the page and its figures.
         fs::write(&page, "2")?;
         fs::write(here.join("docs/figures/new.svg"), "2")?;
         git(&["add", "docs/figures"])?;

@@ -78,7 +78,7 @@ impl MoonGen {
 }
 
 impl Running {
-    /// Fails, with what MoonGen has said, if it has ended.
+    /// Fails with the output of MoonGen if it has ended.
     pub fn check(&mut self) -> Result<()> {
         let ended = self.child.try_wait()?;
         ensure!(ended.is_none(), "MoonGen has ended: {}", self.said()?);

@@ -62,7 +62,8 @@ pub enum Generator {
 
 /// The least number of rounds of a full run.
 const LEAST: u64 = 3;
-/// The least part of a full run's repetitions within a round: with fewer, the duration of the call itself would hide the result.
+/// The least share of the repetitions of a round. With fewer repetitions, the duration of the call itself
+/// would hide the result.
 const LEAST_PART: f64 = 0.25;
 
 fn part(text: &str) -> Result<f64, String> {

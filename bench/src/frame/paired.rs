@@ -6,7 +6,7 @@ use twinprobe_tests::random::Random;
 
 /// The number of samples that are drawn again from a sample.
 const DRAWN: usize = 2_000;
-/// Half of what is outside of a confidence interval of 95 %.
+/// Half of the probability outside of a confidence interval of 95 %.
 const TAIL: f64 = 0.025;
 
 /// A value and its confidence interval of 95 %.
@@ -18,8 +18,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the median of what a sample was drawn from, by the bootstrap: medians of samples that are drawn again
-    /// from the values, with replacement. The same values give the same interval.
+    /// Estimates the median of the population of a sample, by the bootstrap: medians of samples that are
+    /// drawn again from the values, with replacement. The same values give the same interval.
     ///
     /// # Panics
     /// Panics if the sample is empty.

@@ -28,7 +28,7 @@ const SYNS: u64 = 5_000;
 /// Flows in a window that are a flood; ordinary traffic has 4,096.
 const FLOWS: u64 = 8_192;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The time between two questions to the daemon, while an answer is waited for.
+/// The time between two questions to the daemon while the bench waits for an answer.
 const QUESTION: Duration = Duration::from_millis(5);
 /// The points of a curve over a round.
 const POINTS: u32 = 120;

@@ -18,7 +18,7 @@ use crate::scenes::sender::Sender;
 
 /// Packets per second at which no exporter loses any.
 const RATE: u64 = 100_000;
-/// The time for an exporter to start, and to handle what has arrived.
+/// The time for an exporter to start, and to handle the packets that have arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The time without use of a processor after which an exporter has handled everything: some work by timers.
 const IDLE: Duration = Duration::from_millis(400);
@@ -259,7 +259,8 @@ impl Drop for Running {
     }
 }
 
-/// Returns where programs are looked for: Debian keeps some where an ordinary user's PATH does not look.
+/// Returns the directories that are searched for programs: Debian keeps some where an ordinary user's PATH
+/// does not look.
 pub fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }

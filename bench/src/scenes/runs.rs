@@ -69,7 +69,7 @@ impl Bare {
     }
 }
 
-/// Runs a program on one CPU; it has to let the packet pass. Returns the nanoseconds of processor time per run.
+/// Runs a program on one CPU; it must let the packet pass. Returns the nanoseconds of processor time per run.
 pub fn run(program: &Program, hook: &str, frame: &[u8], repeat: u32) -> Result<f64> {
     let pass = if hook == "xdp" { 2 } else { -1 };
     thread::scope(|scope| {

@@ -81,7 +81,7 @@ impl Access {
         });
         for failed in [tokens, roles].into_iter().flatten().filter_map(Result::err) {
             let error = twinprobe_ebpf_common::finding::with_causes(&failed);
-            tracing::error!(error, "the file is not used; the earlier content holds");
+            tracing::error!(error, "the file has mistakes; its earlier content stays in use");
         }
         if let Some(log) = &self.audit
             && let Err(error) = log.reopen()

@@ -22,7 +22,7 @@ impl ClientRoles {
             let &[name, role] = words else { return Err("a line is SAN ROLE".to_owned()) };
             check_name(name)?;
             match roles.insert(names::of_line(name), lines::role(role)?) {
-                Some(_) => Err("an earlier line has this name already".to_owned()),
+                Some(_) => Err("an earlier line already has this name".to_owned()),
                 None => Ok(()),
             }
         })?;

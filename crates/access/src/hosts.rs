@@ -1,5 +1,6 @@
-//! The names of this daemon, by which requests over TCP have to address it. A page of another server whose name leads
-//! here (DNS rebinding) sends its own name in `Host`, and a page that sends requests elsewhere its own in `Origin`.
+//! The names of this daemon, by which requests over TCP must address it. A page of another server whose name
+//! leads here (DNS rebinding) sends its own name in `Host`, and a page that sends requests elsewhere its own
+//! in `Origin`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +26,7 @@ impl Hosts {
             return Err(Refusal::Host);
         }
         let written = headers.get(HOST).map(|host| host.to_str().ok()?.parse().ok());
-        // A request for a proxy names the host in its first line. Both names have to be ours.
+        // A request for a proxy names the host in its first line. Both names must be ours.
         let named: Option<Vec<Authority>> =
             uri.authority().cloned().map(Some).into_iter().chain(written).collect();
         let named =

@@ -1,4 +1,4 @@
-//! The options of `serve` about who may do what.
+//! The options of `serve` about the rights of clients.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct AccessOptions {
     /// File that records each request in a line of JSON; opened again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
-    /// Refuse changes that can't be recorded in --audit-log; each has a line before it is made, too
+    /// Refuse a change that can't be recorded in --audit-log; the log has a line before and after each change
     #[arg(long, requires = "audit_log")]
     pub audit_required: bool,
 }

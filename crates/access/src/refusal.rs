@@ -10,9 +10,9 @@ pub enum Refusal {
     WrongToken,
     #[error("the role {needed} is needed{}", owned(.has))]
     Role { has: Option<Role>, needed: Role },
-    #[error("Host names no address of this daemon; `serve --host NAME` adds names")]
+    #[error("Host is not a name or address of this daemon; `serve --host NAME` adds names")]
     Host,
-    #[error("Origin is not this daemon: pages of other servers may not use it")]
+    #[error("Origin is another server: its pages may not use this daemon")]
     Origin,
     #[error("the body is {0}; send application/json or application/yaml")]
     MediaType(String),

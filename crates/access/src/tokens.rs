@@ -1,5 +1,5 @@
-//! Bearer tokens. Only their SHA-256 is kept, and a token is compared with all of them, each in constant time: neither
-//! the file nor the time of an answer tells anything about a token.
+//! Bearer tokens. Only their SHA-256 is kept, and a token is compared with all of them, each in constant
+//! time: neither the file nor the time of an answer reveals anything about a token.
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +41,7 @@ impl Tokens {
                 "the third word is not a SHA-256: 64 hexadecimal digits, as `twinprobe token` prints them",
             )?;
             if !digests.insert(digest) {
-                return Err("another line has this token already".to_owned());
+                return Err("another line already has this token".to_owned());
             }
             known.push(KnownToken { name: name.to_owned(), role, digest });
             Ok(())

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line, or ends the program with what is wrong about it.
+/// Reads the command line, or ends the program with an error about it.
 fn parse() -> Cli {
     let mut command = twinprobe_cli::for_clients_only(Cli::command());
     let matches = command.clone().get_matches();

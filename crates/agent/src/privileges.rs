@@ -8,7 +8,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// The capabilities that the daemon keeps if it has them, their names, and what it does with them.
+/// The capabilities that the daemon keeps if it has them, their names, and their purpose.
 const KEPT: [(CapabilitySet, &str, &str); 8] = [
     (CapabilitySet::BPF, "BPF", "loads programs and maps"),
     (CapabilitySet::PERFMON, "PERFMON", "loads programs that read kernel memory, and reads perf rings"),
@@ -23,12 +23,12 @@ const KEPT: [(CapabilitySet, &str, &str); 8] = [
 /// The privileges that only some command lines need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
-    /// True if the daemon is to listen at a port below 1024.
+    /// True if the daemon listens at a port below 1024.
     pub low_ports: bool,
-    /// True if the daemon is to give its socket to a group.
+    /// True if the daemon gives its socket to a group.
     pub group: bool,
-    /// True if the daemon has to know whose code is at an address in the kernel. The kernel shows its addresses only
-    /// with this privilege.
+    /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses
+    /// only with this privilege.
     pub addresses: bool,
 }
 

@@ -51,15 +51,15 @@ pub struct Serve {
     /// Directory of the probes' configurations and windows
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe")]
     state_dir: PathBuf,
-    /// Name of this machine in documents; by default its host name
+    /// Name of this machine in documents; by default the host name
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<String>,
-    /// Room for the retained windows of all probes; beyond it the oldest go
+    /// Room for the retained windows of all probes; beyond it the daemon removes the oldest
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     retain_bytes: u64,
     #[command(flatten)]
     limits: RequestLimits,
-    /// Directory of the pins of kernel objects; bpffs is mounted there if it is not mounted
+    /// Directory of the pins of kernel objects; the daemon mounts bpffs there if it is missing
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/twinprobe")]
     bpffs: PathBuf,
     /// Remove the probes from the kernel when the daemon stops
@@ -67,16 +67,16 @@ pub struct Serve {
     detach_on_exit: bool,
     #[command(flatten)]
     access: AccessOptions,
-    /// Method of waiting after a flip until no CPU runs the old twin
+    /// Method by which a flip waits until no CPU runs the old twin
     #[arg(long, value_name = "METHOD", value_parser = quiesce_methods(), default_value = "auto")]
     quiesce: QuiesceMethod,
-    /// Method of attaching TC programs
+    /// Method by which TC programs are attached
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
     /// Expedited grace periods of the kernel while probes are attached and removed
     #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
     expedite: Expedite,
-    /// Root of the cgroups, where the processes of pods are looked for
+    /// Root of the cgroups, where the daemon finds the processes of pods
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     cgroups: PathBuf,
     #[command(flatten)]
@@ -103,7 +103,7 @@ impl Serve {
         files.into_iter().flatten().cloned().collect()
     }
 
-    /// The reasons for which the daemon has to keep privileges.
+    /// The reasons for which the daemon must keep privileges.
     pub fn needs(&self) -> Needs {
         let low = |port: u16| (1..1024).contains(&port);
         let is_low = |address: &Address| matches!(address, Address::Tcp(address) if low(address.port()));
@@ -327,7 +327,7 @@ async fn rest(answered: Arc<Notify>) {
     }
 }
 
-/// The signals that mean that the daemon is to stop.
+/// The signals that stop the daemon.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,

@@ -8,9 +8,9 @@
 //! | `pods.json` | the pods of the node |
 //! | `lock` | keeps a second daemon out |
 //!
-//! The table `probes` says what has to run. A record contains the version of its format ([`format`]). A record that can't
-//! be read is left as it is, and its probe stays listed; a PUT that replaces such a record keeps it in the table
-//! `unreadable`.
+//! The table `probes` names the probes that must run. A record contains the version of its format
+//! ([`format`]). A record that can't be read is left as it is, and its probe stays listed; a PUT that
+//! replaces such a record keeps it in the table `unreadable`.
 
 pub mod error;
 pub mod format;

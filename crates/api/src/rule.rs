@@ -11,9 +11,9 @@ use crate::status::Word;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleDocument {
-    /// The probe whose windows the rule looks at.
+    /// The probe whose windows the rule judges.
     pub watch: String,
-    /// Where windows are judged: `node`, the default, or `fleet`.
+    /// The place where windows are judged: `node`, the default, or `fleet`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// The nodes that a rule over a fleet acts on.
@@ -21,7 +21,7 @@ pub struct RuleDocument {
     pub on: Option<RuleNodes>,
     /// The condition, in CEL.
     pub when: String,
-    /// The number of windows in a row for which the condition has to hold.
+    /// The number of windows in a row for which the condition must hold.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<u32>,
     /// The condition that ends the actions of the rule. Without it, they end when `when` no longer holds.
@@ -40,7 +40,7 @@ pub struct RuleDocument {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RuleNodes {
-    /// `where`: those at which the condition holds, which is the default; or `all`.
+    /// `where`, the default: the nodes at which the condition holds; or `all`.
     Named(String),
     /// Nodes whose watched probe has these labels.
     Labels(BTreeMap<String, String>),
@@ -63,7 +63,7 @@ impl RuleDocument {
     }
 }
 
-/// One thing that a rule does: an object with one field, its name.
+/// One action of a rule: an object with one field, the name of the action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ActionFields", into = "ActionFields")]
 pub enum RuleAction {
@@ -174,7 +174,8 @@ pub struct RuleChange {
     pub variables: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defines: BTreeMap<String, String>,
-    /// The probe sees one packet in so many, in each direction that it has: a number, or a text that becomes one.
+    /// N: the probe sees one packet in N, in each direction that it has. It is a number, or an expression for
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Value>,
 }
@@ -201,7 +202,7 @@ pub struct RuleStatus {
     pub pushed_by: String,
     /// The role that the actions of the rule have.
     pub role: Word,
-    /// The number of the last window that was judged, or after which the rule was put.
+    /// The number of the last window that the rule has judged, or of the last window before the rule was put.
     pub window: u64,
     /// The windows in a row for which the condition holds.
     pub holds: u32,

@@ -1,4 +1,4 @@
-//! The documents that a rule has had.
+//! The present and earlier documents of a rule.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct RuleRevisionList {
     pub revisions: Vec<RuleRevision>,
 }
 
-/// A document that a rule has or had.
+/// The present or an earlier document of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleRevision {
     pub revision: u64,

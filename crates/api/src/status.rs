@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::{Direction, MergeRule, ProbeCost};
 use crate::config::document::{ConfigDocument, DirectionDocument};
 use crate::config::present::Integer;
 
-/// A word out of a short list. A daemon of a later version may use more words.
+/// A word from a short list. A daemon of a later version may use more words.
 pub type Word = Cow<'static, str>;
 
 /// The answer to `GET /v1/probes`.
@@ -45,8 +45,8 @@ pub struct ProbeStatus {
     pub revision: u64,
     /// The time when the probe was first deployed, RFC 3339.
     pub created: String,
-    /// The sender of the configuration: `token:NAME`, `certificate:SAN`, `uid:NUMBER` or `anonymous`. `None` if a
-    /// version that did not ask has deployed the configuration.
+    /// The sender of the configuration: `token:NAME`, `certificate:SAN`, `uid:NUMBER` or `anonymous`. `None`
+    /// if a version that did not record senders has deployed the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     pub interfaces: Vec<AttachmentStatus>,
@@ -114,7 +114,7 @@ pub struct LiveCost {
     pub direction: Direction,
     /// `xdp` or `tc`.
     pub hook: Word,
-    /// The probe's share of what the dispatcher took, in nanoseconds.
+    /// The probe's share of the dispatcher's time, in nanoseconds.
     pub ns_per_packet: f64,
     /// The source of the share: `samples` or `trial`.
     pub by: Word,
@@ -156,7 +156,7 @@ pub struct AttachmentStatus {
     pub interface: String,
     /// `attached` or `pending`. An attachment that is `attached` has all fields below; `reason` is optional.
     pub state: Word,
-    /// The reason for `pending`, or what has happened to the attachment.
+    /// The reason for `pending`, or an event of the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -242,7 +242,7 @@ pub struct RevisionList {
     pub revisions: Vec<Revision>,
 }
 
-/// A configuration that a probe has or had.
+/// The present or an earlier configuration of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Revision {
     pub revision: u64,

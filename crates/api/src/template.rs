@@ -1,4 +1,4 @@
-//! Templates: configurations that rules deploy with values of windows in them.
+//! Templates: configurations that rules deploy after filling in values of windows.
 
 use serde::{Deserialize, Serialize};
 

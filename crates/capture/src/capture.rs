@@ -152,7 +152,7 @@ impl Capture {
         &self.framed
     }
 
-    /// The packets so far that no probe can get, by the reason: a kind of link, or what is wrong with the packet.
+    /// The packets so far that no probe can get, by the reason: a kind of link, or a fault of the packet.
     pub const fn skipped(&self) -> &PacketCounts {
         &self.skipped
     }

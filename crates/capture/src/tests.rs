@@ -1,4 +1,4 @@
-//! Captures made by hand, by the descriptions of both formats.
+//! Captures that follow the descriptions of both formats, byte by byte.
 
 mod links;
 mod packed;
@@ -147,7 +147,7 @@ fn what_is_no_capture_is_refused() {
     for text in [&b"hello"[..], &[0; 100], b"\x0a\x0d\x0d\x0a", b"snoop\0\0\0"] {
         assert!(message(text).contains("neither pcap nor pcapng nor snoop"), "{text:?}");
     }
-    // The upper bits tell of the frame check sequence.
+    // The upper bits describe the frame check sequence.
     assert_eq!(packets(&words.pcap(MICRO, 0x1400_0001)).unwrap(), (vec![], false));
     let packet = words.packet([1, 1], 14, &[0; 14]);
     for captured in [262_145_u32, 300_000, 1 << 20, u32::MAX] {

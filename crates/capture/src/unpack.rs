@@ -13,7 +13,7 @@ use crate::error::CaptureError;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The bytes that are decompressed at once, if that many are asked for.
+/// The most bytes that are decompressed at once.
 const PIECE: usize = 64 << 10;
 
 /// A file as it is without compression.
@@ -25,7 +25,7 @@ pub struct Unpacked {
     fate: Arc<Fate>,
 }
 
-/// The fate of a file: readers of formats keep no reason for a failure.
+/// The outcome of a file: readers of formats keep no reason for a failure.
 #[derive(Debug, Default)]
 pub struct Fate {
     limit: u64,
@@ -112,8 +112,8 @@ impl Unpacked {
 }
 
 impl Read for Unpacked {
-    /// Reads as many bytes as are asked for, up to a limit: readers of formats want a whole head at once, whatever the pieces
-    /// of a compressed file are.
+    /// Reads the requested number of bytes, up to a limit: readers of formats want a whole head at once, but
+    /// a compressed file comes in pieces of any size.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.has_failed {
             return Err(io::Error::other("the capture can't be read"));

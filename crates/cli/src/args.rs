@@ -33,9 +33,9 @@ use crate::top::top::Top;
 pub enum Command {
     /// Turn a configuration of Polycube dynmon or DeChainy into one for apply
     Convert(Convert),
-    /// List the probes of the library, which `apply --probe` deploys, or explain one
+    /// List the probes of the library, or explain one; `apply --probe` deploys them
     Probes(Probes),
-    /// Send windows to the systems that people have: brokers, files, object stores
+    /// Send windows to other systems: brokers, files, object stores
     Stream(Stream),
     /// Print the completions for a shell
     Completions(Completions),
@@ -58,38 +58,38 @@ pub enum ClientCommand {
     Get(Get),
     /// Remove probes
     Delete(Delete),
-    /// List the configurations that a probe has and had
+    /// List the present and the earlier configurations of a probe
     Revisions(RevisionsCommand),
-    /// Show who has changed a probe, or any probe, when, from where and why
+    /// Show the changes of one probe or of all probes: who made them, when, from where and why
     History(History),
-    /// Show what differs between two configurations of a probe
+    /// Show the differences between two configurations of a probe
     Diff(Diff),
     /// Deploy an earlier configuration of a probe again
     Rollback(RollbackCommand),
-    /// Show the entries that a probe's configuration gives a map, or give it others
+    /// Show the entries that a probe's configuration gives a map, or replace them
     Entries(Entries),
     /// Read a probe's metrics
     Metrics(Metrics),
     /// List a probe's windows; show, acknowledge or close one
     Windows(WindowsCommand),
-    /// Show numbers of a metric over the windows that are retained
+    /// Show the numbers of a metric over the retained windows
     Series(SeriesCommand),
     /// Show the names of addresses and ports
     Names(NamesCommand),
-    /// Follow a probe's windows as they are closed
+    /// Follow a probe's windows as they close
     Watch(WatchCommand),
     /// Follow a probe's events
     Events(Events),
-    /// Show what a probe would have measured of captured packets
+    /// Measure captured packets with a probe, without deploying it
     #[command(visible_alias = "test")]
     Replay(ReplayCommand),
-    /// Measure what a probe takes for the packets of a capture, without touching its counts
+    /// Measure the time that a probe takes for the packets of a capture, without changing its counts
     Bench(Bench),
-    /// Roll a probe out over many daemons, a few first, and take it back where it costs too much
+    /// Roll a probe out over many daemons, a few first, and take it back if it costs too much
     Fleet(FleetCommand),
-    /// Say when a rule would have fired
+    /// Work with rules: put, list, test and remove them
     Rules(RulesCommand),
-    /// Show all probes live, full screen
+    /// Show all probes live, on the full screen
     Top(Top),
     /// Show what the kernel can do, and how each map type is read
     Capabilities(CapabilitiesCommand),

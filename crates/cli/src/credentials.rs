@@ -1,4 +1,4 @@
-//! The options by which a client shows who it is, and which servers it trusts.
+//! The options for the credentials of a client, and the servers that it trusts.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub struct CredentialOptions {
     /// File with a client's token; without it, TWINPROBE_TOKEN has the token
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Authorities that a client believes instead of the system's (PEM)
+    /// Authorities that a client trusts instead of the system's (PEM)
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Certificate that a client shows (PEM)

@@ -35,7 +35,8 @@ pub enum CommandError {
     #[error(transparent)]
     File(#[from] ProbeFileError),
     #[error(
-        "there is no `twinprobe-stream`, neither beside this program nor in PATH; the Debian package twinprobe brings it along, and \
+        "there is no `twinprobe-stream`, neither beside this program nor in PATH; the Debian package \
+            twinprobe contains it, and \
          `cargo build --release -p twinprobe-streams` makes it"
     )]
     NoStream,
@@ -43,9 +44,11 @@ pub enum CommandError {
     Stream(#[source] io::Error),
     #[error("nothing can be compiled here: {0}")]
     NoCompiler(String),
-    #[error("the daemon shows sources to the role operator only, and the probe is run from its source")]
+    #[error(
+        "the command needs the source of the probe, and the daemon shows sources to the role operator only"
+    )]
     NoSources,
-    #[error("the daemon is of an earlier version, which does not say how long programs have run")]
+    #[error("the daemon has an earlier version, which does not report the run time of programs")]
     NoTiming,
     #[error("the probe sees none of the packets in {}", path.display())]
     NoPackets { path: PathBuf },
@@ -55,7 +58,7 @@ pub enum CommandError {
     Unfit { failed: usize, total: usize },
     #[error("{0}")]
     Servers(String),
-    #[error("this command talks to one daemon, and {0} are given; give one --server")]
+    #[error("this command needs exactly one daemon, but {0} are given; give one --server")]
     OneServer(usize),
     #[error("documents of several daemons are shown as table, wide, json or yaml")]
     NotOfMany,
@@ -103,7 +106,7 @@ pub enum CommandError {
     /// Some probes of several were refused. Each refusal has been printed already.
     #[error("{failed} of {total} probes were refused")]
     Several { failed: usize, total: usize },
-    #[error("{} has {total} configurations, and one is replayed at a time", path.display())]
+    #[error("{} has {total} configurations; give one configuration for a replay", path.display())]
     OneProbe { path: PathBuf, total: usize },
     #[error("probe {name} was deleted")]
     Deleted { name: String },
@@ -123,7 +126,7 @@ impl CommandError {
         }
     }
 
-    /// Tells whether the arguments are wrong, whatever the daemons and files are like.
+    /// Tells whether the arguments are wrong in themselves, for any daemons and files.
     const fn is_usage(&self) -> bool {
         matches!(
             self,

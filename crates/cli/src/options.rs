@@ -40,7 +40,8 @@ pub struct LogOptions {
     /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// Least severe log lines that are written: error, warn, info, debug or trace, or such levels by module as in RUST_LOG
+    /// Lowest level of the log lines that are written: error, warn, info, debug or trace; or levels by
+    /// module, as in RUST_LOG
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log_level: Option<String>,
 }
@@ -72,7 +73,7 @@ pub fn misplaced(command: &mut Command, matches: &ArgMatches) -> Option<clap::Er
             && matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
     let given = of_clients(command).find(is_given)?.get_long().unwrap_or_default().to_owned();
-    let message = format!("`{name}` talks to no daemon, so it takes no --{given}");
+    let message = format!("`{name}` does not talk to a daemon, so --{given} is not possible");
     Some(command.error(ErrorKind::UnknownArgument, message))
 }
 

@@ -62,9 +62,9 @@ impl LargestEntries<'_> {
     }
 }
 
-/// Calls of the API. A name stays inside its segment of the path, whatever its characters. Documents come in the format
-/// with the media type `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or the reason why there was
-/// no answer.
+/// Calls of the API. A name stays inside its segment of the path, with any characters. Documents come in the
+/// format with the media type `accept`. Errors: [`ClientError::Refused`] with the daemon's reason, or the
+/// reason why there was no answer.
 impl Client {
     /// Creates a client, without sending a request yet.
     pub fn new(server: Server, credentials: &Credentials) -> Result<Self, ClientError> {
@@ -167,8 +167,9 @@ impl Client {
         self.whole(self.transport.request(Method::POST, ["v1", "replay"], accept).multipart(form)).await
     }
 
-    /// `POST /v1/replay/rule`: says what a rule would have done over captured packets. The probe is `config`, else the one that
-    /// `query` names, else the one that the rule watches. `query` has the parameters of the call.
+    /// `POST /v1/replay/rule`: returns the actions that a rule would have taken over captured packets. The
+    /// probe is `config`, else the one that `query` names, else the one that the rule watches. `query` has
+    /// the parameters of the call.
     pub async fn try_rule(
         &self,
         rule: &RuleDocument,
@@ -280,7 +281,7 @@ impl Client {
         Ok(EventStream { call, response })
     }
 
-    /// `GET /v1/capabilities`: what the kernel and the compiler can do.
+    /// `GET /v1/capabilities`: the abilities of the kernel and the compiler.
     pub async fn capabilities(&self) -> Result<Answer<Value>, ClientError> {
         self.whole(self.transport.request(Method::GET, ["v1", "capabilities"], JSON)).await
     }

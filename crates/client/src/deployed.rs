@@ -51,7 +51,7 @@ pub async fn deployed(
     Ok(NodeAnswer::Wanted(Box::new(report(node, wanted.revision, &status, observed))))
 }
 
-/// Counts the windows that began with this configuration, and what they have lost.
+/// Counts the windows that began with this configuration, and their losses.
 async fn observed(
     client: &Client,
     status: &ProbeStatus,

@@ -17,10 +17,10 @@ pub enum ClientError {
     /// The daemon refused the request, and gave the reason.
     #[error("{0}")]
     Refused(Box<Problem>),
-    #[error("the server answered {call} with something else than was expected")]
+    #[error("the server answered {call} with an unexpected document")]
     Content { call: String, source: serde_json::Error },
     /// A name that no request can contain: `.` and `..` have another meaning in a URL.
-    #[error("no probe can be called {0:?}")]
+    #[error("{0:?} is not a possible name of a probe")]
     Name(String),
     /// A credential that can't be used; the first part says which.
     #[error("the {0} can't be used")]

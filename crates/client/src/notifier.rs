@@ -61,7 +61,7 @@ impl SigningKeys {
             })
         });
         let keys = keys.collect::<Result<Vec<_>, String>>()?;
-        if keys.is_empty() { Err("there is no key in it".to_owned()) } else { Ok(Self(keys)) }
+        if keys.is_empty() { Err("the file has no key".to_owned()) } else { Ok(Self(keys)) }
     }
 
     /// Signs a message with each key.

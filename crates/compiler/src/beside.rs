@@ -16,7 +16,7 @@ use crate::headers::{OVERLAY, entry, path, sealed};
 pub struct FilesBeside {
     /// The files that clang inherits, the description of the view with them among these.
     pub inherited: Arc<[OwnedFd]>,
-    /// The path of that description; `None` without files.
+    /// The path of this description; `None` without files.
     overlay: Option<String>,
 }
 

@@ -182,7 +182,7 @@ const FLAGS: &[&str] = &[
     // An address-significance table makes the `object` crate rewrite section names.
     "-fno-addrsig",
     "-fno-stack-protector",
-    // One process and no files left behind: killing the child ends everything.
+    // There is one process, and it leaves no files behind: killing the child ends everything.
     "-fintegrated-cc1",
     "-fno-crash-diagnostics",
     // Objects do not depend on the daemon's directory: same source, same bytes.

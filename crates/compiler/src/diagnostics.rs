@@ -62,7 +62,8 @@ pub fn parse(field: &str, log: &str) -> Diagnostics {
     found
 }
 
-/// Returns the log without what an internal error of clang appends (stack, arguments, where to report it).
+/// Returns the log without the end of an internal error of clang (stack, arguments, advice where to report
+/// it).
 pub fn without_crash_report(log: &str) -> &str {
     log.split("PLEASE submit a bug report").next().unwrap_or(log)
 }
@@ -193,8 +194,8 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// Returns the text of a failed assertion from what follows after "failed"; `None` if it has no text. The condition may
-/// stand before the text.
+/// Returns the text of a failed assertion, which follows after "failed"; `None` if it has no text. The
+/// condition may stand before the text.
 fn words_of_assertion(text: &str) -> Option<String> {
     let text = match text.strip_prefix(" due to requirement '") {
         Some(condition) => {

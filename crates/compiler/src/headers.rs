@@ -53,8 +53,8 @@ const BCC_HEADERS: [(&str, &str); 19] = [
 const INTEGERS: &str = include_str!("../headers/bcc/stdint.h");
 /// The header that stands for every other one in [`NOTHING`].
 const NONE: &str = "bcc/helpers.h";
-/// The headers of the kernel that sources for BCC include and user space does not have. The dialect's own header has
-/// the parts that probes need.
+/// Headers of the kernel that sources for BCC include. User space does not have them. The dialect's own
+/// header has the parts that probes need.
 const NOTHING: [&str; 19] = [
     "asm/page.h",
     "linux/bitops.h",
@@ -81,7 +81,7 @@ const LINUX: &str = "linux/bpf.h";
 /// The header by which a directory is known to be that of libbpf's headers.
 const LIBBPF: &str = "bpf_helpers.h";
 
-/// Tells whether a name that clang prints is that of a header of the daemon, or of a file beside the source.
+/// Tells whether clang prints the name of a header of the daemon, or of a file beside the source.
 pub fn is_own(name: &str) -> bool {
     [COMMON, BCC, BESIDE]
         .iter()
@@ -170,7 +170,7 @@ pub fn path(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Makes a file that no directory has, and whose content can't be changed any more.
+/// Makes a file that is in no directory, and whose content can't change any more.
 pub fn sealed(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(file);

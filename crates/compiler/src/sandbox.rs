@@ -76,7 +76,7 @@ pub fn choose(
 
 fn refusal(reasons: &[String]) -> String {
     format!(
-        "the compiler can't be confined: {}; provide what is missing, or start the daemon with \
+        "the compiler can't be confined: {}; provide the missing parts, or start the daemon with \
          --allow-unconfined-compiler if clients that send sources may read this host's files",
         reasons.join("; ")
     )
@@ -86,7 +86,7 @@ fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: CompileLimits) -> Allowe
     let mut read = headers;
     read.extend(LINKED.into_iter().filter_map(|link| Path::new(link).canonicalize().ok()));
     let mut run = libraries(clang);
-    // The loader looks there first, and does without its cache, which lists what is installed.
+    // The loader looks there first, and does not need its cache, which lists the installed libraries.
     let directories: Vec<&Path> = run.iter().filter_map(|library| library.parent()).collect();
     let libraries = std::env::join_paths(directories).unwrap_or_default();
     run.extend(clang.canonicalize());

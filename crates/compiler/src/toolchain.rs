@@ -8,7 +8,7 @@ use crate::compile::Compiler;
 /// The operator's choice for the compiler.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct CompilerOptions {
-    /// Compile even where the compiler can't be kept from reading this host's files
+    /// Compile even if the daemon can't keep the compiler from reading this host's files
     #[arg(long)]
     pub allow_unconfined_compiler: bool,
 }

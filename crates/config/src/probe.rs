@@ -113,7 +113,7 @@ pub struct MetricConfig {
 pub struct SumConfig {
     /// The limit of entries; `None` for the default of the map.
     pub entries: Option<usize>,
-    /// The time after which an entry leaves the sum unless a window has it; `None` if it stays.
+    /// The time after which an entry leaves the sum if no window has had it; `None` if it stays.
     pub expires: Option<Duration>,
 }
 
@@ -140,7 +140,7 @@ impl ProbeConfig {
         self.interfaces.iter().find_map(InterfacePattern::pods)
     }
 
-    /// Tells whether an interface of this name is left out, whatever pattern matches it.
+    /// Tells whether an interface of this name is left out, even if a pattern matches it.
     pub fn excludes(&self, interface: &str) -> bool {
         self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
     }

@@ -10,7 +10,7 @@ pub struct WindowConfig {
     pub retain: usize,
     /// The same limit in bytes on disk.
     pub retain_bytes: u64,
-    /// The collectors that have to acknowledge a window; if empty, any client can acknowledge it.
+    /// The collectors that must acknowledge a window; if empty, any client can acknowledge it.
     pub collectors: Vec<String>,
 }
 

@@ -47,13 +47,13 @@ pub struct Replayed {
     pub cut_off: u64,
     /// The packets whose beginning alone was captured.
     pub truncated: u64,
-    /// The packets with an earlier time than a packet before. The clock of the programs stays where it is.
+    /// The packets with an earlier time than a packet before. The programs' clock does not go back.
     pub out_of_order: u64,
     /// The events that the programs have written, which no document has.
     pub events: u64,
     /// The packets that had no Ethernet header and got one, by the kind of their link.
     pub framed: PacketCounts,
-    /// The packets that no program can get, by the reason: a kind of link, or what is wrong with the packet.
+    /// The packets that no program can get, by the reason: a kind of link, or a fault of the packet.
     pub skipped: PacketCounts,
 }
 

@@ -16,7 +16,7 @@ pub const BESIDE: &str = "/twinprobe/source";
 pub enum Stage {
     Config,
     Compile,
-    /// Judgement of what the program may do and would cost.
+    /// Judgement of the program's actions and its cost.
     Admission,
     Load,
     Attach,

@@ -43,7 +43,7 @@ pub enum XdpMode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet passes whatever the program returns.
+    /// The packet passes, for any verdict of the program.
     Observe,
     Enforce,
 }

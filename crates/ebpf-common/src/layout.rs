@@ -120,7 +120,7 @@ impl Render {
         Self::Histogram,
     ];
 
-    /// The tag that asks for the rendering, and what it is for.
+    /// The tag that asks for the rendering, and its purpose.
     pub const fn tag(self) -> (&'static str, &'static str) {
         match self {
             Self::Ipv4 => ("ipv4", "four bytes"),

@@ -24,7 +24,7 @@ pub enum MapKind {
 /// The family of a map type; each family is read in a way of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapFamily {
-    /// Keys come and go: walked by key, entries deleted.
+    /// Keys come and go: reading walks by key and deletes entries.
     Hash,
     /// Keys are `0..max_entries` and always exist: read by index, entries zeroed.
     Array,

@@ -1,4 +1,4 @@
-//! The unit of compilation: a source, and what is known about the program that it becomes.
+//! The unit of compilation: a source, and facts about its program.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub struct Unit<'a> {
 }
 
 impl Unit<'_> {
-    /// Returns the names of the macros that tell the source what it is compiled for; `twinprobe.h` reads them.
+    /// Returns the names of the macros that tell the source its hook and kernel; `twinprobe.h` reads them.
     pub fn target(&self) -> impl Iterator<Item = &'static str> {
         let names = match self.hook {
             Hook::Xdp => ["TWINPROBE_XDP", "TWINPROBE_INGRESS"],

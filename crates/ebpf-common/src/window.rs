@@ -14,7 +14,7 @@ pub struct Window {
     pub start: String,
     /// The time at which the flip took the window's twin out of use.
     pub end: String,
-    /// Nanoseconds that have really passed (by the boot clock), whatever was done to the wall clock. Windows of
+    /// Nanoseconds that have really passed (by the boot clock), even if the wall clock was set. Windows of
     /// earlier versions lack it.
     #[serde(default)]
     pub duration_ns: Option<u64>,

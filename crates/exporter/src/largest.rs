@@ -35,8 +35,8 @@ struct Chosen {
 }
 
 impl LargestRows {
-    /// Chooses up to `top` entries by the number with the path `by`, or else by the first counter. `None` for metrics of which no
-    /// entry can be left out: those without keys or numbers, histograms, and maps of maps.
+    /// Chooses up to `top` entries by the number with the path `by`, or else by the first counter. `None` for
+    /// metrics that must have all their entries: those without keys or numbers, histograms, and maps of maps.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@ use twinprobe_ebpf_common::MetricHead;
 use crate::cache::Cache;
 use crate::others::Others;
 
-/// The description of a metric, and what the formats have computed from it. It reads like its description.
+/// The description of a metric, and data that the formats have computed from it. It reads like its
+/// description.
 #[derive(Clone, Debug)]
 pub struct Metric {
     head: MetricHead,

@@ -379,8 +379,8 @@ proptest! {
         prop_assert_eq!(written(MapKind::Hash, None, &layout, &bytes, 1), expected);
     }
 
-    /// One value for each CPU there can be, whatever is online; numbers of up to 64 bits never overflow an
-    /// average, nor a sum.
+    /// One value for each possible CPU, online or not; numbers of up to 64 bits never overflow an average,
+    /// nor a sum.
     #[test]
     fn cpus_are_folded_number_by_number(
         layout in any_type(number().prop_filter("sums of 128 bits", |layout| layout.size < 16), 1..4),

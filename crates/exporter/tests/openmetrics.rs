@@ -1,4 +1,4 @@
-//! OpenMetrics documents mean what they should to the reference parser.
+//! The reference parser reads the right values from OpenMetrics documents.
 
 mod reference;
 #[path = "openmetrics/series.rs"]
@@ -52,7 +52,7 @@ fn openmetrics(document: &Document) -> (Vec<(String, String, serde_json::Value)>
     families(&encoded(document, &Context::default(), Format::OpenMetrics))
 }
 
-/// One page, and what it left out of each document.
+/// One page, and the numbers that it left out of each document.
 fn page(documents: &[Document], own: &str, mut out: impl FnMut(&mut Vec<u8>)) -> Vec<u64> {
     let (mut page, mut tables, mut buffer) = (PageEncoder::new(), Vec::new(), Vec::new());
     for document in documents {

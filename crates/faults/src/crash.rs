@@ -15,7 +15,7 @@ const WAIT: &str = "TWINPROBE_WAIT_AT";
 /// The limit of a wait: a test that was killed must not keep a daemon forever.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Ends this process if it is to end at `step`.
+/// Ends this process if a test wants its end at `step`.
 pub fn point(step: &str) {
     static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
     if is_reached(&AT, DIE, step) {
@@ -24,7 +24,7 @@ pub fn point(step: &str) {
     }
 }
 
-/// Returns an I/O error if `step` is to fail.
+/// Returns an I/O error if a test wants `step` to fail.
 pub fn fault(step: &str) -> io::Result<()> {
     static AT: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
     if is_reached(&AT, FAIL, step) {

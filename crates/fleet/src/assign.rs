@@ -1,4 +1,4 @@
-//! The probes and rules that a node has to run.
+//! The probes and rules that a node must run.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub enum Wanted<'a> {
     NotSelected,
 }
 
-/// Tells whether labels have all that a selector names.
+/// Tells whether labels have all labels of a selector.
 pub fn matches(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

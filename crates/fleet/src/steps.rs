@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::finding::Finding;
 
 use crate::share::WHOLE;
 
-/// The most canaries. An assignment names all of them, and has to stay small.
+/// The most canaries. An assignment names all of them, and must stay small.
 const MOST_CANARIES: u32 = 10;
 const MOST_WINDOWS: u32 = 1000;
 const LONGEST: Duration = Duration::from_hours(24 * 7);

@@ -112,7 +112,7 @@ impl Kernel {
         twins::load(plan, object, &self.host.capabilities, old, first, None)
     }
 
-    /// Does the same as [`Self::load`] for a direction that is to see packets of a capture, with their time as its
+    /// Does the same as [`Self::load`] for a direction that sees packets of a capture, with their time as its
     /// clock: see [`Lane`](crate::trial::replay::lane::Lane).
     pub fn load_for_replay(
         &self,
@@ -130,8 +130,8 @@ impl Kernel {
         cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
 
-    /// Opens the direction that an earlier daemon loaded. Fails with the reason if the pins are not what the record
-    /// says.
+    /// Opens the direction that an earlier daemon loaded. Fails with the reason if the pins differ from the
+    /// record.
     pub fn open_direction(
         &self,
         mut plan: Arc<DirectionPlan>,
@@ -146,7 +146,8 @@ impl Kernel {
         let is_its = |record: &&DirectionRecord| record.direction == name && record.interface == interface;
         let record = deployment.directions.iter().find(is_its);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
-        // The programs keep the kind that they were loaded with, whatever their section means to this version.
+        // The programs keep the kind that they were loaded with, even if their section means another kind to
+        // this version.
         if let Some(plan) = Arc::get_mut(&mut plan) {
             plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
         }
@@ -167,7 +168,8 @@ impl Kernel {
         }
     }
 
-    /// Tells whether probes have to look for their interfaces, and [`Self::settle_again`] has to be called afterwards.
+    /// Tells whether probes must look for their interfaces, and [`Self::settle_again`] must be called
+    /// afterwards.
     pub fn is_unsettled(&self) -> bool {
         self.host.dispatchers.has_unclaimed()
     }

@@ -20,10 +20,10 @@ use crate::objects::definitions::definitions_yaml;
 struct Args {
     #[command(subcommand)]
     command: OperatorCommand,
-    /// Form of the log on stderr
+    /// Format of the log on stderr
     #[arg(long, global = true, value_enum, default_value_t = OperatorLogFormat::Text)]
     log_format: OperatorLogFormat,
-    /// Least level of the log, such as `debug`; `RUST_LOG` by default
+    /// Lowest level of the log, such as `debug`; by default that of `RUST_LOG`
     #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -36,11 +36,11 @@ enum OperatorLogFormat {
 
 #[derive(Subcommand)]
 enum OperatorCommand {
-    /// Print the definitions of the kinds, for `kubectl apply -f -`
+    /// Print the custom resource definitions, for `kubectl apply -f -`
     Crds,
-    /// Roll probes out: once in a cluster, more for the case that it ends
+    /// Roll probes out: one operator works in a cluster, others wait to take its place
     Run(RunOptions),
-    /// Give a node's daemon the probes that are for the node, and report: once on each node
+    /// Give a node's daemon the probes of this node, and report: one agent on each node
     Node(Box<NodeOptions>),
     /// Stop the rollout of a probe where it is
     Pause(ProbeArgument),

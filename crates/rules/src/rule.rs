@@ -31,7 +31,7 @@ pub struct Rule {
     shape: WindowShape,
     when: Expression,
     until: Option<Expression>,
-    /// The windows in a row for which the condition has to hold.
+    /// The windows in a row for which the condition must hold.
     pub windows: u32,
     /// The time after a firing in which the rule does not fire again.
     pub cooldown: Duration,
@@ -42,7 +42,7 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub when: bool,
-    /// The rule's actions have to end.
+    /// The rule's actions must end.
     pub until: bool,
 }
 

@@ -8,7 +8,7 @@ use twinprobe_api::RuleDocument;
 
 use crate::rule::{DEFAULT_ACTIONS_PER_HOUR, Judgement, Rule};
 
-/// The number of windows in a row that can't be judged and stop a rule.
+/// A rule stops after this number of windows in a row that it can't judge.
 const MOST_FAILURES: u32 = 3;
 const HOUR: Duration = Duration::from_hours(1);
 

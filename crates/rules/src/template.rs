@@ -23,7 +23,7 @@ enum TemplateTexts {
     Any,
     /// Values of variables and entries of maps: a text with just one expression gets the type of its value.
     Values,
-    /// Texts stay texts, whatever the type of the values in them.
+    /// Texts stay texts, with values of any type in them.
     Plain,
     /// Programs: they may have braces of their own.
     Programs,
@@ -42,7 +42,7 @@ impl TemplateTexts {
     }
 }
 
-/// Checks each expression of the texts in a value; without the shape, only how it is written.
+/// Checks each expression of the texts in a value; without the shape, only its syntax.
 pub fn check(value: &Value, shape: Option<&WindowShape>) -> Result<(), String> {
     let checked = |expression: &str| {
         let checked = Expression::check(expression, shape);

@@ -64,8 +64,8 @@ pub fn owned(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails if another user than root and the daemon's could change what is found at `path`: the file or directory itself, the
-/// directories on the way, and the symbolic links, wherever they lead.
+/// Fails if another user than root and the daemon's could change the file at `path`: the file or directory
+/// itself, the directories on the way, and the symbolic links, wherever they lead.
 pub fn trusted(path: &Path) -> io::Result<()> {
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     expect_trusted(&at, path, &fs::metadata(&at)?, false)?;

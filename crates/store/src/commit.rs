@@ -9,7 +9,7 @@ use rusqlite::Connection;
 /// A change of the store. It may be made again after a failure, and changes nothing else.
 pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
 
-/// The events that a change has to survive.
+/// The events that a change must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
     /// A loss of power, from the moment when the commit returns.

@@ -94,8 +94,8 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Tells whether the file system has to find room for each write to a page that is mapped into memory: without room the
-/// kernel ends the process (SIGBUS).
+/// Tells whether the file system must find room for each write to a page that is mapped into memory: without
+/// room the kernel ends the process (SIGBUS).
 fn copies_on_write(path: &Path) -> bool {
     const BCACHEFS: u64 = 0xca45_1a4e;
     const BTRFS: u64 = 0x9123_683e;

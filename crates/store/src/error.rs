@@ -72,7 +72,8 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => io::Error::new(
             io::ErrorKind::ResourceBusy,
-            "another process uses the store; on this file system one can at a time: end it, or ask the daemon",
+            "another process uses the store; on this file system only one process can use it at a time: end \
+                that process, or ask the daemon",
         ),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             io::Error::new(io::ErrorKind::InvalidData, error.to_string())

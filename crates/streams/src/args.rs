@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::config::document::{SourceDocument, StreamDocument};
 use crate::config::stream::{StreamConfig, StreamConfigError};
 
-/// Send the windows of many daemons to the systems that people have, each window once
+/// Send the windows of many daemons to other systems, each window once
 #[derive(Debug, Parser)]
 #[command(name = "twinprobe stream", bin_name = "twinprobe stream", version, after_help = EXAMPLES)]
 pub struct StreamArgs {
@@ -24,16 +24,16 @@ pub struct StreamArgs {
     /// Receiver of the windows, as nats://HOST/STREAM or file:///DIRECTORY; repeatable
     #[arg(long, value_name = "URL", num_args = 1..)]
     to: Vec<String>,
-    /// File of a rule with scope: fleet, which judges the windows of all daemons together; repeatable
+    /// File of a rule with `scope: fleet`: it judges the windows of all daemons together; repeatable
     #[arg(long, value_name = "FILE", num_args = 1..)]
     rules: Vec<PathBuf>,
-    /// Name of the collector that the stream is; probes name it in window.collectors [default: stream]
+    /// Name of this stream as a collector; probes name it in window.collectors [default: stream]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Pattern of the names of probes whose windows are sent; repeatable [default: *]
     #[arg(long, value_name = "PATTERN")]
     probes: Vec<String>,
-    /// Most bytes of documents on their way [default: 32MiB]
+    /// Largest size of the documents that are on their way [default: 32MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Address of /metrics and /healthz of the stream itself
@@ -42,33 +42,33 @@ pub struct StreamArgs {
     /// File with the token for daemons; without it, TWINPROBE_TOKEN has the token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Authorities that have signed the daemons' certificates (PEM)
+    /// Authorities that sign the daemons' certificates (PEM)
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Certificate that is shown to daemons (PEM)
+    /// Certificate that the stream shows to daemons (PEM)
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
     /// Private key of --cert, unless it is in the same file (PEM)
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Print what would be sent; contact no receiver, acknowledge nothing
+    /// Print the messages instead of sending them; contact no receiver, acknowledge nothing
     #[arg(long, conflicts_with = "once")]
     pub dry_run: bool,
-    /// Print the JSON Schema of the documents of each probe, a line for each shape of what would be sent, and end
+    /// Print the JSON Schema of the documents of each probe, one line for each shape, and end
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     pub schema: bool,
-    /// Send the windows that are there, and end
+    /// Send the windows that the daemons retain now, and end
     #[arg(long)]
     pub once: bool,
     /// Format of log lines
     #[arg(long, value_enum, default_value = "text")]
     pub log_format: StreamLogFormat,
-    /// Least severe log lines that are written: error, warn, info, debug or trace
+    /// Lowest level of the log lines that are written: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 }
 
-/// The options that a file says in their place.
+/// The options that a file replaces.
 const OPTIONS: [&str; 12] = [
     "from",
     "servers",

@@ -25,9 +25,9 @@ pub trait Receiver: Send {
         Format::Json
     }
 
-    /// Sends the items and waits until the system has stored them for good. Returns the fate of each. An error is about
-    /// all of them: the receiver may have some. So the receiver has to recognize repeats by their identity, or else
-    /// document that it can't.
+    /// Sends the items and waits until the system has stored them for good. Returns the fate of each. An
+    /// error is about all of them: the receiver may have some. So the receiver must recognize repeats by
+    /// their identity, or else document that it can't.
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
 
     /// Returns one line for each item: its form at the receiver. Contacts nothing.

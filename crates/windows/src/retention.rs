@@ -9,7 +9,7 @@ pub struct RetentionLimits {
     pub retain: usize,
     /// The largest size of all, in bytes.
     pub bytes: u64,
-    /// The collectors that all have to acknowledge a window before it is removed.
+    /// The collectors that all must acknowledge a window before it is removed.
     pub collectors: Vec<String>,
     /// True if a window counts as served, not as lost, when it is removed after the client that closed it has received all of
     /// it.

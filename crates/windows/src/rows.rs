@@ -26,8 +26,8 @@ pub enum Form {
     BuiltOn,
 }
 
-/// The bits of a row's form that say what has become of the window. The bits above them hold a distance: from the
-/// number of the window with whole sums that begins its chain of changes to its own number.
+/// The bits of a row's form for the state of the window. The bits above them hold a distance: from the number
+/// of the window with whole sums that begins its chain of changes to its own number.
 const FORM_BITS: u32 = 4;
 
 impl Form {

@@ -22,7 +22,7 @@ use crate::rows::{self, Baseline, Form, WindowRow};
 use crate::store::BODIES;
 use crate::windows::Windows;
 
-/// A row that is to be written, and the file with its body.
+/// A row for the database, and the file with its body.
 struct PlannedRow<Row> {
     row: Row,
     path: PathBuf,

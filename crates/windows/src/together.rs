@@ -27,8 +27,8 @@ impl Windows {
         chain
     }
 
-    /// The number of the window since which the next one can hold the changes; `None` if the next one is to have whole
-    /// sums.
+    /// The number of the window since which the next one can hold the changes; `None` if the next one must
+    /// have whole sums.
     pub fn base_of_changes(&self) -> Option<u64> {
         let base = self.index.lock().base().map(|base| base.seq());
         base.filter(|_| !self.begins_anew.load(Ordering::Relaxed))

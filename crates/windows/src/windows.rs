@@ -42,7 +42,7 @@ pub struct Windows {
     pub itself: Weak<Self>,
     /// The room on the file system that windows leave free, in bytes.
     keep_free: u64,
-    /// True if the next window is to have whole sums.
+    /// True if the next window must have whole sums.
     pub begins_anew: AtomicBool,
     /// The instant until which there is enough room, so that no check is needed.
     roomy_until: Mutex<Option<Instant>>,
@@ -207,7 +207,8 @@ impl Windows {
         })
     }
 
-    /// Sets the limits and drops the windows that exceed them. The next window drops what can't be dropped now.
+    /// Sets the limits and drops the windows that exceed them. The next window drops the rows that can't be
+    /// dropped now.
     pub fn set_limits(&self, limits: RetentionLimits) {
         let turn = self.turn();
         self.index.lock().limits = limits;
@@ -294,20 +295,20 @@ impl Windows {
         self.index.lock().newest().cloned()
     }
 
-    /// Tells whether the window was ever committed, whatever has become of it.
+    /// Tells whether the window was ever committed, even if it is removed by now.
     #[cfg(test)]
     pub fn contains(&self, seq: u64) -> bool {
         !matches!(self.index.lock().get(seq), Err(Missing::Never))
     }
 
-    /// The number of the newest window that was ever committed, whatever happened to it later; 0 if there was none.
-    /// The next window must have a higher number, also after a reboot.
+    /// The number of the newest window that was ever committed, even if it was removed later; 0 if there was
+    /// none. The next window must have a higher number, also after a reboot.
     pub fn last_seq(&self) -> u64 {
         self.index.lock().state.last
     }
 
-    /// The number of lost windows that window `seq` has to report. The commit of the window marks the number in its
-    /// head as reported.
+    /// The number of lost windows that window `seq` must report. The commit of the window marks the number in
+    /// its head as reported.
     pub fn unreported_lost(&self, seq: u64) -> u64 {
         self.index.lock().unreported(seq)
     }

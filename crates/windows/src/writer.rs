@@ -32,7 +32,7 @@ pub struct Filed {
 }
 
 impl Windows {
-    /// Begins a window with this head, whose number has to be beyond all windows so far.
+    /// Begins a window with this head, whose number must be beyond all windows so far.
     pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
         self.expect_new(head.window.seq)?;
         let draft = self.bodies.draft();

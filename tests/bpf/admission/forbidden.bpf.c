@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Programs that no probe may have, whatever its verdict: a case for each #ifdef, at the hooks behind it. They are refused
+// Programs that no probe may have, with any verdict: a case for each #ifdef, at the hooks behind it. They are refused
 // for the lines with "refused", and for no others.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -12,9 +12,10 @@
 //! | `lib/bcc/` | the headers for sources in the dialect of BCC |
 //! | `lib/recording` | while COMMAND runs: the socket of the recorder, which asks CLANG and keeps its answers |
 //!
-//! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names `lib`, so
-//! the daemon confines it as it confines clang. A confined program reaches no socket, so daemons have to be allowed not
-//! to confine the replacement while answers are recorded: `TWINPROBE_EXPECT=confined=false` tells the tests so.
+//! A daemon lets its compiler read the directories that the compiler names for headers. The replacement names
+//! `lib`, so the daemon confines it as it confines clang. A confined program reaches no socket, so daemons
+//! must be allowed not to confine the replacement while answers are recorded:
+//! `TWINPROBE_EXPECT=confined=false` tells the tests so.
 
 use std::{
     env,
@@ -45,8 +46,8 @@ const TRIAL: (&str, &[u8]) = (
 /// The directory of the daemon's headers as clang sees it, and where they are (`crates/compiler/src/headers.rs`).
 const HEADERS: (&str, &str) =
     ("/twinprobe/include", concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/compiler/headers"));
-/// The directory for sources in the dialect of BCC, as clang sees it, and what is in it: the name that sources include, and
-/// the file or folder in the directory of the headers.
+/// The directory for sources in the dialect of BCC, as clang sees it, and its content: the name that sources
+/// include, and the file or folder in the directory of the headers.
 const BCC: (&str, [(&str, &str); 5]) = (
     "/twinprobe/bcc",
     [

@@ -40,8 +40,8 @@ struct Arguments {
     /// Packets per second on average; default as many as possible
     #[arg(long)]
     rate: Option<u64>,
-    /// Send by a socket, never more than 64 packets ahead of what the other end has taken: none is lost, however slow
-    /// the other end is
+    /// Send by a socket, never more than 64 packets ahead of the other end: no packet is lost, even if the
+    /// other end is slow
     #[arg(long, conflicts_with_all = ["duration", "rate", "batch", "cpu"])]
     paced: bool,
     /// Source addresses

@@ -10,7 +10,8 @@ const BLOCK: u64 = 4096;
 /// The unit that a disk writes as a whole: a write of several may be torn between two.
 const SECTOR: usize = 512;
 
-/// Blocks by number. A block of zeros need not be there, so that an image takes memory only for what was written.
+/// Blocks by number. A block of zeros need not be there, so that an image takes memory only for written
+/// blocks.
 type Blocks = HashMap<u64, Arc<[u8; BLOCK as usize]>>;
 
 /// A write that no flush has made durable yet.

@@ -1,8 +1,9 @@
 //! A disk that forgets: a block device whose power can fail, with a file system on it.
 //!
-//! The device is a file of a FUSE file system, which a process of its own serves ([`serve`]), behind a loop device. It keeps
-//! what was flushed and, apart from it, the writes since. A loss of power keeps an arbitrary part of these writes only, as a
-//! disk with a volatile cache does: a program that says that something is stored without a sync is found out.
+//! The device is a file of a FUSE file system, which a process of its own serves ([`serve`]), behind a loop
+//! device. It keeps the flushed data and, apart from it, the writes since. A loss of power keeps an arbitrary
+//! part of these writes only, as a disk with a volatile cache does: a program that says that something is
+//! stored without a sync is found out.
 
 mod device;
 mod image;
@@ -26,7 +27,8 @@ use crate::wait::wait_for;
 pub use self::device::serve;
 pub use self::image::Lost;
 
-/// The size of a disk. The store may work in another way where there is little room. Only what is written takes memory.
+/// The size of a disk. The store may work in another way where there is little room. Only written blocks take
+/// memory.
 const SIZE: u64 = 1 << 30;
 /// The time to wait for programs that still use a file system or look for a free loop device.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,7 +117,7 @@ impl Disk {
         &self.room
     }
 
-    /// Takes the power away: from now on every request to the disk fails. Its users are to be killed before
+    /// Takes the power away: from now on every request to the disk fails. Kill its users before
     /// [`Disk::power_on`].
     pub fn power_off(&self) -> Result<()> {
         self.ask("fail all").map(drop)

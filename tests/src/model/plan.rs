@@ -1,4 +1,4 @@
-//! The steps of a test. Each step can be done whatever came before it, so that a list of them can be shortened.
+//! The steps of a test. Each step is possible after all other steps, so that a list of them can be shortened.
 
 use std::fmt;
 
@@ -77,7 +77,7 @@ pub enum Step {
         seed: u64,
         traffic: bool,
     },
-    /// Sends a replacement that has to be refused.
+    /// Sends a replacement that must be refused.
     Refuse {
         probe: usize,
         how: u64,

@@ -221,7 +221,7 @@ impl Meter {
         Ok(self.state.get(&0, 0)?.sent)
     }
 
-    /// Returns the processor time of the thread that sends, which has to be sending.
+    /// Returns the processor time of the thread that sends, which must be sending.
     pub fn processor_time(&self) -> Result<Duration> {
         /// The low bits of a thread's clock id, which the kernel forms as `~thread << 3`: the scheduler's clock (2) of
         /// a thread (4).

@@ -23,7 +23,7 @@ impl PacketSocket {
         Self::bound(interface, 0)
     }
 
-    /// Opens a socket that receives whatever arrives at `interface` of this thread's namespace, and never blocks.
+    /// Opens a socket that receives all packets at `interface` of this thread's namespace, and never blocks.
     pub fn receiving(interface: &str) -> Result<Self> {
         let socket = Self::bound(interface, (libc::ETH_P_ALL as u16).to_be())?;
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20).context("SO_RCVBUFFORCE")?;

@@ -17,7 +17,7 @@ use crate::traffic::PacketSocket;
 const SYN: u8 = 2;
 const FIN: u8 = 1;
 const ACK: u8 = 16;
-/// The longest time until a thread looks whether it is to end.
+/// The longest time until a thread looks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The losses and delays of TCP packets on the way there. The way back loses nothing.

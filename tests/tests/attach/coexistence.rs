@@ -1,4 +1,5 @@
-//! Programs and filters of other owners stay in place and see every packet, whatever happens to the daemon's.
+//! Programs and filters of other owners stay in place and see every packet, also while those of the daemon
+//! change.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -290,7 +291,7 @@ fn foreign_clsact_filters_go_on() -> Result<()> {
             daemon.put(PROBE, &tc_config(position, "2"));
             let (counted, passed) = (early.packets()?, late.packets()?);
             generator(&topology)?.send(100)?;
-            // TCX programs run before all filters, whatever their place among each other.
+            // TCX programs run before all filters, in any order among each other.
             let sees = if method == "auto" { 0 } else { sees };
             assert_eq!(early.packets()? - counted, sees, "{method}, {position}");
             if position == "first" {

@@ -1,5 +1,5 @@
 //! Probes with programs and maps for each interface: each row names its interface, and no packet is lost or
-//! counted for another one, whatever becomes of the daemon, the interfaces and the configuration.
+//! counted for another one, even if the daemon, the interfaces or the configuration change.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

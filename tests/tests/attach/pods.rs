@@ -261,7 +261,7 @@ fn a_wrong_table_changes_nothing() -> Result<()> {
     assert_eq!(daemon.json(PODS), before);
     let both = json!({ "interface": "mon0", "pods": {}, "netns": "/run/netns/x", "per_interface": true, "ingress": { "source": "x" } });
     let answer = daemon.put(PROBE, &both).expect(422);
-    for field in ["pods and interface exclude", "own network namespace", "each has to be named"] {
+    for field in ["pods and interface exclude", "own network namespace", "each must have its name here"] {
         assert!(answer.text().contains(field), "{field}: {}", answer.text());
     }
     Ok(())

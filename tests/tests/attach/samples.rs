@@ -1,4 +1,4 @@
-//! Samples: each probe sees the part of the packets that it asks for, whatever others at the hook ask for.
+//! Samples: each probe sees the share of the packets that it asks for, independent of others at the hook.
 
 use anyhow::Result;
 use serde_json::{Value, json};

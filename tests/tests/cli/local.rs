@@ -96,7 +96,7 @@ fn probes_of_the_library_are_explained_changed_and_tried_without_a_file() -> Res
         );
     }
     let misplaced = scene.run("serve --token-file x")?;
-    assert!(misplaced.code == 2 && misplaced.err.contains("talks to no daemon"), "{}", misplaced.err);
+    assert!(misplaced.code == 2 && misplaced.err.contains("does not talk to a daemon"), "{}", misplaced.err);
     Ok(())
 }
 

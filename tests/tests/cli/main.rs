@@ -1,4 +1,4 @@
-//! The command line: what it prints, what it changes, and what it shows live, against a real daemon with real packets.
+//! The command line: its output, its changes, and its live views, against a real daemon with real packets.
 
 mod beside;
 mod deploy;

@@ -1,4 +1,4 @@
-//! A probe goes to a few daemons first, and is rolled back where it costs too much.
+//! A rollout begins with a few daemons, and takes the probe back where it costs too much.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -97,7 +97,7 @@ fn a_revision_over_its_budget_touches_the_canary_only_and_goes_back() -> Result<
         "{}",
         failed.err
     );
-    assert!(failed.err.contains("every node has what it had before"), "{}", failed.err);
+    assert!(failed.err.contains("every node has its earlier revision"), "{}", failed.err);
     // Three revisions on the canary: the first, the second, and the first again. None came to the others.
     let now = nodes.revisions();
     let expected = [3, 1, 1].map(|revision| (revision, "first".to_owned()));
@@ -168,7 +168,7 @@ fn a_probe_that_somebody_else_replaces_meanwhile_is_left_to_them() -> Result<()>
         ensure!(nodes.revisions()[0].0 == 1);
         Ok(())
     });
-    // The command has to see its revision before it ends; each look reads the status.
+    // The command must see its revision before it ends; each look reads the status.
     let seen = wait::wait_for("the window that the command has seen", Duration::from_secs(60), || {
         let retained = scene.daemon.json("/v1/probes/count")["windows"]["newest"].as_u64();
         ensure!(retained.is_some_and(|newest| newest > 5));
@@ -218,6 +218,6 @@ fn mistakes_in_the_object_are_named_before_any_node_is_asked() -> Result<()> {
                 spec: {library: dns, attach: {podSelector: {app: web}}}\n";
     nodes.0[0].write("fleet.yaml", pods)?;
     let pods = nodes.0[0].run("fleet apply -f fleet.yaml --servers servers")?;
-    assert!(pods.err.contains("in Kubernetes only"), "{}", pods.err);
+    assert!(pods.err.contains("only Kubernetes can select pods"), "{}", pods.err);
     Ok(())
 }

@@ -78,7 +78,7 @@ impl Scene {
         outcome(self.daemon.client_command(&words)?.current_dir(self.folder.path()))
     }
 
-    /// Does the same, and panics if the command fails. Returns what it has printed.
+    /// Does the same, and panics if the command fails. Returns its output.
     #[track_caller]
     pub fn succeed(&self, arguments: &str) -> String {
         let outcome = self.run(arguments).expect("it starts");

@@ -96,7 +96,7 @@ fn tc_egress() -> Result<()> {
     count_at("mon1", "egress", "tc", None, "tc")
 }
 
-/// The daemon attaches by clsact although the kernel may have TCX, and waits by membarrier although there may be a
+/// The daemon attaches by clsact even if the kernel has TCX, and waits by membarrier even if there is a
 /// faster method.
 #[test]
 fn clsact_and_membarrier() -> Result<()> {
@@ -312,8 +312,8 @@ char LICENSE[] SEC("license") = "GPL";
     Ok(())
 }
 
-/// Capabilities and errors name what the kernel lacks. `TWINPROBE_EXPECT` has the expected capabilities
-/// (`make test-kernels`): `tcx=false,hash=iterative`.
+/// Capabilities and errors name the features that the kernel lacks. `TWINPROBE_EXPECT` has the expected
+/// capabilities (`make test-kernels`): `tcx=false,hash=iterative`.
 #[test]
 fn what_is_there_and_what_is_missing() -> Result<()> {
     let topology = Topology::new()?;

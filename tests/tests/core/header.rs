@@ -312,7 +312,8 @@ fn one_source_for_all_hooks() -> Result<()> {
                 "hash",
                 &json!({ "failed_inserts": round * (packets - entries) }),
             );
-            // Programs discard what they reserve here, and no client reads: the discarded records fill the ring.
+            // Programs discard their reserved records here, and no client reads: the discarded records fill
+            // the ring.
             assert_losses(found, "unread", "ringbuf", &json!({ "failed_reserves": lost }));
         }
         let document = daemon.json("/v1/probes/hidden/metrics");

@@ -45,7 +45,7 @@ fn config(variant: u32) -> Value {
     }
 }
 
-/// Returns a probe that is first at its hook and must count whatever happens to the others.
+/// Returns a probe that is first at its hook. It must count while others change.
 fn steady() -> Value {
     let mut config = Layout::new(Reading::Live).config();
     config["ingress"] = observing(config["ingress"].clone());

@@ -116,7 +116,7 @@ impl Scene {
         Ok(Self { topology, options, generator, baseline, directories, bystanders, beside })
     }
 
-    /// Lets a daemon die at a step of `change`, and checks what the next one finds.
+    /// Lets a daemon die at a step of `change`, and checks the next daemon.
     fn crash(&mut self, step: &str, time: u32, change: Change, reading: Reading) -> Result<()> {
         let start = |directories: Arc<Directories>, options: &DaemonOptions| {
             Daemon::start_in(self.topology.monitor(), options, directories)

@@ -146,7 +146,7 @@ fn probes_follow_their_files() -> Result<()> {
     Ok(())
 }
 
-/// A file may decide about packets only where the operator of the daemon says so.
+/// The probe of a file may decide about packets only if the operator of the daemon allows it.
 #[test]
 fn files_have_the_role_that_the_daemon_gives_them() -> Result<()> {
     let topology = Topology::new()?;
@@ -192,7 +192,7 @@ fn tokens_are_read_again_when_their_file_changes() -> Result<()> {
     ensure!(status("one") == 401);
     volume.set(&[("tokens", "bot\n".to_owned())])?;
     ensure!(
-        daemon.wait_for_log("the file is not used", PATIENCE) && status("two") == 200,
+        daemon.wait_for_log("the file has mistakes", PATIENCE) && status("two") == 200,
         "{}",
         daemon.log()
     );

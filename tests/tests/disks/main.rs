@@ -1,4 +1,4 @@
-//! Disks: whatever happens to the disk of the state directory, the daemon keeps its promises to clients.
+//! Disks: after any fault of the disk of the state directory, the daemon keeps its promises to clients.
 
 mod bed;
 mod chance;

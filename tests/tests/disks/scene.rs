@@ -44,7 +44,7 @@ pub enum End {
     Kill,
     /// SIGTERM; the machine boots again.
     Reboot,
-    /// The machine loses power and boots again. The number chooses what the disk has kept.
+    /// The machine loses power and boots again. The number chooses the writes that the disk has kept.
     PowerLoss(u64),
 }
 
@@ -92,7 +92,7 @@ impl Spec {
 
 /// A daemon, or none between two, with traffic.
 pub struct Scene {
-    /// Stopped before the rest is removed.
+    /// The traffic. It stops before the other fields are removed.
     _busy: Option<Running>,
     daemon: Option<Daemon>,
     directories: Arc<Directories>,

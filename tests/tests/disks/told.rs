@@ -1,4 +1,4 @@
-//! The answers that a client got about a probe's windows, compared with what the daemon says later.
+//! The answers that a client got about a probe's windows, compared with later answers of the daemon.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::scene::{Scene, packets, seq, total};
 
-/// The windows of a probe that a client was told of.
+/// The windows of a probe in the answers to a client.
 #[derive(Debug, Default)]
 pub struct Told {
     pub probe: String,

@@ -12,8 +12,8 @@ const HEAD: &str = "# Reference: command line
 
 <!-- written by `make reference` from the help of each command -->
 
-What `twinprobe COMMAND -h` says of each command; `twinprobe help COMMAND` says more. [The command line](../commands.md) explains how they are
-used. `twinprobe man DIRECTORY` writes the same as manual pages.
+The output of `twinprobe COMMAND -h` for each command; `twinprobe help COMMAND` has more. [The command line](../commands.md) explains the use of
+commands. `twinprobe man DIRECTORY` writes the same as manual pages.
 ";
 
 /// The word of an entry in the help, and its explanation.

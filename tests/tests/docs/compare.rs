@@ -13,7 +13,7 @@ pub fn lines_match(shown: &[String], came: &[String]) -> bool {
     came.split_first().is_some_and(|(line, left)| line_matches(first, line) && lines_match(rest, left))
 }
 
-/// Tells whether a line is what the page shows.
+/// Tells whether a line agrees with the page.
 pub fn line_matches(shown: &str, came: &str) -> bool {
     fits(&plain(shown), &plain(came))
 }

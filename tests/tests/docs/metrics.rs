@@ -19,8 +19,8 @@ const HEAD: &str = "# Reference: metrics of the daemon
 
 <!-- written by `make reference` from the page of a daemon -->
 
-What `GET /metrics` has of the daemon itself, beside the metrics of its probes ([scraping](../windows.md#scraping)). What is counted is counted
-since the daemon started. A family is absent where there is nothing to count: without events no metrics of events, for example.
+The daemon's own metrics in `GET /metrics`, beside those of its probes ([scraping](../windows.md#scraping)). Counters begin when the daemon
+starts. A family is absent if there is nothing to count: for example, without events there are no metrics of events.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

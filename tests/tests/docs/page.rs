@@ -1,4 +1,4 @@
-//! A page of the documentation as a list of steps: files to be saved, and commands with what they print.
+//! A page of the documentation as a list of steps: files to be saved, and commands with their output.
 //!
 //! A block `console` has commands behind `$ `, each with its output below. A command whose line ends in a backslash continues in
 //! the next one. Any other block is saved if the text above it ends in "as `NAME`:". A block that can't be run says why

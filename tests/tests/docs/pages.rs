@@ -1,5 +1,5 @@
-//! The commands of every page are run, and print what the page shows. `PAGES=NAME,...` chooses pages by a part of their path;
-//! `UPDATE_GOLDEN=1` writes what has been printed into the pages where it differs.
+//! The commands of every page run, and print the output on the page. `PAGES=NAME,...` chooses pages by a part
+//! of their path; `UPDATE_GOLDEN=1` writes the new output into the pages where it differs.
 
 use std::env;
 use std::fs;

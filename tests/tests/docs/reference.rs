@@ -1,5 +1,5 @@
-//! The pages below `docs/reference/`, which are written from what they describe: the schema, the command line's own help, and the
-//! metrics of a daemon. `UPDATE_GOLDEN=1` (`make reference`) writes them.
+//! The pages below `docs/reference/`, which are generated from their subjects: the schema, the command line's
+//! own help, and the metrics of a daemon. `UPDATE_GOLDEN=1` (`make reference`) writes them.
 
 use std::env;
 use std::fs;

@@ -258,7 +258,7 @@ fn the_kernel_s_losses_are_counted_exactly() -> Result<()> {
     let waited = count - lost;
     let (serials, told) = account(&mut stream, waited)?;
     assert_eq!((serials.len() as u64, told), (waited, 0));
-    // A ring reports its losses with the next event that fits, so each CPU has to write one.
+    // A ring reports its losses with the next event that fits, so each CPU must write one.
     let cpus = thread::available_parallelism()?.get();
     for cpu in 0..cpus {
         let options = GeneratorOptions { cpu: Some(cpu), ..GeneratorOptions::default() };

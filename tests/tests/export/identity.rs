@@ -1,4 +1,4 @@
-//! Keys that differ are told apart in every format and in tables, whatever bytes packets and programs put into them.
+//! Different keys look different in every format and in tables, with any bytes from packets and programs.
 
 use std::collections::BTreeSet;
 

@@ -62,7 +62,8 @@ fn generator(topology: &Topology) -> Result<Generator> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions { spread, ..GeneratorOptions::default() })
 }
 
-/// Counters of two probes with metrics of the same names are exact and only grow, whatever happens to the daemon.
+/// Counters of two probes with metrics of the same names are exact and only grow, also over kills of the
+/// daemon.
 #[test]
 fn counters_grow_and_windows_are_gauges() -> Result<()> {
     let topology = Topology::new()?;
@@ -84,7 +85,7 @@ fn counters_grow_and_windows_are_gauges() -> Result<()> {
             sent += 10;
         }
         let in_window = f64::from(if round % 3 == 0 { now + 10 } else { now });
-        // Metrics that are reset are shown as of the last window, whatever is counted since.
+        // Metrics that are reset have the values of the last window, without the counts since then.
         ["one", "two"].into_iter().for_each(|probe| close(&daemon, probe));
         Page::scrape(&daemon);
         let page = Page::scrape(&daemon);

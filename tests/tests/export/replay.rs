@@ -300,7 +300,7 @@ fn requests_that_can_not_be_replayed_are_refused() -> Result<()> {
     missing["ingress"]["metrics"][0]["map"] = json!("none");
     let problem = replay(&daemon, &missing, &[("capture", &capture)]).expect(422).json();
     assert_eq!(problem["errors"][0]["field"], "ingress.metrics[0].map", "{problem}");
-    // An interface that is not there is not looked for.
+    // The replay does not look for an interface that does not exist.
     let mut elsewhere = config;
     elsewhere["interface"] = json!("nowhere0");
     replay(&daemon, &elsewhere, &[("capture", &capture)]).expect(200);

@@ -100,7 +100,7 @@ fn a_node_goes_on_without_the_api_server_and_catches_up() -> Result<()> {
             Ok(())
         })
     })?;
-    // An agent that was away finds the present state, whatever happened meanwhile.
+    // An agent that was away finds the present state, after any changes meanwhile.
     fleet.nodes[1].agent = None;
     fleet.cluster.kubectl(&["delete", "mp", "seen", "--wait=false"], "")?;
     wait_for("the other node has nothing", PATIENCE, || {

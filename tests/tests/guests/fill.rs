@@ -180,7 +180,13 @@ fn mistakes_change_nothing() -> Result<()> {
     let bad = json!([{ "key": 0, "value": { "third": 1 } }]);
     refused("array", bad, 422, "fill.array[0].value", "there is no field third; known are first, second")?;
     refused("hash", json!([{ "key": 0 }]), 422, "[0]", "missing field `value`")?;
-    refused("counts", json!([]), 422, "map", "and not map counts; only a map that fill names")?;
+    refused(
+        "counts",
+        json!([]),
+        422,
+        "map",
+        "and not map counts; clients can write only to maps that fill names",
+    )?;
     daemon.get(&entries("counts")).expect(404);
     let stale = [("if-match", "\"7-never\""), ("content-type", "application/json")];
     assert_eq!(daemon.request("PUT", &entries("watched"), &stale, b"[]").status, 412);

@@ -10,7 +10,8 @@ fn run_on(suite: &str) -> Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/run.sh");
     let mut command = Command::new("sh");
     command.arg(script).args(["amd64", suite]);
-    // The script asks cargo for executables. With a test's variables cargo would take some build scripts for outdated.
+    // The script asks cargo for executables. With a test's variables cargo would consider some build scripts
+    // outdated.
     for (name, _) in std::env::vars_os() {
         if name
             .to_str()

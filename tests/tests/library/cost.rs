@@ -9,8 +9,8 @@ use crate::expected::{DIRECTIONS, for_every_probe};
 
 /// No probe of the library may cost more, in nanoseconds per packet.
 const MOST: u64 = 200;
-/// The number by which a trial may differ from what a README says, after correction for the machine's speed,
-/// because other programs use the machine, too.
+/// The factor by which a trial may differ from the number in a README, after correction for the machine's
+/// speed, because other programs use the machine, too.
 const FACTOR: f64 = 3.0;
 /// The number by which this machine may be slower or faster than the one of the READMEs. Processors differ most in the
 /// cost of calls and returns, because of the kernel's mitigations for processor bugs.

@@ -116,7 +116,7 @@ fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
         pending["reason"].as_str().is_some_and(|reason| reason.contains("no Ethernet header")),
         "{pending}"
     );
-    // A program that says nothing of what it reads is let in, with a warning.
+    // A program that does not say which parts of packets it reads is admitted, with a warning.
     let own = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
         struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } \
         seen SEC(\".maps\");\n\

@@ -14,11 +14,11 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::expected::configuration;
 
-/// The segments of which one is lost, and the bytes that are sent.
+/// One segment in this number is lost; [`SENT`] is the number of sent bytes.
 const LOST: u32 = 53;
 const SENT: usize = 8 << 20;
 
-/// Drops one in [`LOST`] long packets and counts what it drops.
+/// Drops one in [`LOST`] long packets and counts the dropped ones.
 fn loses() -> String {
     format!(
         "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\

@@ -120,7 +120,7 @@ fn packet(ether_type: u16, headers: &[Header]) -> (Vec<u8>, u64) {
     (whole, around as u64)
 }
 
-/// Makes the device in this thread's namespace. What is written to it is received.
+/// Makes the device in this thread's namespace. The device receives the packets that are written to it.
 fn tap() -> Result<File> {
     let file = File::options().read(true).write(true).open("/dev/net/tun").context("/dev/net/tun")?;
     // SAFETY: a structure of integers, for which zero is a value.

@@ -17,7 +17,7 @@ use twinprobe_tests::{Daemon, Namespace, Topology, alone};
 
 use crate::expected::{configuration, entries};
 
-/// The segments of which one is lost.
+/// One segment in this number is lost.
 const LOST: u64 = 50;
 /// The data of a segment over Ethernet, with times.
 const SEGMENT: usize = 1448;

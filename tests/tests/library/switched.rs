@@ -32,7 +32,7 @@ fn an_offload_that_is_switched_is_told_by_each_window_that_it_was_on_in() -> Res
         near.run("ip", &["link", "set", interface, "up"])?;
     }
     let daemon = Daemon::start(near)?;
-    // Several probes share what is known of the interface.
+    // Several probes share the facts about the interface.
     let names = ["packet-counter", "vlan"];
     for name in names {
         daemon.put(&format!("/v1/probes/{name}"), &probes::configuration(name, "m-near")?).expect(201);

@@ -91,7 +91,7 @@ pub fn disagreements<'a>(
     Ok(wrong)
 }
 
-/// Returns the sum of what the document has for a check.
+/// Returns the sum of the document's values for a check.
 fn sum(document: &Value, direction: &str, check: &Value) -> Result<u64> {
     let entries = entries(document, direction, check["metric"].as_str().context("a metric")?)?;
     let entries =

@@ -1,6 +1,7 @@
-//! The probes count what is on the wire, whatever an interface does to packets, or say why not. The test runs each
-//! probe at each hook on interfaces with offloads on and off, and compares it with the traffic that the kernel's own
-//! TCP has sent. The table in `docs/exactness.md` has the verdicts; `UPDATE_GOLDEN=1` writes it anew.
+//! The probes count the packets of the wire, even if an interface changes packets, or say why not. The test
+//! runs each probe at each hook on interfaces with offloads on and off, and compares it with the traffic that
+//! the kernel's own TCP has sent. The table in `docs/exactness.md` has the verdicts; `UPDATE_GOLDEN=1` writes
+//! it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -238,8 +239,8 @@ fn short(reason: &str) -> String {
     format!("approximate: {}", words.join(", "))
 }
 
-/// Every probe at every hook has the page's verdict for each interface. Where the verdict is "exact", the probe counts
-/// what the kernel's own TCP has sent.
+/// Every probe at every hook has the page's verdict for each interface. Where the verdict is "exact", the
+/// probe counts the packets that the kernel's own TCP has sent.
 #[test]
 fn what_is_said_to_be_exact_is_what_was_sent() -> Result<()> {
     let scene = Scene::new()?;

@@ -1,4 +1,4 @@
-//! Exactness: no packet is lost, counted twice or counted in the wrong window, whatever the hook and the map.
+//! Exactness: no packet is lost, counted twice or counted in the wrong window, at any hook and with any map.
 
 use anyhow::Result;
 use serde_json::{Value, json};

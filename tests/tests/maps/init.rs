@@ -41,7 +41,7 @@ fn a_reading_is_a_window() -> Result<()> {
 /// A client that hangs up leaves its window to the next GET, of the next daemon, too: the same bytes.
 #[test]
 fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
-    // Larger than what a socket holds.
+    // Larger than the buffer of a socket.
     let keys = json!({ "KEYS": "6000" });
     let mut scene = Scene::new(&Value::Null, &keys)?;
     scene.send(12_000)?;
@@ -223,8 +223,8 @@ fn windows_are_retained_within_limits() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A replacement continues with the same maps, with values that look different now, and closes the window before what can't
-/// continue.
+/// A replacement continues with the same maps, with values of another form, and closes the window before
+/// metrics that can't continue.
 #[test]
 fn a_replacement_goes_on() -> Result<()> {
     let mut scene = Scene::new(&Value::Null, &json!({}))?;

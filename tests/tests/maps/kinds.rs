@@ -1,4 +1,4 @@
-//! Further map types: every packet is in every map, whatever the strategy and the kind of metric.
+//! Further map types: every packet is in every map, with any strategy and any kind of metric.
 
 use crate::scene::{ADDRESSES, MAPS, Scene, metric};
 use anyhow::Result;

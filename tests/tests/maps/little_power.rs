@@ -99,7 +99,8 @@ fn probes_come_and_go_without_admin() -> Result<()> {
     Ok(())
 }
 
-/// A trial needs the same rights as loading a program. Measuring running probes needs more, and says so.
+/// A trial needs the same rights as loading a program. Measuring running probes needs more capabilities, and
+/// the error says so.
 #[test]
 fn costs_are_tried_without_admin_and_not_measured() -> Result<()> {
     let topology = Topology::new()?;

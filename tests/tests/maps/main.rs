@@ -1,4 +1,4 @@
-//! Maps: every packet is counted once and in one window, whatever the map and the hook.
+//! Maps: every packet is counted once and in one window, with any map and at any hook.
 
 mod consistency;
 mod exactness;

@@ -117,7 +117,7 @@ impl Scene {
     }
 }
 
-/// Reads what has been counted since `before`, or in all, and compares it with what was sent.
+/// Reads the counts since `before`, or all counts, and compares them with the sent packets.
 #[track_caller]
 fn expect(daemon: &Daemon, reading: Reading, sent: u64, before: u64) {
     let expected = if reading.is_reset() { sent - before } else { sent };

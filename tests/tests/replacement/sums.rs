@@ -30,7 +30,7 @@ fn forget_pins(directories: &Directories) -> Result<()> {
     Ok(fs::remove_dir_all(directories.bpffs())?)
 }
 
-/// The sum is that of the retained windows at whatever step a daemon dies.
+/// The sum is that of the retained windows, if a daemon dies at any step.
 #[test]
 fn a_sum_is_never_ahead_of_its_windows() -> Result<()> {
     let topology = Topology::new()?;

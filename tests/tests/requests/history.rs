@@ -1,4 +1,4 @@
-//! The history: who has changed what, when, from where and why, also of deleted probes.
+//! The history: the changes with author, time, origin and reason, also of deleted probes.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn config(interface: &str, more: &Value) -> Value {
     config
 }
 
-/// Returns the changes of a list: what, which revision, who and why.
+/// Returns the changes of a list: kind, revision, author and reason.
 fn changes(daemon: &Daemon, path: &str) -> Result<Vec<(String, u64, Value, Value)>> {
     let document = daemon.json(path);
     let list = document["history"].as_array().with_context(|| format!("no list in {document}"))?;

@@ -31,7 +31,7 @@ impl Scene {
         self.daemon.post("/v1/validate", &config)
     }
 
-    /// Returns the answer to a source that has to be refused, as text.
+    /// Returns the answer to a source that must be refused, as text.
     fn refused(&self, source: &str) -> String {
         let begun = Instant::now();
         let answer = self.validate(source).expect(422);

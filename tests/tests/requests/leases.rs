@@ -1,5 +1,5 @@
-//! Leases: a probe is removed when its lease ends, after its last window; a PUT renews the lease. Nothing that was counted
-//! is lost, whatever happens to the daemon meanwhile.
+//! Leases: a probe is removed when its lease ends, after its last window; a PUT renews the lease. No count is
+//! lost, even if the daemon is killed meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,8 +168,8 @@ fn the_last_window_is_closed_and_the_probe_is_removed() -> Result<()> {
     bystanders.finish()
 }
 
-/// A daemon dies at each step of removing an expired probe, or was killed long before: the next one removes the probe. The
-/// windows have every packet until then.
+/// A daemon dies at each step of removing an expired probe, or was killed long before: the next one removes
+/// the probe. Every packet until then is in a window.
 #[test]
 fn a_lease_ends_once_whatever_happens_to_the_daemon() -> Result<()> {
     let mut scene = Scene::new()?;

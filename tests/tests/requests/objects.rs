@@ -174,11 +174,7 @@ fn objects_are_held_against_the_rules_of_sources() -> Result<()> {
         (encoded(b"no ELF"), "load", "the object is not an ELF file"),
         (encoded(cut), "load", "the object is damaged"),
         (encoded(&other_machine), "load", "the object is not a 64-bit BPF object"),
-        (
-            encoded(&with_sections(&good, 0x30, 1 << 40)),
-            "load",
-            "asks to lie at multiples of 1099511627776 bytes",
-        ),
+        (encoded(&with_sections(&good, 0x30, 1 << 40)), "load", "has an alignment of 1099511627776 bytes"),
         (encoded(&with_sections(&good, 0x18, 0)), "load", "the object can't be read"),
         (encoded(&with_sections(&good, 0x20, good.len() as u64 / 2)), "load", ""),
         (encoded(&object(&writes)?), "admission", "the program writes to the packet"),

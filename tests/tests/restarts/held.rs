@@ -169,8 +169,8 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     Ok(())
 }
 
-/// The configuration of a probe can't be read while the path of its namespace does not answer, so that its attachments
-/// can't be found. The probe keeps its maps and its epoch until both can be read.
+/// The configuration of a probe can't be read, and the path of its namespace does not answer, so that its
+/// attachments can't be found. The probe keeps its maps and its epoch until both can be read.
 #[test]
 fn what_can_not_be_looked_for_is_kept() -> Result<()> {
     let topology = Topology::new()?;

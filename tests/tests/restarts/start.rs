@@ -175,7 +175,8 @@ fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
     Ok(())
 }
 
-/// Running probes are adopted without a compiler; the status of a probe that needs one says what is missing.
+/// Running probes are adopted without a compiler; the status of a probe that needs one names the missing
+/// part.
 #[test]
 fn no_clang_is_no_reason_not_to_start() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,5 +1,5 @@
-//! Windows of large sums hold only the changes. They are read as if they had the sums, whatever happens to the daemon
-//! and to the windows before them.
+//! Windows of large sums hold only the changes. They are read as if they had the sums, even if the daemon is
+//! killed or the windows before them are removed.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The probes of all rules together cost at most what the daemon allows.
+//! The probes of all rules together do not cost more than the daemon allows.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;

@@ -141,7 +141,7 @@ fn without_its_capability_the_daemon_ends_no_compilation() -> Result<()> {
     Ok(())
 }
 
-/// The answer and the capabilities say what is missing and what to do; probes that run continue.
+/// The answer and the capabilities name the missing part and the remedy; probes that run continue.
 #[test]
 fn without_a_means_of_confinement_nothing_is_compiled() -> Result<()> {
     let topology = Topology::new()?;

@@ -1,4 +1,4 @@
-//! Connections that take too long, and those for which there is no room.
+//! Connections that take too long, and connections that find no room.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 use crate::scene::{Scene, answer, until_closed};
 
 const SHORT: &str = "--header-timeout 1 --body-timeout 1 --write-timeout 1 --idle-timeout 1";
-/// The time within which a limit of one second has to end a connection on a busy machine.
+/// The time within which a limit of one second must end a connection on a busy machine.
 const SOON: Duration = PATIENCE;
 /// A request whose answer does not fit into the buffers of a connection.
 const LARGE: &str = "GET /v1/probes/p/metrics HTTP/1.1\r\nconnection: close";

@@ -181,8 +181,8 @@ fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     Ok(())
 }
 
-/// The maps of windows, events, and live metrics are as the source defines them when the first packet comes, and a
-/// replacement continues with what was counted, whatever the trial of the new program has counted for itself.
+/// The maps of windows, events, and live metrics are as the source defines them when the first packet comes,
+/// and a replacement continues with the earlier counts; the counts of the new program's trial do not matter.
 #[test]
 fn a_trial_counts_nothing() -> Result<()> {
     const MAPS: &str = "#define MAP(NAME, TYPE, SIZE) struct { __uint(type, BPF_MAP_TYPE_##TYPE); \

@@ -14,7 +14,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Directories, Response, Topology, bi
 
 use crate::guarded::{Scene, Token};
 
-/// A page of another server sends its own name in `Host` or `Origin`, whatever credential the browser adds.
+/// A page of another server sends its own name in `Host` or `Origin`, with any credential of the browser.
 #[test]
 fn pages_of_other_servers_are_refused() -> Result<()> {
     let token = Token::new("a", "admin")?;
@@ -190,7 +190,7 @@ fn a_socket_is_given_to_a_group() -> Result<()> {
     Ok(())
 }
 
-/// The field `netns` names a path. The answer is the same whatever is at the path.
+/// The field `netns` names a path. The answer is the same for any content of the path.
 #[test]
 fn a_namespace_is_no_way_to_look_for_files() -> Result<()> {
     let topology = Topology::new()?;

@@ -191,7 +191,7 @@ fn send(daemon: &Daemon, method: &str, path: &str, config: &Value) -> Result<Uni
     Ok(stream)
 }
 
-/// Returns a probe that the compiler needs all of its time for.
+/// Returns a probe whose compilation takes all of the allowed time.
 fn endless() -> Value {
     let doubled: String = (1..40).fold(String::new(), |mut text, n| {
         let _ = writeln!(text, "#define A{n} A{} A{}", n - 1, n - 1);

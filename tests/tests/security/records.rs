@@ -1,4 +1,4 @@
-//! The audit log: who did what, from where.
+//! The audit log: each action, its author and its origin.
 
 use std::fs;
 use std::io::Write as _;

@@ -177,7 +177,7 @@ fn tokens() -> Result<()> {
     ] {
         check(what, None, tcp(headers.clone()))?;
         if !headers.is_empty() {
-            // A wrong credential is wrong where none is needed, too.
+            // The daemon refuses a wrong credential even for requests that need none.
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             check(what, None, |method, path, body| scene.daemon.request(method, path, &headers, body))?;
         }
@@ -240,7 +240,7 @@ fn certificates() -> Result<()> {
     }
     let stranger = client(&["stranger.example"])?("GET", "/healthz", b"").expect(403);
     assert!(stranger.text().contains("no line of --client-roles"), "{}", stranger.text());
-    // A name of another kind is another name, whatever it says.
+    // A name of another kind is another name, even with the same text.
     files.write("roles", "admin.example admin\nemail:local viewer\n")?;
     scene.daemon.signal(libc::SIGHUP);
     let email = |name: &str| client_with(&ours, &clients, vec![SanType::Rfc822Name(name.try_into()?)]);
@@ -310,7 +310,7 @@ fn sockets() -> Result<()> {
     Ok(())
 }
 
-/// An admin alone deploys programs that decide about packets, in whatever way.
+/// Only an admin deploys programs that decide about packets, in any way.
 #[test]
 fn only_an_admin_enforces() -> Result<()> {
     let topology = Topology::new()?;

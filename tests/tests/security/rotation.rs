@@ -111,7 +111,7 @@ fn a_file_with_a_mistake_changes_nothing() -> Result<()> {
         (format!("# nobody\n\nb admin {secret}\n"), "line 3: the third word"),
         (format!("{secret}\n"), "line 1: a line is NAME ROLE SHA256HEX"),
         (format!("b root {}\n", &token.line[9..]), "line 1: the second word"),
-        (format!("{0}\n{0}\n", token.line), "line 2: another line has this token"),
+        (format!("{0}\n{0}\n", token.line), "line 2: another line already has this token"),
     ] {
         fs::write(&scene.tokens.path, content)?;
         scene.reload()?;
@@ -141,7 +141,7 @@ fn a_daemon_does_not_start_with_a_mistake() -> Result<()> {
     let topology = Topology::new()?;
     for (option, content, says) in [
         ("--tokens", "a admin 12\n", "line 1: the third word is not a SHA-256"),
-        ("--client-roles", "a admin\na viewer\n", "line 2: an earlier line has this name"),
+        ("--client-roles", "a admin\na viewer\n", "line 2: an earlier line already has this name"),
     ] {
         let file = Tokens::new(&[])?;
         fs::write(&file.path, content)?;

@@ -1,4 +1,4 @@
-//! schemathesis asks a daemon whatever its description allows and forbids, with each role.
+//! schemathesis sends a daemon all requests that its description allows and forbids, with each role.
 
 use std::collections::BTreeSet;
 use std::fs;

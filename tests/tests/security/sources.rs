@@ -1,4 +1,4 @@
-//! Hostile sources: they learn neither what is in this host's files nor which files there are.
+//! Hostile sources: they learn neither the content of this host's files nor which files exist.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -23,10 +23,7 @@ fn twinprobe_stream_runs_the_program_beside_it() -> Result<()> {
     std::fs::copy(binary()?, alone.path().join("twinprobe"))?;
     let output = Command::new(alone.path().join("twinprobe")).arg("stream").env("PATH", "").output()?;
     let error = String::from_utf8(output.stderr)?;
-    ensure!(
-        output.status.code() == Some(1) && error.contains("package twinprobe brings it along"),
-        "{error}"
-    );
+    ensure!(output.status.code() == Some(1) && error.contains("package twinprobe contains it"), "{error}");
     Ok(())
 }
 

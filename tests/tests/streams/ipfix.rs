@@ -1,4 +1,4 @@
-//! IPFIX: nfdump, tshark and python3-ipfix agree with the documents, and each window arrives whatever is killed.
+//! IPFIX: nfdump, tshark and python3-ipfix agree with the documents, and each window arrives, over all kills.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -160,7 +160,7 @@ fn collectors_agree_with_the_documents() -> Result<()> {
     Ok(())
 }
 
-/// Elements of ours, and those of IANA that nfdump does not show, have what the documents say.
+/// Elements of ours, and those of IANA that nfdump does not show, agree with the documents.
 fn the_rest_agrees(records: &[Value], documents: &[Value]) -> Result<()> {
     for document in documents {
         let seq = &document["window"]["seq"];

@@ -95,7 +95,7 @@ pub fn by_python(files: &[PathBuf]) -> Result<Vec<Value>> {
     Ok(read["records"].as_array().context("records")?.clone())
 }
 
-/// Starts a collector on this port. It keeps what it gets in `directory`.
+/// Starts a collector on this port. It keeps its messages in `directory`.
 pub fn collector(port: u16, directory: &Path, tls: &[PathBuf]) -> Result<Running> {
     fs::create_dir_all(directory)?;
     let mut command = Command::new(PYTHON);

@@ -237,7 +237,8 @@ fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     Ok(())
 }
 
-/// The log names what an operator has to change; nothing is acknowledged. A dry run contacts nothing.
+/// The log names the setting that an operator must change; nothing is acknowledged. A dry run contacts
+/// nothing.
 #[test]
 fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;

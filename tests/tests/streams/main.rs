@@ -1,4 +1,4 @@
-//! `twinprobe stream` against the systems that it sends to: each window arrives once, whatever is killed.
+//! `twinprobe stream` against the systems that it sends to: each window arrives once, over all kills.
 
 mod chaos;
 mod command;

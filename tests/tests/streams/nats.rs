@@ -11,7 +11,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, python, stream, tool};
 
-/// Makes a stream that forgets ids soon, so that the expected last sequence has to tell repeats.
+/// Makes a stream that forgets ids soon, so that the expected last sequence must tell repeats.
 pub const MAKE: &str = "import asyncio, json, sys, nats
 async def main():
     nc = await nats.connect(sys.argv[1])
@@ -151,7 +151,7 @@ fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     })?;
     running.terminate()?;
     let messages = server.messages()?;
-    // A message of its own says what is missing between the numbers of two messages.
+    // A separate message names the missing numbers between two messages.
     let (mut next, mut gaps) = (1, 0);
     for message in &messages {
         let (first, last) = match &message[2] {

@@ -1,4 +1,4 @@
-//! A node with traffic, a stream that can be killed, and readers of what it has sent.
+//! A node with traffic, a stream that can be killed, and readers of its messages.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! docs/benchmarks.md, the short page that people write, says what the pages of the experiments say.
+//! docs/benchmarks.md, the short page that people write, agrees with the pages of the experiments.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -23,7 +23,7 @@ impl Capture {
             }
             // SAFETY: the kernel has just given us this descriptor.
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-            // A frame occupies a whole page of the buffer, whatever its length.
+            // A frame of any length occupies a whole page of the buffer.
             let space: libc::c_int = 16 << 20;
             let size = size_of::<libc::c_int>() as u32;
             // SAFETY: the value outlives the call and its true size is given.

@@ -30,7 +30,7 @@ struct Sent {
     frames: Vec<Vec<u8>>,
 }
 
-/// Runs the script, which has to succeed. Returns the frames of each queue.
+/// Runs the script, which must succeed. Returns the frames of each queue.
 fn frames(arguments: &str, environment: &[(&str, &str)]) -> Result<Vec<Sent>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("frames");

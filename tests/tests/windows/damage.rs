@@ -11,7 +11,7 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Store, Top
 
 const PROBE: &str = "/v1/probes/p";
 const RETAIN: u64 = 100_000;
-/// The largest number of damaged windows that are kept for somebody to look at.
+/// The largest number of damaged windows that are kept, so that people can examine them.
 const KEPT: usize = 8;
 
 /// The place of the windows' bodies.

@@ -111,7 +111,7 @@ impl Scene {
         Ok(Self { topology, daemon, bystanders, windows, directories })
     }
 
-    /// Checks everything that does not store windows.
+    /// Checks all requests that do not store windows.
     fn check_all_else(&self, arrived: u64) {
         self.daemon.get("/healthz").expect(200);
         self.daemon.get("/readyz").expect(200);
@@ -136,7 +136,7 @@ fn windows_that_cannot_be_stored_stay_where_they_are() -> Result<()> {
             scene = scene.restart_after(begin, |disk| trouble.begin(disk))?;
         }
         let mut arrived = 100;
-        // The next daemon has to start while nothing can be written.
+        // The next daemon must start while nothing can be written.
         for signal in [0, libc::SIGTERM, libc::SIGKILL] {
             if signal != 0 {
                 scene = scene.restart(signal)?;
@@ -248,7 +248,7 @@ fn what_can_not_be_written_is_not_done() -> Result<()> {
         scene = scene.restart_after(*signal, |disk| trouble.begin(disk))?;
         for collector in [Some("a"), Some("b"), None] {
             let answer = scene.windows.acknowledge(2, collector)?.expect(trouble.status());
-            ensure!(answer.text().contains("could not be written down"), "{}", answer.text());
+            ensure!(answer.text().contains("could not be stored and is lost"), "{}", answer.text());
             assert_eq!(seen(&scene), before, "{collector:?}");
         }
         scene.daemon.delete(PROBE).expect(500);
@@ -299,7 +299,7 @@ fn acknowledgements_and_removals_have_room_on_a_full_disk() -> Result<()> {
     let mut scene = Scene::new(&json!({}))?;
     (0..8).for_each(|_| drop(scene.windows.close()));
     for seq in 1..=4 {
-        // The log of the store is empty after a start, and has to grow for the next change.
+        // The log of the store is empty after a start, and must grow for the next change.
         scene = scene.restart(libc::SIGTERM)?;
         scene.disk().fill()?;
         Trouble::Full.check(scene.windows.try_close()?);

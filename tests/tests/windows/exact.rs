@@ -1,4 +1,4 @@
-//! Exactness: whatever collectors do, they get every packet once.
+//! Exactness: collectors get every packet once, in any order of their requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -173,7 +173,7 @@ fn a_thousand_a_second(duration: Duration) -> Result<f64> {
     let sent = load.join()?;
     let last = windows.close()["window"]["seq"].as_u64().context("seq")?;
     let rate = last as f64 / started.elapsed().as_secs_f64();
-    // A long interval ends the stream of windows, so that reading them comes to an end.
+    // A long interval ends the stream of windows, so that the reading ends.
     window["interval"] = json!("1h");
     daemon.put("/v1/probes/p", &config(&window, &[("KEYS", "1")])).expect(200);
     let list = windows.list("");

@@ -161,7 +161,7 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
     let newest = windows.seqs().len();
     let list = windows.list(&format!("after={newest}&wait=0.5"));
     assert_eq!(list.windows, [], "closed without an interval");
-    // A window that a request closes in between takes nothing from the clock.
+    // If a request closes a window in between, the clock continues as before.
     daemon.put(PROBE, &window("1h")).expect(200);
     windows.close();
     windows.close();

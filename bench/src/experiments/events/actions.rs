@@ -23,8 +23,8 @@ use crate::scenes::sources::ACTIONS as SOURCE;
 const EVENTS: u32 = 25_000;
 const PROBE: &str = "/v1/probes/actions";
 
-/// An experiment of the paper: its number, what it does, and the nanoseconds per event of its Table IV: Gregg's bpftrace, the
-/// paper's bpftrace, DTrace.
+/// An experiment of the paper: its number, its action, and the nanoseconds per event of its Table IV: Gregg's
+/// bpftrace, the paper's bpftrace, DTrace.
 struct Action {
     number: u32,
     name: &'static str,

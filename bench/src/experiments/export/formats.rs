@@ -22,7 +22,7 @@ const GROWTH_KIB: u64 = 8 << 10;
 /// The pause of a slow client after each piece of at most 256 KiB.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// Measures both tables, and adds what was found to the section.
+/// Measures both tables, and adds the results to the section.
 pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
     let entries = bench.times(1_000_000, 20_000) as u32;
     let mut times = Table::new(&[

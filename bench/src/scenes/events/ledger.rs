@@ -88,7 +88,7 @@ impl Event {
         })
     }
 
-    /// Reads an event from a line of the stream, without a parser: the reader has to be fast.
+    /// Reads an event from a line of the stream, without a parser: the reader must be fast.
     pub fn from_json(line: &str) -> Result<Self> {
         let (_, event) = line.split_once("\"event\":{").with_context(|| line.to_owned())?;
         let text = |name: &str| -> Result<&str> {

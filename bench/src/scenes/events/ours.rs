@@ -15,7 +15,7 @@ use super::stand::{Load, Stand, at_rest};
 use super::tool::Tool;
 
 pub const PROBE: &str = "/v1/probes/tool";
-/// The longest time until the daemon has read what is in the ring.
+/// The longest time until the daemon has read the content of the ring.
 const READ: Duration = Duration::from_secs(30);
 
 pub fn run(stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome> {

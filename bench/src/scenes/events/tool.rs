@@ -1,4 +1,5 @@
-//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at a network hook: what the program in the kernel does.
+//! The tools of "No Two Snowflakes Are Alike" (eBPF '25) at a network hook: the work of the program in the
+//! kernel.
 
 use std::path::PathBuf;
 

@@ -81,7 +81,7 @@ impl Store for Segments {
         }
         blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
         if state.end + blocks.len() as u64 > FULL {
-            // The content of the other segment has to be in files, or is superseded.
+            // The content of the other segment must be in files, or is superseded.
             if self.with_files {
                 rustix::fs::syncfs(&state.segments[0])?;
                 state.syncs += 1;

@@ -1,4 +1,4 @@
-// The history of a probe: who changed it, when, from where and why, and its cost before and after.
+// The history of a probe: author, time, origin and reason of each change, and the cost before and after it.
 import { ask, probePath } from "../../api/client.ts";
 import type { Cost, HistoryEntry, Probe } from "../../api/types.ts";
 import { duration, moment } from "../../data/format.ts";

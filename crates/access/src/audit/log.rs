@@ -15,7 +15,7 @@ use crate::audit::repeats::{RepeatKind, RepeatedRequests};
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
-    /// True if what can't be recorded must not be done.
+    /// True if the daemon must refuse changes that it can't record.
     is_required: bool,
     state: Mutex<AuditState>,
 }

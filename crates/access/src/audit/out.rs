@@ -18,7 +18,7 @@ const PIPE: u64 = 32 << 10;
 /// The largest length of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineRoom {
-    /// All that there is: the line is about a change.
+    /// All room: the line is about a change.
     All,
     /// The part of the log that is not kept for changes.
     Rest,

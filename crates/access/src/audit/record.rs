@@ -75,7 +75,7 @@ pub struct Record {
     client: String,
     /// True if the request has no credential, or is refused before its handler runs: it shares its line.
     is_shared: bool,
-    /// True if the request is to change something.
+    /// True if the request changes something.
     is_change: bool,
     pub notes: RecordNotes,
 }
@@ -121,8 +121,8 @@ impl Record {
         self.is_shared = true;
     }
 
-    /// Notes that the request is to change something. With `--audit-required`, writes so before the change is made; after an
-    /// error the change must not be made.
+    /// Notes that the request changes something. With `--audit-required`, writes so before the change is
+    /// made; after an error the change must not be made.
     pub fn announce(&mut self) -> io::Result<()> {
         self.is_change = true;
         match &self.log {

@@ -8,7 +8,8 @@ use crate::audit::line::Line;
 
 /// The time over which requests of one kind are counted.
 pub const INTERVAL: Duration = Duration::from_secs(60);
-/// The most kinds that are told apart. All others count as one kind, so that many clients cause as few lines as a few clients.
+/// The most kinds that are counted separately. All others count as one kind, so that many clients cause as
+/// few lines as a few clients.
 const KINDS: usize = 64;
 
 /// The facts that decide which requests share a line: the client, its address, and the outcome.

@@ -1,5 +1,6 @@
-//! Answers about the daemon itself: that it lives, whether it is ready, what it can do, and the description of this API.
-//! The daemon listens before it has taken over the probes that run, so that an early client learns what it is doing.
+//! Answers about the daemon itself: that it lives, whether it is ready, its capabilities, and the description
+//! of this API. The daemon listens before it has taken over the probes that run, so that an early client
+//! learns its state.
 
 use std::sync::atomic::Ordering;
 

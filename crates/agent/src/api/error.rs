@@ -16,7 +16,7 @@ use twinprobe_windows::WindowError;
 #[derive(Clone, Debug)]
 pub struct ProblemAnswer {
     document: Box<twinprobe_api::Problem>,
-    /// The kinds of credential that would be taken, if one is missing.
+    /// The kinds of credential that the daemon accepts, if one is missing.
     challenge: Option<&'static str>,
     /// The time in seconds after which another attempt may succeed.
     retry_after: Option<u32>,
@@ -48,8 +48,8 @@ impl ProblemAnswer {
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let detail = format!(
-            "the change can't be recorded in the file of --audit-log ({error}), and --audit-required allows no change that is \
-             not: nothing was changed; make room on its disk, or read the pipe"
+            "the change can't be recorded in the file of --audit-log ({error}), and --audit-required refuses \
+             changes without a record: nothing was changed; make room on its disk, or read the pipe"
         );
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(status, detail) }
     }
@@ -62,7 +62,7 @@ impl ProblemAnswer {
         let detail = match rejection.findings.first().map(|finding| finding.stage) {
             None | Some(Stage::Config) => "the configuration is invalid",
             Some(Stage::Compile) => "the source does not compile",
-            Some(Stage::Admission) => "the program may do what its probe may not",
+            Some(Stage::Admission) => "the program has actions that its probe may not have",
             Some(Stage::Load) => "the program can't be loaded",
             Some(Stage::Attach) => "the probe can't be attached",
         };

@@ -29,7 +29,7 @@ pub struct Route {
     pub handler: fn() -> MethodRouter<Api>,
 }
 
-/// The statuses by which the guard refuses a request, whatever its route.
+/// The statuses by which the guard refuses requests of any route.
 #[cfg(test)]
 const GUARD_ANSWERS: [u16; 4] = [401, 403, 415, 421];
 
@@ -144,7 +144,7 @@ pub fn needed(method: &Method, path: &str) -> Option<Role> {
     ROUTES.iter().find(|route| route.method == method && route.path == path).map(|route| route.role)
 }
 
-/// Tells whether a request is to change probes or windows.
+/// Tells whether a request changes probes or windows.
 pub fn changes(method: &Method, path: &str) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
         && ![VALIDATE, REPLAY, RULE_REPLAY].contains(&path)
@@ -153,7 +153,7 @@ pub fn changes(method: &Method, path: &str) -> bool {
 pub async fn method_not_allowed() -> ProblemAnswer {
     ProblemAnswer::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "this path does not take that method; see /openapi.yaml",
+        "this path does not support the method; see /openapi.yaml",
     )
 }
 

@@ -36,7 +36,7 @@ pub struct FormatQuery {
 #[derive(Debug, Deserialize)]
 pub struct OneWindowQuery {
     format: Option<String>,
-    /// True if the answer has to name the shape of the document.
+    /// True if the answer must name the shape of the document.
     shape: Option<bool>,
     top: Option<usize>,
     by: Option<String>,

@@ -1,6 +1,7 @@
-//! The conditions of a change: a client may demand that the probe has not changed since the client's last look (RFC 9110, section
-//! 13.1). Conditions are checked in the probe's turn, so that of two clients with the same condition one is refused. By hand:
-//! the crate `headers` would bring six others for the ten lines of the comparison.
+//! The conditions of a change: a client may demand that the probe has not changed since the client's last
+//! look (RFC 9110, section 13.1). Conditions are checked in the probe's turn, so that of two clients with the
+//! same condition one is refused. We parse them by hand: for the ten lines of this comparison, the crate
+//! `headers` would bring six other crates.
 
 use crate::engine::error::EngineError;
 use crate::store::record::StoredProbe;
@@ -40,7 +41,7 @@ impl Conditions {
             return Ok(());
         }
         Err(EngineError::Precondition(match present {
-            Some(tag) => format!("somebody else was first: it exists, with the ETag {tag}"),
+            Some(tag) => format!("somebody else has changed the probe first: it exists, with the ETag {tag}"),
             None => "it does not exist any more, or not yet".to_owned(),
         }))
     }

@@ -109,7 +109,7 @@ impl Engine {
         let mut loaded = self.deployer.load(&config, occasion, old, anew).await?;
         self.change(move |engine| {
             let (_turn, _place) = (turn, place);
-            // An attachment made now would outlive a daemon that is to leave nothing behind.
+            // An attachment made now would outlive a daemon that must leave nothing behind.
             if engine.registry.detached.load(Ordering::Acquire) {
                 return Err(EngineError::Stopping);
             }
@@ -226,8 +226,8 @@ impl Engine {
         self.watch();
     }
 
-    /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. A window that was closed
-    /// for a client, and that no client has taken to its end, is given again first.
+    /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. If a window was
+    /// closed for a client and no client has received it to its end, the reader gets this window first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         Ok(self.readings.tracked(self.in_turn(name, Probe::read).await?))
     }

@@ -58,7 +58,7 @@ pub enum EngineError {
     NoRoom(String),
     #[error("the maps could not be read: {0}")]
     Broken(#[from] Broken),
-    #[error("probe {0} has no windows: reading its metrics resets nothing; snapshot or init does")]
+    #[error("probe {0} has no windows: reading its metrics resets nothing; use snapshot or init")]
     NoWindows(String),
     #[error("{0}")]
     NoCollector(String),
@@ -66,7 +66,8 @@ pub enum EngineError {
     #[error("{0}")]
     Query(String),
     #[error(
-        "the acknowledgement of windows of probe {name} could not be written down and holds until the daemon ends; repeat it: {kind}"
+        "the acknowledgement of windows of probe {name} could not be stored and is lost when the daemon \
+            ends; repeat it: {kind}"
     )]
     NotWritten { name: String, kind: ErrorKind },
     #[error(transparent)]

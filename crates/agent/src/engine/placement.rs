@@ -19,7 +19,7 @@ use twinprobe_config::ProbeConfig;
 /// A network namespace: the daemon's own, or that of a path.
 pub type Namespace = Option<PathBuf>;
 
-/// The interfaces that a probe is to be attached to now.
+/// The interfaces for a probe at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Placement {
     /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
@@ -60,14 +60,14 @@ impl Placement {
         if self.wanted.is_empty() && self.pending.is_empty() {
             let reason = match selected.on_host {
                 0 => format!("this node has no {words} yet"),
-                all => format!("{all} {words} use the host's network; others are not there yet"),
+                all => format!("{all} {words} use the host's network; others do not exist yet"),
             };
             self.pending.push(PendingPlace { interface: words.to_owned(), reason });
         }
     }
 }
 
-/// The interfaces a probe is to be attached to.
+/// The interfaces for a probe.
 #[derive(Debug)]
 pub struct WantedInterfaces {
     pub interfaces: Vec<AttachInterface>,
@@ -91,8 +91,8 @@ impl Unlisted {
     }
 }
 
-/// Returns the interfaces that exist now. A probe that is there already waits for missing
-/// interfaces, whatever its configuration says. May have to wait for the namespace's path.
+/// Returns the interfaces that exist now. A probe that exists already waits for missing interfaces, even if
+/// its configuration does not ask for it. May have to wait for the namespace's path.
 pub fn wanted(
     config: &ProbeConfig,
     occasion: Occasion,
@@ -193,8 +193,8 @@ fn is_excluded(config: &ProbeConfig, interfaces: &Interfaces, name: &str) -> boo
     config.excludes(name) || named.into_iter().any(|(excluded, _)| excluded == name)
 }
 
-/// Returns the placement like [`place`] for a probe that a request deploys: every named interface has to exist unless
-/// the configuration has `wait_for_interface`.
+/// Returns the placement like [`place`] for a probe that a request deploys: every named interface must exist
+/// unless the configuration has `wait_for_interface`.
 fn place_new(
     config: &ProbeConfig,
     interfaces: Result<&Interfaces, &io::Error>,
@@ -204,7 +204,7 @@ fn place_new(
     if config.wait_for_interface {
         return Ok(placement);
     }
-    let advice = "or set wait_for_interface to deploy the probe before it is there";
+    let advice = "or set wait_for_interface to deploy the probe before the interface exists";
     if let Err(error) = interfaces {
         let (field, message) = match config.netns {
             Some(_) => ("netns", format!("{error}; see ip netns, {advice}")),

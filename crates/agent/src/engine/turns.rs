@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 use tokio::time::timeout;
 
-/// The turns that are taken or waited for, by the name of the probe.
+/// The turns that tasks hold or wait for, by the name of the probe.
 #[derive(Debug, Default)]
 pub struct Turns(Mutex<HashMap<String, Weak<Turn<()>>>>);
 

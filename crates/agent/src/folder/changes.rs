@@ -37,7 +37,8 @@ impl FolderChanges {
         });
         let watcher = watcher.inspect_err(|error| {
             let seconds = LOOK.as_secs();
-            tracing::warn!(%error, "inotify can't be used; changes of files are seen within {seconds} s");
+            tracing::warn!(%error, "inotify can't be used; the daemon sees changes of files within \
+                {seconds} s");
         });
         let mut changes = Self { directories, watcher: watcher.ok(), events };
         changes.watch();
@@ -114,7 +115,7 @@ fn parents(files: &[PathBuf]) -> Vec<PathBuf> {
     parents
 }
 
-/// Tells whether an event can change what a reader finds. Reading the files makes events, too.
+/// Tells whether an event can change the files for a reader. Reading the files makes events, too.
 const fn is_change(kind: EventKind) -> bool {
     matches!(
         kind,

@@ -21,13 +21,15 @@ use crate::folder::whole::{File, Refused, Tags, UNRECORDED, author, owner};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct FolderOptions {
-    /// Directory of probe files (.yaml, .yml, .json), deployed at the start and when they change
+    /// Directory of probe files (.yaml, .yml, .json); the daemon deploys them at the start and when they
+    /// change
     #[arg(long, value_name = "DIR")]
     pub probes: Option<PathBuf>,
-    /// Fate of a probe of --probes whose file is gone
+    /// Action when a file of --probes is removed: keep its probe or remove it
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Removed::Keep, requires = "probes")]
     pub probes_removed: Removed,
-    /// What the probes of --probes may do; operator: they observe, admin: they may decide about packets
+    /// Rights of the probes of --probes: with operator they may only observe, with admin also decide about
+    /// packets
     #[arg(long, value_name = "ROLE", value_parser = role, default_value = "operator", requires = "probes")]
     pub probes_role: Role,
 }
@@ -55,7 +57,7 @@ pub enum Removed {
     Remove,
 }
 
-/// A directory of probe files, and what has become of each file.
+/// A directory of probe files, and the outcome of each file.
 #[derive(Debug)]
 struct ProbeFolder {
     engine: Arc<Engine>,

@@ -26,7 +26,7 @@ pub type Tags = BTreeMap<String, Option<String>>;
 #[derive(Debug)]
 pub struct Refused {
     pub reason: String,
-    /// False if trying again would change probes and change them back.
+    /// False if another attempt would change probes and change them back.
     pub again: bool,
 }
 

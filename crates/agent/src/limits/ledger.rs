@@ -171,7 +171,7 @@ impl Ledger {
         Ok(self.add(&mut all, needed))
     }
 
-    /// Takes the share of a stored probe, whatever the limits are now.
+    /// Takes the share of a stored probe, even beyond the present limits.
     pub fn take_stored(self: &Arc<Self>, needed: &Footprint) -> Share {
         self.add(&mut self.taken.lock(), needed)
     }

@@ -13,11 +13,12 @@ pub struct RequestLimits {
     /// The largest number of probes
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_probes: usize,
-    /// The memory of a probe's maps, twins counted twice, and of the maps of all probes (the same if it is left out)
+    /// The most memory of one probe's maps, twins counted twice, and of the maps of all probes; without ALL,
+    /// both are the same
     #[arg(long, value_name = "EACH[,ALL]", default_value = "1073741824,4294967296")]
     pub max_map_bytes: EachAndAll,
-    /// The room on the disk for a probe's configuration, revisions and compiled sources, and for those of all probes (the
-    /// same if it is left out); beyond it the oldest revisions go
+    /// The room on the disk for one probe's configuration, revisions and compiled sources, and for those of
+    /// all probes (without ALL, both are the same); beyond it the daemon removes the oldest revisions
     #[arg(long, value_name = "EACH[,ALL]", default_value = "67108864,1073741824")]
     pub max_stored_bytes: EachAndAll,
     /// The largest number of a probe's maps, twins counted twice
@@ -33,8 +34,8 @@ pub struct RequestLimits {
     #[arg(long, value_name = "BYTES", default_value_t = SOURCE_BYTES,
         value_parser = clap::value_parser!(u64).range(1..=SOURCE_BYTES))]
     pub max_source_bytes: u64,
-    /// The largest number of compilations at once; others wait for a while [default: the number of CPUs, or fewer if the
-    /// memory is too small for so many]
+    /// The largest number of compilations at once; others wait for a while [default: the number of CPUs, or
+    /// fewer if there is too little memory]
     #[arg(long, value_name = "N", default_value_t = compilations(), hide_default_value = true)]
     pub max_compilations: NonZeroUsize,
     /// The largest number of probes that the kernel verifies at once; others wait for a while [default: the number of
@@ -44,26 +45,26 @@ pub struct RequestLimits {
     /// The largest number of replays at once, their uploads included; others wait for a while
     #[arg(long, value_name = "N", default_value = "2")]
     pub max_replays: NonZeroUsize,
-    /// The largest size of the captures of a replay, with and without their compression; they are on the disk of the state
-    /// directory meanwhile
+    /// The largest size of the captures of a replay, compressed and not; during the replay they are on the
+    /// disk of the state directory
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub max_capture_bytes: u64,
-    /// The streams of events and changes that a client may hold open, and all clients together
+    /// The largest number of open streams of events and changes, for one client and for all clients together
     #[arg(long, value_name = "EACH[,ALL]", default_value = "128,1024")]
     pub max_streams: EachAndAll,
     /// The longest time for the kernel to verify and load the programs of a probe
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000)]
     pub max_verification_ms: u64,
-    /// The longest time that the probes of all rules may take for a packet, by their trials: an action that would exceed it is
-    /// refused
+    /// The longest time that the probes of all rules may take for a packet, by their trials; an action that
+    /// would exceed it is refused
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 2000)]
     pub max_rule_ns_per_packet: u64,
-    /// The room that windows leave free on the disk of the state directory, at most a twentieth of it; configurations leave
-    /// twice as much
+    /// The room that windows leave free on the disk of the state directory, at most a twentieth of the disk;
+    /// configurations leave twice as much
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub keep_free_bytes: u64,
-    /// The time for which the history of changes is kept, also that of deleted probes: at most 1000 changes of
-    /// each name, and 50000 of all
+    /// The time for which the daemon keeps the history of changes, also of deleted probes; it keeps at most
+    /// 1000 changes of each name, and 50000 of all
     #[arg(long, value_name = "TIME", value_parser = time_to_keep, default_value = "90d")]
     pub keep_history: Duration,
 }

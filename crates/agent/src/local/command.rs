@@ -13,9 +13,9 @@ use crate::local::token::TokenCommand;
 pub enum LocalCommand {
     /// Compile the sources of configurations, for daemons without a compiler
     Build(Build),
-    /// Make a token: print it, and the line of --tokens that knows it
+    /// Make a token: print it, and its line for the file of --tokens
     Token(TokenCommand),
-    /// Show what this kernel, privileges, file systems and limits allow, and what to change
+    /// Show what this kernel, the privileges, file systems and limits allow, and what to change
     Doctor(Doctor),
 }
 

@@ -44,7 +44,7 @@ impl Doctor {
     }
 }
 
-/// Names the owner of each XDP hook that is taken; `None` if none is.
+/// Names the owner of each occupied XDP hook; `None` if there is none.
 fn neighbours() -> Option<Check> {
     let found = twinprobe_kernel::neighbours().map_err(|error| {
         let advice = "as root, in the network namespace of the interfaces";
@@ -108,7 +108,7 @@ async fn wire(session: &Session) -> Option<Check> {
     if more > 0 {
         said.push(format!("and {more} more"));
     }
-    let advice = "do what the texts say, or take the numbers for what they are (docs/exactness.md)";
+    let advice = "follow the advice in these texts, or accept approximate numbers (docs/exactness.md)";
     (!said.is_empty())
         .then(|| Check::warning("wire", format!("numbers are approximate: {}", said.join("; ")), advice))
 }

@@ -76,10 +76,7 @@ fn grace_periods() -> Option<Check> {
     let switch = twinprobe_kernel::left_on().ok().flatten()?;
     Some(Check::warning(
         "grace periods",
-        format!(
-            "a daemon that has died has left {} on: all CPUs are interrupted more often",
-            switch.display()
-        ),
+        format!("a daemon that has died has left {} on, so all CPUs have more interrupts", switch.display()),
         format!("start the daemon, which turns it off; or: echo 0 > {}", switch.display()),
     ))
 }
@@ -94,7 +91,8 @@ fn privileges(host: &MachineFiles) -> Vec<Check> {
         return vec![Check::failed(
             "privileges",
             format!("this user lacks {}", lacking.join(" and ")),
-            "run the daemon as root, which drops what it does not need, or by the systemd unit; its clients need none of it",
+            "run the daemon as root (it drops the privileges that it does not need), or with the systemd \
+                unit; its clients do not need these privileges",
         )];
     }
     let mut checks = vec![Check::ok("privileges", "CAP_BPF and CAP_NET_ADMIN are there")];
@@ -123,7 +121,8 @@ fn jit(host: &MachineFiles) -> Check {
     match host.proc("sys/net/core/bpf_jit_enable").as_str() {
         "0" => Check::warning(
             "jit",
-            "the compiler of the kernel is off: probes cost several times as much, and tail calls from subprograms may lack",
+            "the JIT compiler of the kernel is off: probes cost several times as much, and the kernel may \
+                lack tail calls from subprograms",
             "sysctl -w net.core.bpf_jit_enable=1",
         ),
         // Kernels that always compile have no such file, and others let only root read it.
@@ -239,7 +238,7 @@ pub fn maps() -> Vec<Check> {
     if works.is_empty() {
         let error =
             lacks.into_iter().find_map(|(_, error)| error).map(|error| error.to_string()).unwrap_or_default();
-        let change = "as root; in a container: bpf(2) has to be allowed by the seccomp profile";
+        let change = "run it as root; in a container, the seccomp profile must allow bpf(2)";
         return vec![Check::failed("maps", format!("no map can be made: {error}"), change)];
     }
     let mut checks =

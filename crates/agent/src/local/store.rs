@@ -1,4 +1,4 @@
-//! The store from outside: what is wrong with it, and its windows as files. Nothing is changed, and a daemon may be
+//! The store from outside: its faults, and its windows as files. Nothing is changed, and a daemon may be
 //! using the store.
 
 use std::fs;
@@ -142,9 +142,10 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     made.and_then(|()| fs::write(path, content)).with_context(|| path.display().to_string())
 }
 
-/// Looks for what is wrong with the store of a state directory, for `twinprobe doctor`.
+/// Looks for faults of the store of a state directory, for `twinprobe doctor`.
 pub fn examine(state_dir: &Path) -> Check {
-    let advice = "save what can be read with `twinprobe store export`; if the daemon does not start, move the file away";
+    let advice = "save the readable windows with `twinprobe store export`; if the daemon does not start, \
+        move the file away";
     match examine_store(state_dir) {
         Ok(Examined { wrong, windows, bytes }) if wrong.is_empty() => {
             Check::ok("store", format!("{windows} windows, {bytes} bytes, all as they were written"))

@@ -27,7 +27,7 @@ pub struct NameBook {
 }
 
 impl NameBook {
-    /// Opens the sources. An error names the option and what is wrong.
+    /// Opens the sources. An error names the option and the mistake.
     pub fn open(options: NameOptions) -> Result<Self, String> {
         let NameOptions { names: mut kinds, names_dns, names_mmdb } = options;
         kinds.sort_by_key(|kind| NameOrigin::CHOICES.iter().position(|choice| choice == kind));
@@ -56,7 +56,7 @@ impl NameBook {
     /// Answers a question. `pods` are those of the node, if they are wanted.
     pub async fn answer(&self, question: NameQuestion, pods: &[PodStatus]) -> NameList {
         let until = Instant::now() + PATIENCE;
-        // All questions are under way before the first answer is waited for.
+        // It sends all questions before it waits for the first answer.
         let begun = question.addresses.into_iter().map(|address| {
             let dns =
                 self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));

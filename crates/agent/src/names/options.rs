@@ -10,10 +10,11 @@ const DNS: u16 = 53;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct NameOptions {
-    /// Kinds of names that `GET /v1/names` finds: hosts (/etc/hosts), services (/etc/services), dns (reverse DNS), pods (of this node)
+    /// Kinds of names that `GET /v1/names` returns: hosts (/etc/hosts), services (/etc/services), dns
+    /// (reverse DNS), pods (of this node)
     #[arg(long, value_name = "KIND[,KIND...]", value_delimiter = ',', value_parser = kind)]
     pub names: Vec<NameOrigin>,
-    /// Server for reverse DNS; by default those of /etc/resolv.conf
+    /// Server for reverse DNS; by default the servers of /etc/resolv.conf
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = server, requires = "names")]
     pub names_dns: Vec<SocketAddr>,
     /// MMDB file with places (GeoIP) or networks (ASN) of addresses

@@ -48,7 +48,7 @@ struct NamesByLanguage {
 }
 
 impl PlaceFile {
-    /// Reads a file. An error says what is wrong with it.
+    /// Reads a file. An error names the fault.
     pub fn open(path: &Path) -> Result<Self, String> {
         let wrong = |error: String| format!("the file {} of --names-mmdb: {error}", path.display());
         let length = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
@@ -61,7 +61,7 @@ impl PlaceFile {
         Ok(Self { path: path.to_owned(), reader })
     }
 
-    /// Returns what the file knows of an address: a city and its country, or a network.
+    /// Returns the file's entry for an address: a city and its country, or a network.
     pub fn names(&self, address: IpAddr) -> Vec<String> {
         let found = || self.reader.lookup(address).and_then(|found| found.decode::<PlaceRecord>());
         // A damaged file may lead the reader to a panic. The address has no name then.

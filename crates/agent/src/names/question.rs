@@ -15,7 +15,7 @@ pub struct NameQuestion {
 }
 
 impl NameQuestion {
-    /// Reads the parameters of a request. An error names the parameter and what is possible.
+    /// Reads the parameters of a request. An error names the parameter and its possible values.
     pub fn parse(pairs: Vec<(String, String)>) -> Result<Self, String> {
         let mut question = Self::default();
         for what in ["address", "port"] {
@@ -42,7 +42,9 @@ impl NameQuestion {
             }
         }
         if question == Self::default() {
-            return Err("address or port is missing: what names are asked for".to_owned());
+            return Err(
+                "address or port is missing: give the addresses and ports whose names you want".to_owned()
+            );
         }
         Ok(question)
     }

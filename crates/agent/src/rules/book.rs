@@ -201,7 +201,7 @@ impl RuleBook {
         }
         if let Some(way) = cycle(document, others.iter().map(|(_, other)| other)) {
             let message = format!(
-                "the rule would keep itself busy: the windows of {} lead to those of {}",
+                "the rule would watch its own probes: the windows of {} lead to those of {}",
                 way[0],
                 way[1..].join(", then of ")
             );

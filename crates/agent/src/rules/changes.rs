@@ -20,7 +20,8 @@ fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument
     let done = twinprobe_library::choose(&mut config, &change.defines, &change.variables);
     done.map_err(|error| Rejection::from(Finding::config("", error.to_string())))?;
     if let Some(sample) = &change.sample {
-        let message = || format!("{sample} is not a whole number; the probe sees one packet in so many");
+        let message =
+            || format!("{sample} is not a whole number; with sample: N the probe sees one packet in N");
         let sample = sample.as_u64().ok_or_else(|| Finding::config("sample", message()))?;
         for direction in [&mut config.ingress, &mut config.egress].into_iter().flatten() {
             direction.sample = Some(sample);
@@ -95,8 +96,8 @@ impl RuleActions {
         }
     }
 
-    /// Changes back what the rule has changed. Returns the reason if one of the probes stays as it is. After an error the
-    /// caller must try again, because nothing else does.
+    /// Changes the probes of the rule back. Returns the reason if one of the probes stays as it is. After an
+    /// error the caller must try again, because nothing else does.
     pub async fn change_back(&self, stored: &StoredRule) -> Result<Option<String>, EngineError> {
         let mut failed = None;
         let window = stored.state.window;

@@ -54,7 +54,7 @@ pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Res
 }
 
 impl ShapedRule {
-    /// Returns the rule for windows of this shape. An error says what the windows lack.
+    /// Returns the rule for windows of this shape. An error names the part that the windows lack.
     pub fn of(&mut self, document: &RuleDocument, shape: &WindowShape) -> Result<Arc<Rule>, String> {
         if let Some((digest, rule)) = &self.0
             && *digest == shape.digest

@@ -7,13 +7,14 @@ use twinprobe_state_files::trusted;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RuleOptions {
-    /// Keys that sign the notifications of rules, one per line: whsec_ and the base64 of 24 to 64 bytes; read for each notification
+    /// Keys that sign the notifications of rules, one per line: whsec_ and 24 to 64 bytes in base64; read for
+    /// each notification
     #[arg(long, value_name = "FILE")]
     pub notification_keys: Option<PathBuf>,
 }
 
 impl RuleOptions {
-    /// Reads the keys. An error says what is wrong with the file, and shows no key.
+    /// Reads the keys. An error names the fault of the file, and shows no key.
     pub fn keys(&self) -> Result<Option<SigningKeys>, String> {
         let Some(path) = &self.notification_keys else { return Ok(None) };
         let wrong = |error: String| format!("the file {} of --notification-keys: {error}", path.display());

@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct RuleRunner {
     pub actions: RuleActions,
     pub stored: Arc<Mutex<StoredRule>>,
-    /// True once the rule has to end: it was replaced or deleted, or the daemon stops.
+    /// True once the rule must end: it was replaced or deleted, or the daemon stops.
     pub stop: watch::Receiver<bool>,
     pub shaped: ShapedRule,
     /// The window before, if it was the last one that was judged.
@@ -37,7 +37,7 @@ pub struct RuleRunner {
 }
 
 impl RuleRunner {
-    /// Runs until the rule has to end.
+    /// Runs until the rule must end.
     pub async fn run(mut self) {
         let mut disturbed = self.actions.engine.registry.disturbed.subscribe();
         let mut told = None;
@@ -228,7 +228,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Stores a probe's configuration before the change, so that it can be changed back whatever happens.
+    /// Stores a probe's configuration before the change, so that it can be changed back in any case.
     async fn prepare(&self, action: &RuleAction) -> Result<Result<(), ActionError>, EngineError> {
         let RuleAction::Change(change) = action else { return Ok(Ok(())) };
         if self.stored.lock().changed.contains_key(&change.name) {

@@ -52,7 +52,7 @@ impl Store {
             revision = Some(format::file(&content).map_err(encoded)?);
         }
         let record = format::file(probe).map_err(encoded)?;
-        // After a power failure the objects that a committed state names must be there, also those that an earlier
+        // A committed state names objects. They must exist after a power failure, also those that an earlier
         // daemon wrote.
         let objects = probe.running.iter().flat_map(|running| running.objects.values());
         let objects = objects.map(|digest| self.object_path(digest));
@@ -66,8 +66,8 @@ impl Store {
 }
 
 impl PendingRecord<'_> {
-    /// Makes the state the stored one. After an error the store is what it was before, and the kernel is brought back to
-    /// that as well.
+    /// Makes the state the stored one. After an error the store is as before, and the caller brings the
+    /// kernel back to that state as well.
     pub fn commit(self) -> Result<(), StoreError> {
         let Self { store, name, number, record, revision, dropped, change: entry } = self;
         let oldest = store.oldest_change();

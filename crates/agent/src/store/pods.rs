@@ -1,5 +1,5 @@
-//! The file `pods.json`: the pods of the node as a local agent has told them, so that a daemon that starts knows them before the agent
-//! comes back.
+//! The file `pods.json`: the pods of the node as a local agent has reported them, so that a daemon that
+//! starts knows them before the agent comes back.
 
 use std::io;
 

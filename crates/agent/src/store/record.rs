@@ -21,7 +21,7 @@ pub struct StoredProbe {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     pub config: ConfigDocument,
-    /// The lease of a probe that is to be removed at its end; `None` if the probe has no end.
+    /// The lease of a probe, which is removed at its end; `None` if the probe has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<StoredLease>,
     /// `None` for a probe that was never deployed by this version.

@@ -83,8 +83,8 @@ impl Used {
 }
 
 impl Store {
-    /// Finds out which revisions must be removed to make room for a change, within `--max-stored-bytes` and on the
-    /// disk. Changes nothing. Call this while nothing else changes.
+    /// Finds the revisions that must be removed to make room for a change, within `--max-stored-bytes` and on
+    /// the disk. This function changes nothing. Nothing else may change during the call.
     pub fn find_room(&self, wanted: &WantedRoom<'_>, limits: &RequestLimits) -> Result<Dropped, RoomError> {
         let (name, limit) = (wanted.name, limits.max_stored_bytes);
         let mut used = self.used()?;

@@ -1,5 +1,5 @@
-//! The table `rules`: a record for each rule, with what the rule remembers of the windows that it has judged. One commit holds a
-//! decision and the position in the windows, so that a rule judges each window once.
+//! The table `rules`: a record for each rule, with its memory of the windows that it has judged. One commit
+//! holds a decision and the position in the windows, so that a rule judges each window once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub struct StoredRule {
     /// The name of the role that the actions have.
     pub role: String,
     pub document: RuleDocument,
-    /// The probe whose windows the numbers in `state` are of.
+    /// The probe whose windows have the numbers in `state`.
     pub instance: String,
     pub state: RuleState,
     /// The actions of the last firing, if they are not all taken.
@@ -52,8 +52,8 @@ pub struct ChangedProbe {
     pub after: ConfigDocument,
 }
 
-/// Actions that are being taken. After a crash the first one that is not done is taken again: it is one of
-/// which a repeat changes nothing, or one that carries the identity of the firing.
+/// Actions that are being taken. After a crash the first one that is not done is taken again: either a repeat
+/// of it changes nothing, or it carries the identity of the firing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingActions {
     /// The number of the window.

@@ -14,7 +14,7 @@ const KEEP_FREE_PART: u64 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskRoom {
     pub free: u64,
-    /// The room that is to stay free.
+    /// The room that must stay free.
     pub keep_free: u64,
 }
 

@@ -50,7 +50,7 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
             live.get_or_create(&label).set(seconds(at.ns_per_packet));
         }
     }
-    let help = "Time that the program took in a trial for the sample packet that took longest";
+    let help = "Time of the program for the slowest sample packet in a trial";
     registry.register("twinprobe_probe_seconds_per_packet", help, time);
     registry.register("twinprobe_probe_instructions", "Instructions of the program", instructions);
     registry.register("twinprobe_probe_verified", "Instructions that the verifier has followed", verified);
@@ -62,9 +62,9 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
         Unit::Bytes,
         maps,
     );
-    let help = "Time per packet that the probe was found to take while it runs (--measure-cost)";
+    let help = "Measured time per packet while the probe runs (--measure-cost)";
     registry.register("twinprobe_probe_live_seconds_per_packet", help, live);
-    let help = "Packets that the time per packet was measured with";
+    let help = "Packets in the measurement of the time per packet";
     registry.register("twinprobe_probe_live_packets", help, packets);
 }
 

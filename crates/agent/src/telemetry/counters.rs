@@ -58,7 +58,7 @@ impl ProbeFamilies {
             ticks_missed: Family::default(),
             quiesce: Family::new_with_constructor(|| Histogram::new(QUIESCE)),
         };
-        let help = "Times that GET /metrics had to leave out the probe or a part of it";
+        let help = "Times that GET /metrics left out the probe or a part of it";
         registry.register("twinprobe_probe_read_failures", help, families.read_failures.clone());
         let help = "Windows closed by a read, by a request or by schedule";
         registry.register("twinprobe_windows_closed", help, families.closed.clone());
@@ -103,7 +103,7 @@ impl Counters {
     /// Counts a window that was closed and its grace period.
     pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
         self.closed[by as usize].inc();
-        // A probe without twins waits for no CPU.
+        // A probe without twins does not wait for CPUs.
         if !quiesce.is_zero() {
             self.quiesce.observe(quiesce.as_secs_f64());
         }

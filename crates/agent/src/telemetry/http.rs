@@ -46,7 +46,7 @@ impl Http {
         };
         registry.register("twinprobe_http_requests", "Requests answered", http.requests.clone());
         let (name, seconds) = ("twinprobe_http_request_duration", http.seconds.clone());
-        let help = "Time until the header of an answer was there; bodies are streamed after it";
+        let help = "Time until the header of an answer; the body follows as a stream";
         registry.register_with_unit(name, help, Unit::Seconds, seconds);
         http
     }

@@ -39,7 +39,7 @@ pub struct ProbeFacts {
     pub pods: BTreeMap<String, PodNames>,
 }
 
-/// An interface and hook where a probe is to be attached.
+/// An interface and hook of a probe's configuration.
 #[derive(Clone, Debug)]
 pub struct AttachmentFacts {
     pub interface: String,
@@ -119,7 +119,7 @@ fn register_samples(probes: &[ProbeFacts], registry: &mut Registry) {
             samples.get_or_create(&label).set(*one_in);
         }
     }
-    registry.register("twinprobe_probe_sample", "The program sees one packet in so many", samples);
+    registry.register("twinprobe_probe_sample", "N, if the program sees one packet in N", samples);
 }
 
 fn register_windows(probes: &[ProbeFacts], registry: &mut Registry) {
@@ -188,7 +188,7 @@ fn register_sums(probes: &[ProbeFacts], registry: &mut Registry) {
     registry.register("twinprobe_sum_max_entries", "Limit of the entries of the sum", max_entries);
     registry.register(
         "twinprobe_sum_dropped",
-        "Entries that were dropped from the sum for want of room",
+        "Entries that were dropped from the sum for lack of room",
         dropped,
     );
 }
@@ -213,8 +213,8 @@ fn register_events(probes: &[ProbeFacts], registry: &mut Registry) {
     let mut total =
         |name: &str, help: &str, family| registry.register(name, format!("{help}, {since}"), family);
     total("twinprobe_events_delivered", "Events read for clients that listened", delivered);
-    total("twinprobe_events_lost", "Events that the kernel had no room for", lost);
-    total("twinprobe_events_missed", "Events that clients did not get since they read too slowly", missed);
+    total("twinprobe_events_lost", "Events that found no room in the kernel", lost);
+    total("twinprobe_events_missed", "Events that clients missed because they read too slowly", missed);
     registry.register("twinprobe_event_clients", "Clients that listen", clients);
 }
 

@@ -29,7 +29,7 @@ impl Process {
         registry.register_with_unit("process_cpu", "CPU time of all threads", Unit::Seconds, cpu);
         let started = Amount::<f64>::default();
         started.set(self.started);
-        registry.register_with_unit("process_start_time", "When it started", Unit::Seconds, started);
+        registry.register_with_unit("process_start_time", "Time of the start", Unit::Seconds, started);
 
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut bytes = |name: &str, help: &str, line: &str| {

@@ -43,10 +43,10 @@ impl Default for Telemetry {
     fn default() -> Self {
         let mut registry = Registry::default();
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("twinprobe_build", "Which daemon this is", build);
+        registry.register("twinprobe_build", "Version of the daemon", build);
         let compilations =
             Family::<OutcomeLabel, Histogram>::new_with_constructor(|| Histogram::new(COMPILATION));
-        let help = "Time from a source to its object, waiting for others included";
+        let help = "Time from a source to its object, including the wait for others";
         registry.register_with_unit("twinprobe_compilation", help, Unit::Seconds, compilations.clone());
         Self {
             process: Process::new(),

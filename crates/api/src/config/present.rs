@@ -1,4 +1,4 @@
-//! The reading of a configuration's fields: strict about what JSON and YAML could mean.
+//! The reading of a configuration's fields. It accepts one spelling where JSON and YAML have several.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// An integer. As in JSON Schema, a number without a fraction is one however it is written: `2.0` is 2.
+/// An integer. As in JSON Schema, each number without a fraction is an integer: `2.0` is 2.
 pub struct Integer<T>(pub T);
 
 impl<'de, T: TryFrom<i128>> Deserialize<'de> for Integer<T> {

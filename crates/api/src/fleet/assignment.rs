@@ -23,8 +23,8 @@ impl RevisionKind {
     }
 }
 
-/// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It never says how far a rollout is on other
-/// nodes.
+/// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It does not say how
+/// far a rollout is on other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -44,12 +44,12 @@ pub struct AssignmentSpec {
     /// The labels of canaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary_labels: Option<BTreeMap<String, String>>,
-    /// The names of canaries, where the rollout asks for a number of them.
+    /// The names of canaries, if the rollout asks for a number of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canaries: Vec<String>,
     /// The share of nodes that run the revision, in hundredths of a per cent: 10000 are all.
     pub share: u16,
-    /// The windows after which a node reports what the probe has cost.
+    /// The windows after which a node reports the cost of the probe.
     pub windows: u32,
     /// The time for which a node keeps the probe without a renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub struct RevisionObjects {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(max = 1_048_576)))]
     pub egress: Option<String>,
-    /// The maps that both directions use, as the sources themselves say.
+    /// The maps that both directions use, according to the sources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 64), inner(length(max = 128))))]
     pub shared_maps: Vec<String>,

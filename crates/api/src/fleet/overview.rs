@@ -21,7 +21,7 @@ pub struct FleetObject {
     /// `MonitoringProbe` or `MonitoringRule`.
     pub kind: String,
     pub name: String,
-    /// False while the status is about an earlier state of the object.
+    /// False while the status belongs to an earlier state of the object.
     pub is_current: bool,
     /// True while nodes remove the probe or the rule of the object.
     pub is_leaving: bool,

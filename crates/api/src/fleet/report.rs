@@ -26,10 +26,10 @@ pub struct NodeReport {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub windows: u32,
-    /// The nanoseconds per packet where the probe takes the most.
+    /// The nanoseconds per packet at the interface where the probe takes the most time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ns_per_packet: Option<f64>,
-    /// Where that is, such as `eth0 ingress`; without it, the number is that of the trial at admission.
+    /// That interface and direction, such as `eth0 ingress`. Absent if the number is from the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// Insertions into full maps, in the judged windows.
@@ -41,23 +41,23 @@ pub struct NodeReport {
     /// Events that the kernel had no room for.
     #[serde(default)]
     pub lost_events: u64,
-    /// True while what a rule has begun goes on.
+    /// True while actions of the rule continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub firing: bool,
 }
 
-/// How a probe is on a node.
+/// The state of a probe on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum NodeState {
-    /// It runs.
+    /// The probe runs.
     Running,
-    /// The daemon refused it: it does not compile, the verifier does not take it, it costs too much.
+    /// The daemon refused the probe: it does not compile, the verifier refuses it, or it costs too much.
     Refused,
-    /// The daemon took it, but it does not run; or the daemon does not answer.
+    /// The daemon accepted the probe, but it does not run; or the daemon does not answer.
     #[default]
     Failed,
-    /// The node is selected, but has no interface for it.
+    /// The node is selected, but has no interface for the probe.
     Excluded,
 }
 

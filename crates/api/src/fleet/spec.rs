@@ -27,10 +27,10 @@ pub struct FleetProbeSpec {
     /// The interval of the library probe's windows, as `window.interval` of a configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
-    /// True leaves the compilation of sources to the nodes, which need clang then. Rules may give such a probe other definitions.
+    /// With true, nodes compile the sources and need clang. Rules can change definitions of such a probe.
     #[serde(default, skip_serializing_if = "is_default")]
     pub compile_on_nodes: bool,
-    /// The labels that a node must have. Without any, each node is selected.
+    /// The labels that a node must have. Without labels, each node is selected.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -40,12 +40,12 @@ pub struct FleetProbeSpec {
     /// The time for which a node keeps the probe without a renewal, such as `10m`. Without it, the probe stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// True stops the rollout where it is.
+    /// With true the rollout stops at its present step.
     #[serde(default, skip_serializing_if = "is_default")]
     pub paused: bool,
 }
 
-/// Where a probe goes on a node. What is given replaces what the configuration says.
+/// The place of a probe on a node. The fields here replace those of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -53,10 +53,10 @@ pub struct FleetAttach {
     /// Names or patterns of interfaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<String>,
-    /// Names or patterns of interfaces that the probe stays away from.
+    /// Names or patterns of interfaces that the probe leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// The labels of pods: the probe goes to the host's side of their interfaces, as pods come and go.
+    /// The labels of pods. The probe follows their interfaces on the host's side, as pods start and end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<BTreeMap<String, String>>,
     /// The labels of the pods' namespaces.
@@ -101,19 +101,19 @@ impl Default for FleetRollout {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Canary {
-    /// So many nodes.
+    /// This number of nodes.
     Nodes(u32),
     /// The nodes with these labels.
     Labels(BTreeMap<String, String>),
 }
 
-/// The highest cost of a probe on each node. A rollout stops at a node where it costs more. What is not given has no limit, but
-/// `refused`, which is 0.
+/// The highest cost of a probe on each node. A rollout stops at a node where the cost is higher. A field that
+/// is left out has no limit, except `refused`, which is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetBudget {
-    /// Nanoseconds per packet: as measured where the probe runs, or by the trial at admission until then.
+    /// Nanoseconds per packet: the measured cost, or that of the trial at admission until there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
     pub ns_per_packet: Option<u64>,
@@ -129,19 +129,19 @@ pub struct FleetBudget {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
     pub lost_events: Option<u64>,
-    /// Nodes, of all that are selected, that may refuse the probe, for example because of their kernel.
+    /// The number of selected nodes that may refuse the probe, for example because of their kernel.
     #[cfg_attr(feature = "schema", schemars(schema_with = "schema::number"))]
     pub refused: u64,
 }
 
-/// The end of a rollout whose step fails.
+/// What a rollout does after a step fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum OnFailure {
-    /// Nodes go back to what they had.
+    /// Nodes return to their earlier revision.
     #[default]
     Rollback,
-    /// The rollout stays where it is, and people decide.
+    /// The rollout stops, and people decide.
     Pause,
 }
 

@@ -48,7 +48,7 @@ pub struct FleetRuleStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     pub counts: FleetCounts,
-    /// Nodes on which what the rule has begun goes on.
+    /// Nodes on which actions of the rule continue.
     pub firing: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<FleetCondition>,
@@ -88,7 +88,7 @@ pub struct WorstCost {
     pub at: Option<String>,
 }
 
-/// A statement about an object, as Kubernetes' own objects make them.
+/// A statement about an object, in the form of Kubernetes' own objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,5 +1,6 @@
-//! Advice what to write instead, by the words of the compiler's and the verifier's messages. `{pointer}`, `{index}`, `{addend}`,
-//! `{end}` and `{pass}` stand for words of the source, `{name}` for the name that the message quotes.
+//! Advice about corrections, chosen by the words of the compiler's and the verifier's messages. `{pointer}`,
+//! `{index}`, `{addend}`, `{end}` and `{pass}` stand for words of the source, `{name}` for the name that the
+//! message quotes.
 //!
 //! The verifier's words are those of Linux 5.10 to 6.18: `inv` is the older word for `scalar`.
 
@@ -231,7 +232,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("__be", "linux/types.h"),
 ];
 
-/// Names that sources for other places use, and those that eBPF sources use.
+/// Names in sources for other environments, and the names that eBPF sources use instead.
 pub const SPELLINGS: &[(&str, &str)] = &[
     ("htons", "bpf_htons"),
     ("ntohs", "bpf_ntohs"),

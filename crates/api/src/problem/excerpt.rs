@@ -82,7 +82,7 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-/// Tells whether what follows this text is dereferenced: `*`, or `*(type *)`.
+/// Tells whether this text dereferences the expression after it: `*`, or `*(type *)`.
 fn is_dereferenced(before: &str) -> bool {
     let before = match before.strip_suffix(')') {
         // A declaration `struct udphdr *udp` is not an access.

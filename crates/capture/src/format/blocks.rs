@@ -14,7 +14,7 @@ use crate::format::interface::Interface;
 use crate::format::obsolete::{self, ObsoletePacket, Words};
 use crate::format::record::{CaptureLink, CaptureRecord, CaptureRecords, LONGEST};
 
-/// The size of the buffer, which has to hold a whole packet and a block of a pcapng file, in bytes.
+/// The size of the buffer, which must hold a whole packet and a block of a pcapng file, in bytes.
 const BUFFER: usize = 1 << 20;
 
 /// The sizes of the heads before a packet's bytes.
@@ -116,7 +116,7 @@ impl Section {
             }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
-        // The blocks of pcapng say where the next one begins, whatever is in them.
+        // The blocks of pcapng say where the next one begins, for any content.
         let link = if record.captured > LONGEST { CaptureLink::TooLong } else { record.link };
         Ok(Some(CaptureRecord { link, ..record }))
     }

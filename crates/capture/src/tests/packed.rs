@@ -55,7 +55,8 @@ fn compressed_files_may_be_cut_off() {
     let (front, back) = plain.split_at(100_000);
     let parts = [zstd(front), zstd(back)].concat();
     for packed in [gzip(&plain), parts] {
-        // The decoder of zstd gives what it looks back at only when a frame has ended.
+        // The decoder of zstd gives the last bytes only when a frame has ended, because it may look back at
+        // them.
         for end in [packed.len() * 2 / 3, packed.len() - 1] {
             let (found, is_cut_off) = packets(&packed[..end]).unwrap();
             assert!(is_cut_off && (100_000 / 616..=500).contains(&found.len()), "{} packets", found.len());

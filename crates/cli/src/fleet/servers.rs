@@ -29,11 +29,11 @@ impl NamedServer {
 /// The options that say which daemons a command talks to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ServerOptions {
-    /// Daemon that client commands talk to; repeatable [env: TWINPROBE_SERVER] [default:
+    /// Daemon for client commands; repeatable [env: TWINPROBE_SERVER] [default:
     /// unix:/run/twinprobe/twinprobe.sock]
     #[arg(long, global = true, value_name = "URL")]
     pub server: Vec<Server>,
-    /// File with a daemon on each line: URL, or NAME URL with labels KEY=VALUE behind; # begins a comment
+    /// File with a daemon on each line: URL, or NAME URL and labels KEY=VALUE; # begins a comment
     #[arg(long, global = true, value_name = "FILE")]
     pub servers: Option<PathBuf>,
 }

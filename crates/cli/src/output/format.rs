@@ -14,7 +14,7 @@ use crate::output::view::{OutputView, yaml};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     Table,
-    /// A table whose lines are as long as they need
+    /// A table with lines of any length
     Wide,
     Json,
     Yaml,
@@ -41,7 +41,7 @@ impl OutputFormat {
         matches!(self, Self::Table | Self::Wide)
     }
 
-    /// Returns the form of what is not a document; `None` for formats that only documents have.
+    /// Returns the form of other answers than documents; `None` for formats that only documents have.
     pub const fn view(self) -> Option<OutputView> {
         match self {
             Self::Table => Some(OutputView::Table),

@@ -1,4 +1,4 @@
-//! Counts as rates: what a metric counts per second.
+//! Counts as rates, per second.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use twinprobe_api::{ConfigDocument, DirectionDocument};
 
 use crate::output::rows::PER_SECOND;
 
-/// Replaces the numbers in a document's values by rates. A metric that is reset with its window has counted for the
-/// length of the window; any other has counted what it is ahead of the document before, `elapsed` seconds ago. Metrics
-/// whose rates are unknown yet lose their entries.
+/// Replaces the numbers in a document's values by rates. A metric that is reset with its window has counted
+/// for the length of the window; any other has counted the difference to the document before, `elapsed`
+/// seconds ago. Metrics whose rates are unknown yet lose their entries.
 pub fn per_second(
     document: &mut Value,
     before: Option<&Value>,

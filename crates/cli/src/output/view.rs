@@ -1,4 +1,4 @@
-//! The forms in which commands show what is not a metrics document.
+//! The forms in which commands show other answers than metrics documents.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;

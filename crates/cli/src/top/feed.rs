@@ -71,7 +71,8 @@ impl Look {
         seen
     }
 
-    /// Returns the packets that went by each place where a probe is; `None` unless all are interfaces of this namespace.
+    /// Returns the packets that passed each place with a probe; `None` unless all are interfaces of this
+    /// namespace.
     pub fn places(&self) -> Option<PlaceCounts> {
         let mut places = PlaceCounts::new();
         let attached =

@@ -95,7 +95,7 @@ pub struct TopState {
     pub scroll: usize,
     /// The reason why the last look failed.
     pub error: Option<String>,
-    /// The packets that went by each place with a probe, at the last look.
+    /// The packets that passed each place with a probe, at the last look.
     places: Option<PlaceCounts>,
     /// The packets per second at these places.
     passed: Option<f64>,
@@ -160,7 +160,7 @@ impl TopState {
         }
     }
 
-    /// Carries out the action of a key. Returns false if the view is to end.
+    /// Carries out the action of a key. Returns false if the view must end.
     pub fn key(&mut self, key: KeyEvent) -> bool {
         if self.typing {
             match key.code {

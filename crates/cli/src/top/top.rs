@@ -21,7 +21,7 @@ use crate::top::state::TopState;
 /// Shows all probes live: packets, time per packet, share of a CPU, and the entries that count most. `?` lists the keys.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Time between two pictures
+    /// Time between two updates of the screen
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
     interval: Duration,
 }

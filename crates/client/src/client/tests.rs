@@ -124,7 +124,7 @@ async fn queries_hold_what_was_asked_for() {
     assert_eq!(asked.recv().await.unwrap(), "PUT /v1/probes/p?message=why+%26+how");
     client.events("p", Some("a=b")).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "GET /v1/probes/p/events?metric=a%3Db");
-    // The segments `.` and `..` of a path mean a directory, whatever the encoding.
+    // The segments `.` and `..` of a path mean a directory, in any encoding.
     assert!(matches!(client.status("..").await, Err(ClientError::Name(_))));
     assert!(asked.try_recv().is_err(), "nothing was asked");
     served.abort();

@@ -1,4 +1,4 @@
-//! The conversion of a file, whichever monitor it is for.
+//! The conversion of a file of any monitor.
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub struct Converted {
     /// The configurations as `twinprobe apply` reads them.
     pub probes: Vec<Value>,
-    /// Notes about what was left out, and what to do about it.
+    /// Notes about fields that were left out, and advice about them.
     pub notes: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub enum ConvertError {
     Unknown,
     #[error("{at}: {problem}")]
     Field { at: String, problem: String },
-    #[error("no probe with a source is in it")]
+    #[error("it has no probe with a source")]
     Empty,
 }
 
@@ -40,7 +40,7 @@ impl ConvertError {
     }
 }
 
-/// Returns a field that has to be text if it is there and not empty.
+/// Returns a field that must be text if it is there and not empty.
 pub(super) fn text<'a>(
     object: &'a Map<String, Value>,
     name: &str,

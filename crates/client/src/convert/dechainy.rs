@@ -134,7 +134,7 @@ fn probe(
     }
     for (field, instead) in [
         ("cp_function", "read GET /v1/probes/NAME/metrics or its windows, and act outside of the daemon"),
-        ("files", "put what the source includes into the source"),
+        ("files", "copy the included files into the source"),
     ] {
         if object.get(field).is_some_and(|value| !value.is_null()) {
             converted.notes.push(format!("{name}: {field} is left out; {instead}"));
@@ -209,7 +209,7 @@ fn source(
     Ok(Some((direction, code.to_owned(), defines)))
 }
 
-/// Returns the metric of a table that is to be read, or to be emptied.
+/// Returns the metric of a table that must be read or emptied.
 fn metric(table: &Declared, probe: &str, converted: &mut Converted) -> Option<Value> {
     let mut metric = json!({ "name": table.name, "map": table.name });
     if table.has_events {

@@ -32,7 +32,7 @@ pub fn rename(metrics: &mut [Value], labels: &mut [(String, DistinctLabels)], co
         let names = names.into_iter().find(|names| are_distinct(names) && !names.iter().any(taken));
         let names = names.unwrap_or_else(|| places.iter().map(|at| with(&name, &at.to_string())).collect());
         converted.notes.push(format!(
-            "{name}: {} metrics have this name, and here a name is that of one metric: they are {}",
+            "{name}: {} metrics have this name, but each metric needs its own name: they are {}",
             places.len(),
             names.join(", ")
         ));

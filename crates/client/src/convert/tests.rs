@@ -132,7 +132,8 @@ fn modes_of_dechainy_are_hooks() {
     }
 }
 
-/// Without `__attributes__` the file does not say which tables are read. The command line says what the file lacks or has otherwise.
+/// Without `__attributes__` the file does not say which tables are read. The command line gives the fields
+/// that the file lacks, or other values.
 #[test]
 fn tables_without_attributes_are_read_as_they_are() {
     let source = "BPF_HASH(FLOWS, u32);\nBPF_ARRAY(SIZES, u64, 4);";
@@ -234,7 +235,8 @@ fn metrics_of_one_name_are_named_by_their_labels() {
     let (found, notes) =
         names(&[metric("seen", "A", tcp), metric("other", "B", &[]), metric("seen", "B", udp)]);
     assert_eq!(found, ["seen_tcp", "other", "seen_u_d_p"]);
-    let note = "seen: 2 metrics have this name, and here a name is that of one metric: they are seen_tcp, seen_u_d_p";
+    let note =
+        "seen: 2 metrics have this name, but each metric needs its own name: they are seen_tcp, seen_u_d_p";
     assert!(notes.iter().any(|known| known == note), "{notes:?}");
     let (found, _) = names(&[
         metric("seen_total", "A", tcp),

@@ -82,8 +82,8 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     Ok(Some(BccArguments { arguments, shared }))
 }
 
-/// Returns definitions for headers whose address the source uses as a number: there, the address of such a header is
-/// its offset in the packet, as in BCC. Fails if a line uses a header in both ways.
+/// Returns definitions for headers whose address the source uses as a number. In such a line, the address of
+/// a header is its offset in the packet, as in BCC. Fails if a line uses a header in both ways.
 fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
     let mut definitions = Vec::new();
     let is_line = |line: &str| {

@@ -24,7 +24,7 @@ const TRACING: [&str; 8] = [
     "lsm__",
     "syscall__",
 ];
-/// Contexts of programs that are not probes for packets, and what these are.
+/// Contexts of programs that do not see packets, and the kinds of these programs.
 const FOREIGN: [(&str, &str); 8] = [
     ("pt_regs", "traces a function of the kernel"),
     ("bpf_raw_tracepoint_args", "traces a tracepoint of the kernel"),

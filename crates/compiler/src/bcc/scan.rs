@@ -1,4 +1,4 @@
-//! The functions and structs that a source defines, as far as they can be told without its headers and macros.
+//! The functions and structs that a source defines, as far as they are known without its headers and macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -272,7 +272,7 @@ async fn pid(directory: &Path) -> String {
 #[tokio::test]
 async fn a_child_over_its_time_is_killed_and_reaped() {
     let directory = tempfile::tempdir().unwrap();
-    // On a busy machine the child may have no time to say who it is.
+    // On a busy machine the child may have no time to write its pid.
     for seconds in [1, 10, 50] {
         let limits = CompileLimits { time: Duration::from_secs(seconds), ..CompileLimits::default() };
         let outcome = child::run(
@@ -337,7 +337,7 @@ async fn the_headers_of_the_daemon_are_found_where_no_directory_has_them() {
     let source = format!("#include <twinprobe.h>\n#ifndef TWINPROBE_H\n#error none\n#endif\n{PROBE}");
     let object = compiler().compile(&unit("ingress.source", &source, &defines("1"))).await.unwrap();
     assert_eq!(object.warnings, []);
-    // A message of clang names a header by the directory that sources see, whatever file it is in memory.
+    // A message of clang names a header by the directory that sources see, for any file in memory.
     let twice = refused("#include <twinprobe.h>\n#define TWINPROBE_H 1\n#error end\n").await;
     let log = twice.log.unwrap();
     assert!(

@@ -142,7 +142,7 @@ impl Confinement {
         &self.0.lacking
     }
 
-    /// Tells whether the child reads and reaches only what it is allowed to.
+    /// Tells whether the child reads and reaches only the files that it may.
     pub fn is_tight(&self) -> bool {
         self.0.files.is_some() && self.0.lacking.is_empty()
     }

@@ -8,9 +8,9 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// Calls that are allowed whatever their arguments are. Paths are Landlock's affair.
+/// Calls that are allowed with any arguments. Landlock checks paths.
 const ALLOWED: &[libc::c_long] = &[
-    // Files and the pipes that it is given.
+    // Files, and the pipes that the compiler gets.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,

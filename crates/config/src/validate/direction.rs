@@ -99,7 +99,7 @@ fn position(
     let is_known = document.hook.as_deref().is_none_or(|name| name == "xdp" || name == "tc");
     if document.position.is_some() && is_known && !hook.has_positions() {
         let message =
-            "position orders programs at the hook tc; xdp takes a single one: leave it out, or use tc";
+            "position orders programs at the hook tc, but xdp has only one program: leave it out, or use tc";
         findings.add(field, message);
         return defaults.position;
     }
@@ -134,7 +134,7 @@ fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code
         ("defines", !defines.is_empty()),
     ];
     for (field, _) in for_compilers.into_iter().filter(|(_, given)| *given) {
-        let message = format!("{field} is for the compiler, and an object is compiled already; leave it out");
+        let message = format!("{field} is for the compiler, but an object is compiled already; leave it out");
         findings.add(format!("{at}.{field}"), message);
     }
     let decoded = decode(object).map_err(|message| findings.add(format!("{at}.object"), message));

@@ -19,7 +19,7 @@ const MOST_LABELS: usize = 32;
 const LABEL_NAME: usize = 317;
 const LABEL_VALUE: usize = 63;
 
-/// Checks where a probe is to be attached.
+/// Checks the places of a probe.
 pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
     if let Some(pods) = &document.pods {
         return vec![of_pods(document, pods, findings)];
@@ -49,7 +49,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<Interfac
     }
 }
 
-/// Checks the labels of pods, and that no other field says where the probe goes.
+/// Checks the labels of pods, and that no other field names interfaces.
 fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findings) -> InterfacePattern {
     for (field, is_there) in
         [("interface", document.interface.is_some()), ("interfaces", document.interfaces.is_some())]
@@ -64,7 +64,8 @@ fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findin
         findings.add("netns", message);
     }
     if document.per_interface == Some(true) {
-        let message = "each interface gets programs and maps of its own, so each has to be named, and pods come and go; name interfaces";
+        let message = "each interface gets programs and maps of its own, so each must have its name here, \
+            but pods come and go; name interfaces";
         findings.add(PER_INTERFACE, message);
     }
     let labels = pods.labels.clone().unwrap_or_default();
@@ -105,7 +106,7 @@ pub fn excluded(
     if !interfaces.is_empty() && !interfaces.iter().any(InterfacePattern::is_pattern) {
         findings.add(
             EXCLUDED,
-            "there is no pattern from which interfaces could be taken; leave it out, or write a pattern",
+            "it takes interfaces out of patterns, but there is no pattern; leave it out, or write a pattern",
         );
     }
     for named in interfaces.iter().filter(|interface| !interface.is_pattern()) {
@@ -133,8 +134,8 @@ pub fn each_alone(
         .find(|interface| interface.is_pattern() && interface.pods().is_none() && per_interface)
     {
         let message = format!(
-            "each interface gets programs and maps of its own, so each has to be named, and {:?} is a pattern; name the interfaces, \
-             with wait_for_interface those that will come",
+            "each interface gets programs and maps of its own, so each must have its name here, but {:?} is \
+             a pattern; name the interfaces, and set wait_for_interface for those that do not exist yet",
             pattern.text
         );
         findings.add(PER_INTERFACE, message);

@@ -66,7 +66,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if RESERVED.contains(&name) || is_index(name) {
         let reserved = RESERVED.join(", ");
         return Err(format!(
-            "the label {quoted} is one that metrics have already; {reserved}, index, index1, ... are reserved: choose \
+            "metrics already have the label {quoted}; {reserved}, index, index1, ... are reserved: choose \
              another name"
         ));
     }

@@ -72,7 +72,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
     };
     let sum_entries = document.sum_entries.map(|entries| usize::try_from(entries).unwrap_or(usize::MAX));
     if sum_entries.is_some() && !cumulative {
-        let message = "sum_entries bounds what windows add up to; it needs snapshot: true and init: false";
+        let message = "sum_entries limits the sum of windows; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_entries"), message);
     }
     let expires = document.sum_expires.as_deref().and_then(|text| {
@@ -81,7 +81,8 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         time.map_err(|message| findings.add(format!("{at}.sum_expires"), message)).ok()
     });
     if document.sum_expires.is_some() && !cumulative {
-        let message = "sum_expires is about what windows add up to; it needs snapshot: true and init: false";
+        let message =
+            "sum_expires removes entries from the sum of windows; it needs snapshot: true and init: false";
         findings.add(format!("{at}.sum_expires"), message);
     }
     if let Some(Err(message)) = document.key_label.as_deref().map(labels::check_name) {
@@ -92,7 +93,7 @@ fn check(at: &str, document: &MetricDocument, defaults: &Defaults, findings: &mu
         findings.add(format!("{at}.max_series"), message);
     }
     if document.series_by.is_some() && document.max_series.is_none() {
-        let message = "series_by chooses the series that max_series leaves; it needs max_series";
+        let message = "series_by chooses the series for max_series; it needs max_series";
         findings.add(format!("{at}.series_by"), message);
     }
     let (strategy, field) = (document.strategy.as_deref(), format!("{at}.strategy"));

@@ -33,7 +33,7 @@ pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<String> 
     shared
 }
 
-/// Checks that the metrics of one map agree on what a reading does to the map.
+/// Checks that the metrics of one map agree on the effect of a reading on the map.
 pub fn agree<'a>(
     directions: impl IntoIterator<Item = (Direction, &'a DirectionConfig)>,
     shared: &[String],
@@ -51,8 +51,8 @@ pub fn agree<'a>(
             for (field, theirs, _) in asked.into_iter().filter(|(_, theirs, own)| theirs != own) {
                 let (map, metric) = (names::quote(&request.map), names::quote(&first.name));
                 let message = format!(
-                    "metric {metric} reads map {map}, too, with {field}: {theirs}; all metrics of a map have to agree on \
-                     snapshot and init"
+                    "metric {metric} reads map {map}, too, with {field}: {theirs}; all metrics of a map must \
+                     have the same snapshot and init"
                 );
                 findings.add(format!("{}.{field}", request.field), message);
             }

@@ -22,7 +22,7 @@ pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig
         checked.map_err(|message| findings.add("window.interval", message)).ok()
     });
     if document.align == Some(true) && document.interval.is_none() {
-        findings.add("window.align", "there is no interval to be aligned");
+        findings.add("window.align", "align needs an interval");
     }
     let retain = match document.retain {
         None => defaults.retain,

@@ -30,8 +30,8 @@ impl Btf {
         }
     }
 
-    /// The decl tags of types, fields and variables that ask for no rendering that we know, each with what it is on, in
-    /// words. Tags with a colon are meant for the kernel, tags of functions for other tools.
+    /// The decl tags of types, fields and variables that ask for no rendering that we know, each with its
+    /// place, in words. Tags with a colon are meant for the kernel, tags of functions for other tools.
     pub fn unknown_tags(&self) -> impl Iterator<Item = (&str, String)> {
         let named = self.other_tags.iter().map(|(ty, component, name)| (*ty, *component, self.name(*name)));
         named.filter_map(|(ty, component, name)| {

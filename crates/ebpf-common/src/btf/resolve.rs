@@ -9,7 +9,7 @@ use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 const MAX_DEPTH: usize = 32;
 /// Typedefs and qualifiers in a row. Also stops a typedef of itself.
 const MAX_HOPS: usize = 64;
-/// Nodes and enum variants of one layout; arrays count once, whatever their length.
+/// Nodes and enum variants of one layout; an array of any length counts once.
 const MAX_NODES: usize = 65_536;
 /// The number of times that a byte can be shown: unions in unions show the same bytes again and again.
 const MAX_VIEWS: usize = 64;

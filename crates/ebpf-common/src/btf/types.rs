@@ -34,7 +34,7 @@ pub(super) enum BtfKind {
         signed: bool,
         variants: Vec<Variant>,
     },
-    /// A struct or union of which only the name is known.
+    /// A struct or union with a name only.
     Forward {
         is_union: bool,
     },

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::field::bits::{load, sign_extend};
 use crate::layout::{Layout, Member, Render, Shape};
 
-/// The conversion of values from one layout to another, worked out once for all values of a table.
+/// The conversion of values from one layout to another, computed once for all values of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversion {
     moves: Vec<Move>,

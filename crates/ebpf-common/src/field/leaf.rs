@@ -20,7 +20,7 @@ pub struct Leaf<T> {
     pub tag: T,
     /// The offset from the start of the value, or of the array element, in bytes.
     pub offset: usize,
-    /// The number of bytes that have to be read.
+    /// The number of bytes that must be read.
     pub size: usize,
     /// The position of the number in these bytes, if it is a bitfield.
     pub bits: Option<Bits>,

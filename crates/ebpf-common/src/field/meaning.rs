@@ -23,14 +23,15 @@ pub enum Meaning {
     },
     /// A number that was copied from a header or names something, by its byte order or its name: it is not added.
     Copied,
-    /// A name of something (an enum, an interface), which is computed with only if the operator says so.
+    /// A name of something (an enum, an interface). The daemon computes with it only if the configuration
+    /// asks for it.
     Identity,
 }
 
 /// The words of the names of extremes.
 const SMALLEST: [&str; 7] = ["min", "minimum", "least", "lowest", "smallest", "shortest", "fewest"];
 const LARGEST: [&str; 8] = ["max", "maximum", "most", "highest", "largest", "longest", "biggest", "peak"];
-/// The last words of counters, whatever stands before them.
+/// The last words of counters, after any other words.
 const COUNTS: [&str; 5] = ["total", "count", "counts", "counter", "hits"];
 /// The last words of numbers of at most 32 bits that name something or are taken from a header.
 const NAMES: [&str; 24] = [
@@ -66,9 +67,10 @@ const TIMES: [&str; 11] =
     ["seen", "ns", "us", "ms", "nsec", "time", "ts", "timestamp", "switched", "at", "packet"];
 
 impl Meaning {
-    /// Returns the meaning of a number. `kind` is `None` for a float, `path` the names of the members on the way to the
-    /// number, `width` its bits; a number that is made wider to be added to keeps its meaning. Without a tag in the source,
-    /// `is_item` tells that the number is an item of an array, which is not what the name of the array says.
+    /// Returns the meaning of a number. `kind` is `None` for a float, `path` the names of the members on the
+    /// way to the number, `width` its bits; a number that is made wider to be added to keeps its meaning.
+    /// Without a tag in the source, `is_item` tells that the number is an item of an array. The name of the
+    /// array does not describe its items.
     pub fn of(kind: Option<&Scalar>, path: &str, width: u32, is_item: bool) -> Self {
         let name = path.rsplit_once('.').map_or(path, |(_, name)| name).to_ascii_lowercase();
         let words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();

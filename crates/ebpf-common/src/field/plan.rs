@@ -1,7 +1,7 @@
 //! Layouts that are compiled once per metric: renderings are chosen, sizes checked, and names made ready to be written.
 //!
-//! A plan never reaches outside the `size` of its layout, whatever the layout claims: members and arrays that do not
-//! fit become blobs. So the walk over a million rows has nothing left to check.
+//! A plan never reaches outside the `size` of its layout, even if the layout is wrong: members and arrays
+//! that do not fit become blobs. So the walk over a million rows has nothing left to check.
 
 use crate::layout::{Layout, Member, Render, Shape};
 
@@ -76,7 +76,7 @@ pub struct FieldPlan<L> {
     pub label: L,
     /// The offset of the member in the struct, in bytes.
     pub offset: usize,
-    /// The number of bytes that have to be read.
+    /// The number of bytes that must be read.
     pub size: usize,
     /// The position in these bytes, if the member is a bitfield.
     pub bits: Option<Bits>,

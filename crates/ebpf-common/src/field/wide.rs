@@ -1,5 +1,5 @@
-//! The layouts of sums: numbers that are added up have 64 bits, whatever the width of their fields, or 128 if 64 do not hold
-//! them. Times are those of the wall clock, which outlives a boot of the machine.
+//! The layouts of sums: numbers that are added up have 64 bits, for fields of any width, or 128 if 64 do not
+//! hold them. Times are those of the wall clock, which outlives a boot of the machine.
 
 use std::collections::HashSet;
 

@@ -27,7 +27,8 @@ impl TableChanges {
         RawTable { keys: distances(&self.gone), values: distances(&self.changed), ..RawTable::default() }
     }
 
-    /// Makes the changes again from `rows` and from what [`Self::places`] has returned; `None` if that is cut off.
+    /// Makes the changes again from `rows` and from the result of [`Self::places`]; `None` if the result is
+    /// cut off.
     pub fn of_parts(rows: RawTable, places: &RawTable) -> Option<Self> {
         Some(Self { gone: places_of(&places.keys)?, changed: places_of(&places.values)?, rows })
     }

@@ -1,5 +1,5 @@
-//! The shape of a window's document: which metrics it has, and what the keys and values in its entries are. Receivers make
-//! their tables, schemas and templates from it.
+//! The shape of a window's document: its metrics, and the types of the keys and values in their entries.
+//! Receivers make their tables, schemas and templates from it.
 
 use serde::{Deserialize, Serialize};
 

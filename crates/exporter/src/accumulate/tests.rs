@@ -199,7 +199,7 @@ fn ages_are_kept_beside_the_rows() {
     assert_eq!((total.table(), total.ages()), (&raw(&[1, 3], &wide(&[1, 3])), &[9, 8][..]));
 }
 
-/// A window of a sum whose entries come and go, and what a daemon does after it.
+/// A window of a sum whose entries come and go, and the work of a daemon after it.
 #[derive(Clone, Debug)]
 struct Step {
     /// Keys, each with its number. Numbers near the end of 64 bits make the sum wider.

@@ -33,7 +33,7 @@ pub fn conditions(
     let (is_moving, reason, message) = match standing {
         Standing::Invalid(_) => (false, "Invalid", "nothing is rolled out".to_owned()),
         Standing::Step(step) => (true, "RollingOut", format!("the step is {step}")),
-        Standing::Paused(step) => (false, "Paused", format!("people have stopped it at the step {step}")),
+        Standing::Paused(step) => (false, "Paused", format!("somebody has stopped it at the step {step}")),
         Standing::Stopped(reason) => (false, "Stopped", reason.to_owned()),
         Standing::RolledBack(reason) => (false, "RolledBack", reason.to_owned()),
         Standing::Complete => (false, "Complete", "every node has the revision".to_owned()),

@@ -31,7 +31,7 @@ pub struct FleetView<'a> {
     pub promoted: Option<&'a str>,
     pub status: &'a FleetStatus,
     pub assignment: Option<&'a AssignmentSpec>,
-    /// All nodes, with their last report whatever its revision.
+    /// All nodes, with their last report about any revision.
     pub nodes: &'a [NodeView<'a>],
     pub now: Timestamp,
 }
@@ -106,7 +106,10 @@ impl<'a> DecideWalk<'a> {
         self.status.step_began = Some(seconds(now));
         if self.status.stable.as_ref() == Some(&plan.revision) {
             self.status.step = Some(COMPLETE.to_owned());
-            self.say("Reverted", format!("{} is what nodes had before; all have it again", plan.revision));
+            self.say(
+                "Reverted",
+                format!("{} is the earlier revision of the nodes; all have it again", plan.revision),
+            );
         } else {
             let first = plan.rollout.steps.first().map_or(COMPLETE, |step| &step.name);
             self.status.step = Some(first.to_owned());
@@ -120,7 +123,7 @@ impl<'a> DecideWalk<'a> {
         let name = format!("{}/{}", self.view.plan.revision, current.name);
         if self.view.promoted == Some(&*name) {
             self.status.failed_revision = None;
-            self.say("Promoted", format!("{name} is good, as people say"));
+            self.say("Promoted", format!("{name} is good: somebody has promoted it"));
             self.advance(current);
         }
     }

@@ -1,4 +1,4 @@
-//! The admission of one direction of a probe, with the line of the source that each refusal is about.
+//! The admission of one direction of a probe. Each refusal names a line of the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::sys::asm::HELPER_TAIL_CALL;
 /// The most findings of one refusal.
 const MAX_FINDINGS: usize = 20;
 
-/// The hint for those who want to change packets.
+/// The hint for users who want to change packets.
 const ENFORCE: &str = "a program with verdict: observe may only read packets; leave it out, or set verdict: enforce, \
     which needs the role admin";
 
@@ -30,7 +30,7 @@ const ENFORCE: &str = "a program with verdict: observe may only read packets; le
 const ADDRESS: &str = "a pointer, or a number that was made of one,";
 /// The helper function that calls another program.
 const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
-/// The hint for those who want a number.
+/// The hint for users who want a number.
 const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
 
 /// Refuses references that the source of `object` has written itself. `unbound` is its program before the relocation.
@@ -46,7 +46,7 @@ pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) 
 
 /// Refuses a relocated program that may do what its configuration does not allow, and maps that no monitor needs.
 ///
-/// Returns the slots of the stack that have to be [cleared](crate::load::clear).
+/// Returns the slots of the stack that must be [cleared](crate::load::clear).
 pub fn program(
     plan: &DirectionPlan,
     object: &ProbeObject,
@@ -193,9 +193,10 @@ fn describe(act: &Act) -> String {
             .into(),
         Act::CallsHelper(number) => match names::name(*number) {
             Some(name) => {
-                format!("the helper function {name} is not among those that monitors need; leave it out")
+                format!("the helper function {name} is not allowed: monitors do not need it; leave it out")
             }
-            None => format!("the helper function {number} is not among those that monitors need; leave it out"),
+            None => format!("the helper function {number} is not allowed: monitors do not need it; leave it \
+                out"),
         },
         Act::WritesAnywhere => "the program writes through a register without a value; leave it out".into(),
         Act::Unaligned => "this processor stops at an atomic operation on a value of this LPM_TRIE, which is not aligned; let \
@@ -203,7 +204,7 @@ fn describe(act: &Act) -> String {
              operation"
             .into(),
         Act::CallsBackAnything => {
-            "the function that is called back can't be told; name one function in this call".into()
+            "the callback of this call is unknown; name one function in this call".into()
         }
         Act::Unknown(Unknown::Foreign) => {
             "the program refers to an object of the kernel by a number of its own; refer to a map or function by its \

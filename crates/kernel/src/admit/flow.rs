@@ -1,8 +1,9 @@
-//! The data flow through a program: what each register and each slot of the stack may hold at each instruction.
+//! The data flow through a program: the possible content of each register and each slot of the stack at each
+//! instruction.
 //!
-//! The analysis covers every program that the kernel's verifier accepts, and relies on what it checks: a number is never
-//! used as a pointer, pointers are kept in registers and in whole slots of the stack only, and a function is left
-//! through its end. Functions are followed into from each call anew, as the verifier does.
+//! The analysis covers every program that the kernel's verifier accepts, and relies on its checks: a number
+//! is never used as a pointer, pointers are kept in registers and in whole slots of the stack only, and a
+//! function is left through its end. Functions are followed into from each call anew, as the verifier does.
 
 pub mod act;
 mod calls;
@@ -37,7 +38,7 @@ pub struct Conduct {
     pub unwritten: BTreeMap<InstructionIndex, u64>,
 }
 
-/// Returns what a program of this kind may do. `maps` are those that instructions refer to by their index.
+/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their index.
 pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Conduct {
     let targets = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some(target),

@@ -1,15 +1,15 @@
-//! The admission of programs: what a program may do is proven from its instructions alone, before anything is loaded.
-//! This module does no IO and needs neither the kernel nor a privilege.
+//! The admission of programs: the possible actions of a program are proven from its instructions alone,
+//! before anything is loaded. This module does no IO and needs neither the kernel nor a privilege.
 //!
 //! | file | content |
 //! |---|---|
 //! | `admission` | the findings about a direction of a probe: its references, its maps, its program |
 //! | `references` | the references to maps and functions that the source itself has written |
 //! | `maps` | the types and flags of maps that a probe may have |
-//! | `flow` | the data flow through a program, and what its instructions may do by that |
+//! | `flow` | the data flow through a program, and the possible actions of its instructions |
 //! | `verdicts` | the verdicts that a program can return, for the dispatcher |
 //! | `work` | the work for one packet of programs with loops that the verifier does not follow to their end |
-//! | `instruction`, `value`, `state`, `packet`, `helpers`, `functions` | what the flow is made of |
+//! | `instruction`, `value`, `state`, `packet`, `helpers`, `functions` | the parts of the flow |
 
 pub mod admission;
 pub mod flow;

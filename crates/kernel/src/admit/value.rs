@@ -20,7 +20,7 @@ pub struct AbstractValue {
     pub harmless: bool,
     /// A pointer to a map itself, with the map's index in instructions.
     pub map: PointerFacts<u32>,
-    /// A pointer to a structure of the kernel, through which a program could read whatever it leads to.
+    /// A pointer to a structure of the kernel, through which a program could read the memory behind it.
     pub kernel: bool,
     /// A pointer to a map whose values [are not aligned](crate::admit::maps::has_unaligned_values), to one of its values,
     /// or to a map of such maps.
@@ -277,8 +277,8 @@ impl AbstractValue {
 
     /// The result of `self operation other`, where `constant` is the number that `other` is, if it is known.
     ///
-    /// The kernel refuses a sum of two pointers, and a number less a pointer. The difference of two pointers is a number,
-    /// and so is what any other operation makes of a pointer.
+    /// The kernel refuses a sum of two pointers, and a number less a pointer. The difference of two pointers
+    /// is a number. The result of any other operation on a pointer is a number, too.
     #[must_use]
     pub fn combine(self, operation: Operation, other: Self, constant: Option<i64>) -> Self {
         match operation {

@@ -43,8 +43,8 @@ impl Verdicts {
         self.or(all) == all
     }
 
-    /// Returns what a linked program can return. Follows constants in R0 alone: compilers
-    /// put the verdict there right before the end.
+    /// Returns the verdicts that a linked program can return. Follows constants in R0 alone: compilers put
+    /// the verdict there right before the end.
     pub fn of(program: &[bpf_insn]) -> Self {
         // The numbers that R0 may hold before each instruction; none before one that is not reached.
         let mut before = vec![Self::NONE; program.len()];
@@ -140,11 +140,11 @@ mod tests {
             &[asm::mov_imm(0, 2), asm::load_u32(0, 1, 0), asm::exit()],
             &[asm::mov_imm(0, 2), asm::call_helper(5), asm::exit()],
             &[asm::mov_imm(0, 2), asm::call_subprogram(1), asm::exit(), asm::exit()],
-            // The program that is called may return anything, whatever comes after.
+            // The called program may return anything; the instructions after the call do not matter.
             &[asm::call_helper(HELPER_TAIL_CALL), asm::mov_imm(0, 2), asm::exit()],
             &[asm::mov_imm(0, 99), asm::exit()],
             &[asm::mov_imm(0, -2), asm::exit()],
-            // No end, and a jump to nowhere.
+            // The code has no end, and a jump to an invalid address.
             &[asm::mov_imm(0, 2)],
             &[asm::jump(9), asm::exit()],
         ];

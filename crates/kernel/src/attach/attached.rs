@@ -47,7 +47,7 @@ pub struct Attached {
     pub places: Vec<AttachedAt>,
     pub pins: DeploymentPins,
     pub record: Deployment,
-    /// The epoch whose grace period has been waited for, and how long that took.
+    /// The epoch whose grace period has ended, and the duration of the wait.
     pub quiesced: Option<(u64, Duration)>,
     /// The content that the deployment has still to take over from the one it replaces.
     pub transfers: Transfers,

@@ -1,4 +1,5 @@
-//! The step from loaded to attached. Everything is pinned first, so that a later daemon finds whatever is attached.
+//! The step from loaded to attached. Everything is pinned first, so that a later daemon finds all
+//! attachments.
 
 use std::io;
 use std::sync::Arc;

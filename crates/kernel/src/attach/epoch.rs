@@ -334,7 +334,7 @@ impl EpochWord {
         [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
-    /// The place of the words among all pages, which a record keeps for [`EpochWords::claim`].
+    /// The place of the words among all pages. A record keeps it for [`EpochWords::claim`].
     pub fn place(&self) -> usize {
         self.page.number * PLACES + self.place
     }

@@ -40,10 +40,11 @@ pub struct HeldDeployment {
 }
 
 impl HeldDeployment {
-    /// Finds the deployment of `probe` that packets meet: the one with `serial` if it is known, else one whose note
-    /// names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the deployment has to be
-    /// `attached`, a deployment that is attached nowhere is found, too, because its maps have its counts. A deployment
-    /// whose interfaces can't be listed counts as attached. `None` if there is no such deployment.
+    /// Finds the deployment of `probe` that packets meet: the one with `serial` if it is known, else one
+    /// whose note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the
+    /// deployment must be `attached`, a deployment that is attached nowhere is found, too, because its maps
+    /// have its counts. A deployment whose interfaces can't be listed counts as attached. `None` if there is
+    /// no such deployment.
     pub fn find(host: &Arc<Host>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {
         let mut serials = serial.map_or_else(|| host::serials(&host.pins).unwrap_or_default(), |s| vec![s]);
         // The younger of two deployments may be of a replacement that was never committed.

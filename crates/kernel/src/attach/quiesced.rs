@@ -25,10 +25,10 @@ pub struct Quiesced<'a> {
 }
 
 impl Attached {
-    /// Ends the epoch: from now on packets are counted by the other twin, and the maps that the guard gives are
-    /// complete and at rest. If the guard of the epoch before was not [finished](Quiesced::finish), by this daemon or
-    /// an earlier one, that epoch is returned instead: no flip happens before the idle twin has been cleared. Fails if
-    /// no grace period could be waited for.
+    /// Ends the epoch: from now on packets are counted by the other twin, and the maps that the guard gives
+    /// are complete and at rest. If the guard of the epoch before was not [finished](Quiesced::finish), by
+    /// this daemon or an earlier one, that epoch is returned instead: no flip happens before the idle twin
+    /// has been cleared. Fails if the wait for a grace period failed.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
@@ -45,7 +45,8 @@ impl Attached {
     }
 
     /// Ends the epoch of each probe, unless an earlier one is still to be read, and waits for one grace period for all:
-    /// [`Self::flip`] then returns at once. Fails if no grace period could be waited for; the epochs have ended then.
+    /// [`Self::flip`] then returns at once. Fails if the wait for a grace period failed; the epochs have
+    /// ended then.
     pub fn flip_together(probes: &mut [&mut Self]) -> Result<(), KernelError> {
         for probe in &mut *probes {
             if probe.epoch.unread().is_none() {

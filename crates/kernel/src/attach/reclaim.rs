@@ -20,7 +20,7 @@ pub struct Reclaim {
 }
 
 impl Reclaim {
-    /// Adds the program and every map it uses. An object whose id can't be read is not waited for.
+    /// Adds the program and every map it uses. It does not wait for an object whose id can't be read.
     pub fn add_program(&mut self, program: BorrowedFd<'_>) {
         if let Ok((id, maps)) = prog::prog_ids(program) {
             self.ids.push((ObjectKind::Program, id));
@@ -39,8 +39,8 @@ impl Reclaim {
         }
     }
 
-    /// Waits until the objects are freed, at most [`LIMIT`] in all. To be called when the last descriptors and pins are
-    /// removed.
+    /// Waits until the objects are freed, at most [`LIMIT`] in all. Call this after the last descriptors and
+    /// pins are removed.
     pub fn wait(self) {
         let limit = Instant::now() + LIMIT;
         for (kind, id) in self.ids {

@@ -85,8 +85,8 @@ pub struct ProbeMaps {
     pub origins: Vec<Vec<usize>>,
     /// True if the maps that both directions use belong to the direction before this one.
     pub is_second: bool,
-    /// The twin of the replaced deployment that has to be active when these maps take over. The maps of this twin were
-    /// chosen where a map changes between shared and private. `None` if there are no such maps.
+    /// The twin of the replaced deployment that must be active when these maps take over. The maps of this
+    /// twin were chosen where a map changes between shared and private. `None` if there are no such maps.
     pub expected_twin: Option<usize>,
 }
 
@@ -319,7 +319,7 @@ mod tests {
         let private = Twins::make(true, &mut make).unwrap();
         assert_eq!(made, [0, 0, 1]);
         assert_eq!((shared.each(), private.each()), (&[10][..], &[10, 11][..]));
-        // Epochs are numbers of twins as well: the parity counts.
+        // Epochs are numbers of twins as well: the parity names the twin.
         for (epoch, (of_shared, of_private)) in [(0, (10, 10)), (1, (10, 11)), (6, (10, 10)), (7, (10, 11))] {
             assert_eq!((*shared.of_twin(epoch), *private.of_twin(epoch)), (of_shared, of_private), "{epoch}");
         }

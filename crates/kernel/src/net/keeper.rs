@@ -1,6 +1,6 @@
-//! The keeper of what interfaces do to packets, for all probes. The kernel is asked under its lock of all links, so it is asked rarely:
-//! at intervals, and about a link that the kernel has told a change of. Links tell a change of their offloads before
-//! `ethtool` ends.
+//! The keeper of what interfaces do to packets, for all probes. The kernel is asked under its lock of all
+//! links, so it is asked rarely: at intervals, and about a link after the kernel has reported its change.
+//! Links tell a change of their offloads before `ethtool` ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -97,8 +97,8 @@ impl OffloadKeeper {
         }
     }
 
-    /// Returns what is known of each interface, in the order of the places. The kernel is asked only about interfaces that are
-    /// new here, and those that have changed since they were asked about.
+    /// Returns the facts about each interface, in the order of the places. The kernel is asked only about
+    /// interfaces that are new here, and those that have changed since they were asked about.
     pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
         // A look may forget an interface at any moment, because it began before the probe was attached.
         let mut found = BTreeMap::new();
@@ -177,7 +177,7 @@ fn by_namespace<'a>(
 }
 
 fn note(error: &io::Error) {
-    tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
+    tracing::debug!(%error, "the kernel does not report the offloads of interfaces");
 }
 
 #[cfg(test)]

@@ -48,7 +48,8 @@ impl Netns {
     }
 
     fn open_now(path: &Path) -> io::Result<Self> {
-        // The text is the same whatever is at the path, because the client must not learn what is there.
+        // The text is the same for any content of the path, because the client must not learn which files
+        // exist.
         let because = |kind: io::ErrorKind| {
             let path = path.display();
             io::Error::new(kind, format!("there is no network namespace {path} that can be opened"))

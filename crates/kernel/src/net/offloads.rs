@@ -29,7 +29,8 @@ const MOST_FEATURES: usize = 1024;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_INFO_KIND: u16 = 1;
 
-/// The offloads that change what a probe sees. The names are those of the kernel, not the shorter ones of `ethtool -K`.
+/// The offloads that change the packets for a probe. The names are those of the kernel, not the shorter ones
+/// of `ethtool -K`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// True if tags are taken out of received frames, by the card or by the interface that hands the packet over.

@@ -41,7 +41,7 @@ pub fn ask<T: Send + 'static>(
     match answer.recv_timeout(PATIENCE) {
         Ok(answer) => answer,
         Err(RecvTimeoutError::Timeout) => Err(late(path)),
-        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the question ended without an answer")),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the request ended without an answer")),
     }
 }
 

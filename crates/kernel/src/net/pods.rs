@@ -24,7 +24,7 @@ pub enum PodPlace {
     Nowhere(&'static str),
 }
 
-/// The place where pods are looked for. The processes must be visible in `/proc`.
+/// The place of the search for pods. The processes must be visible in `/proc`.
 #[derive(Clone, Debug)]
 pub struct PodFinder {
     /// The root of the cgroups, of version 2, or of the hierarchies of version 1.

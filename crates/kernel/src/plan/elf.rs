@@ -1,5 +1,6 @@
-//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the choice of the program, and new names
-//! for the sections of programs, because aya-obj 0.3 knows only some. What the program does not need is dropped.
+//! The preparation of objects for aya-obj: checks of the fields that aya-obj takes on trust, the choice of
+//! the program, and new names for the sections of programs, because aya-obj 0.3 knows only some. Parts that
+//! the program does not need are dropped.
 
 mod constants;
 pub mod error;
@@ -164,11 +165,11 @@ fn is_program(section: &Section<'_>) -> bool {
     section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && !is_text(section)
 }
 
-/// Returns the type information of the object, which only the definitions of maps need.
+/// Returns the type information of the object. Only the definitions of maps need it.
 fn types(builder: &Builder<'_>) -> Result<(Types, Btf), ElfError> {
     let types = match section_data(builder, b".BTF") {
         Some(bytes) => {
-            // aya-obj takes the linkage of variables on trust, and the compiled code may then jump anywhere.
+            // aya-obj does not check the linkage of variables, so the compiled code could jump anywhere.
             Btf::parse(&bytes)?;
             Types::read(&bytes)?
         }

@@ -111,8 +111,8 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
             None => Inherited::New,
             Some((old, _)) if is_of_another_interface(old.plan, new) => Inherited::Convert,
             Some((old, before)) if !is_same(before, old.plan, map, new) => Inherited::Convert,
-            // The content of two maps can be put together in a new one, before packets are counted in it. What was counted
-            // in private maps moves with the open window.
+            // The content of two maps can be put together in a new one, before packets are counted in it. The
+            // counts of private maps move with the open window.
             Some(_) if origins[index].len() > 1 && !map.private => Inherited::Convert,
             Some((_, before)) if before.private == map.private => Inherited::Same,
             // A new map, unlike one that is taken over, can get the counts that are kept elsewhere before packets are
@@ -129,9 +129,9 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
     with_inner.collect()
 }
 
-/// Returns the inner maps that have to begin anew: the inner maps of each map of maps that a metric reads and that
-/// was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of its inner maps are
-/// the same as before.
+/// Returns the inner maps that must begin anew: the inner maps of each map of maps that a metric reads and
+/// that was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of
+/// its inner maps are the same as before.
 fn begin_anew<'a>(
     new: &DirectionPlan,
     before: &impl Fn(usize) -> Option<(ReplacedDirection<'a>, &'a MapPlan)>,

@@ -52,8 +52,8 @@ pub enum ObjectError {
     )]
     Undefined { names: String, position: Option<(u32, u32)> },
     #[error(
-        "a relocation is at byte {offset} of section {section}, where neither an address is loaded nor a function is called; \
-         leave it out, and let the compiler make the references"
+        "the relocation at byte {offset} of section {section} belongs to an instruction that neither loads \
+         an address nor calls a function; leave it out, and let the compiler make the references"
     )]
     Misplaced { section: String, offset: u64, position: Option<(u32, u32)> },
     #[error(

@@ -43,7 +43,8 @@ fn warn_of_samples(ingress: &mut DirectionDraft<'_>, egress: &DirectionDraft<'_>
             None => "all packets".to_owned(),
         });
         let warning = format!(
-            "both directions count in {}, where ingress sees {first} and egress {second}: their numbers can't be told apart, nor be \
+            "both directions count in {}, where ingress sees {first} and egress {second}: their numbers \
+                can't be told apart, nor \
              scaled up; give both directions the same sample",
             maps.join(", ")
         );
@@ -67,7 +68,7 @@ fn share(
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let direction = lacking.direction();
         return Err(format!(
-            "the {direction} source defines no map {name}, but {known}; both have to define it"
+            "the {direction} source defines no map {name}, but {known}; both must define it"
         ));
     };
     for (draft, index) in [(&*ingress, first), (&*egress, second)] {
@@ -85,7 +86,7 @@ fn share(
     let differences = differences((ingress, first), (egress, second));
     if !differences.is_empty() {
         let differences = differences.join("; ");
-        return Err(format!("both sources have to define map {name} alike, and {differences}"));
+        return Err(format!("both sources must define map {name} alike, but {differences}"));
     }
     (ingress.maps[first].common, egress.maps[second].common) = (true, true);
     Ok(())
@@ -231,8 +232,8 @@ fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     }
 }
 
-/// Reports metrics that can't go together: a private map has to be private for every metric that reads it, no map may be
-/// read both directly and through a map of maps, and a stream of events has one metric.
+/// Reports metrics that can't go together: a private map must be private for every metric that reads it, no
+/// map may be read both directly and through a map of maps, and a stream of events has one metric.
 fn check_together(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let read: BTreeSet<usize> = nodes.readers(drafts).map(|(_, node)| node).collect();
     let mut streams = BTreeMap::new();

@@ -63,7 +63,8 @@ fn descriptor(map: &MapTable, id: u32) -> io::Result<Option<OwnedFd>> {
     // The inner map is not one of the probe's own: another process has put it into the slot.
     object::fd_by_id(ObjectKind::Map, id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other(format!(
-            "map id {id} is not one of the probe's own, and opening it takes CAP_SYS_ADMIN; take it out of {}",
+            "map id {id} is not one of the probe's own, and opening it needs CAP_SYS_ADMIN; take it out of \
+                {}",
             map.name
         )),
         _ => error,

@@ -1,4 +1,4 @@
-//! A map with all that its reading needs: its layout, its size, and the strategy.
+//! A map with everything for its reading: its layout, its size, and the strategy.
 //!
 //! A new map type needs a variant of [`MapKind`] (number, name, family). If such a map is not made from a key and a
 //! value alone, it needs a trial in `trial::maps`. If it can't be read like one of the existing families, it needs a
@@ -39,7 +39,7 @@ pub fn collect(read: impl FnOnce(&mut Sink<'_>) -> ReadResult) -> Result<RawTabl
     read(&mut append).map(|_| rows)
 }
 
-/// A map with all that its reading needs.
+/// A map with everything for its reading.
 #[derive(Debug)]
 pub struct MapTable {
     pub fd: OwnedFd,

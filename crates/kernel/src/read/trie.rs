@@ -25,8 +25,8 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     let mut more = batches.next(&mut rows, false)?;
     retain_new(map, &mut rows, &mut seen);
     loop {
-        // The entries of this batch are deleted only after the next batch was read, whose cursor is a key of this
-        // batch.
+        // The cursor of the next batch is a key of this batch. So the entries of this batch are deleted only
+        // after the next batch was read.
         let mut last = true;
         if more {
             more = batches.next(&mut next, false)?;

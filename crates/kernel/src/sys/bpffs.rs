@@ -49,7 +49,7 @@ fn mount_at(mount_point: &Path) -> io::Result<()> {
     })
 }
 
-/// The claim of one daemon to the directory of pins. The lock is on directories, whatever path leads there, and ends
+/// The claim of one daemon to the directory of pins. The lock is on directories, through any path, and ends
 /// with the process. Without the lock the link that names the owner means nothing.
 #[derive(Debug)]
 pub struct PinsClaim {

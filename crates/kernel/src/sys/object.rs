@@ -39,7 +39,7 @@ pub fn obj_get(path: &Path) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut PinAttr { pathname: path.as_ptr() as u64, bpf_fd: 0, file_flags: 0 })
 }
 
-/// Fills `info` by `BPF_OBJ_GET_INFO_BY_FD`. `T` has to be the kernel's structure for this kind of object.
+/// Fills `info` by `BPF_OBJ_GET_INFO_BY_FD`. `T` must be the kernel's structure for this kind of object.
 pub fn fill_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     #[repr(C)]
     struct InfoAttr {

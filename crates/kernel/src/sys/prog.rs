@@ -199,9 +199,9 @@ pub struct TestRun {
     pub size: usize,
 }
 
-/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the program has
-/// left it to `after`, and the packet's metadata to `context`, which has to be empty for XDP. An empty buffer gets
-/// nothing; a packet that does not fit is an error.
+/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the
+/// program has left it to `after`, and the packet's metadata to `context`, which must be empty for XDP. An
+/// empty buffer gets nothing; a packet that does not fit is an error.
 pub fn prog_test_run(
     prog: BorrowedFd<'_>,
     packet: &[u8],

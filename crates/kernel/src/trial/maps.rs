@@ -108,7 +108,7 @@ impl Tiny {
         let found = map::map_lookup(self.fd(), &self.keys[0], &mut id)?;
         match found && u32::from_ne_bytes(id) == map::map_id(inner.as_fd())? {
             true => Ok(()),
-            false => Err(io::Error::other("the kernel does not tell which map is in a map")),
+            false => Err(io::Error::other("the kernel does not report the maps in a map of maps")),
         }
     }
 

@@ -15,7 +15,8 @@ use crate::trial::frames::{self, EthernetFrame};
 /// program whose fewer runs take [`LONG`] in sum has at least [`FEW`] runs.
 const RUNS: usize = 64;
 const FEW: usize = 5;
-/// The time in nanoseconds, as the kernel counts it. A thread that has to wait for a CPU loses no runs by this count.
+/// The time in nanoseconds, as the kernel counts it. A thread that must wait for a CPU loses no runs by this
+/// count.
 const LONG: u64 = 4_000_000;
 /// The time after which no further run is begun. A run itself can't be ended.
 const WHOLE: Duration = Duration::from_secs(2);

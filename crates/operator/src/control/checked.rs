@@ -23,7 +23,7 @@ pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> 
     }
     if object.spec.scope == RuleScope::Fleet {
         let message =
-            "the operator judges no windows: `twinprobe stream --rules` judges those of a fleet; give node";
+            "the operator does not judge windows: `twinprobe stream --rules` does, for a fleet; use node";
         findings.push(Finding::config("spec.scope", message));
     }
     if let Err(rejection) = Rule::check(&object.spec.rule) {
@@ -36,7 +36,7 @@ pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> 
     if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
 }
 
-/// Returns a refusal by the compiler with the fields of the object that it is about.
+/// Returns a refusal by the compiler with the names of the object's fields.
 pub fn of_the_object(object: &MonitoringProbe, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let field = finding.field.take().unwrap_or_default();

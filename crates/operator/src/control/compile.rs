@@ -31,7 +31,8 @@ pub struct CompileOptions {
     /// Leave the compilation of sources to the nodes
     #[arg(long)]
     compile_on_nodes: bool,
-    /// Take the types of vmlinux.h from this file, the BTF of a kernel or an ELF file with it; otherwise each node compiles such a source
+    /// Take the types of vmlinux.h from this file, the BTF of a kernel or an ELF file with it; without it
+    /// each node compiles sources that need vmlinux.h
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
 }
@@ -67,7 +68,10 @@ impl Compilations {
                 if let Some(btf) = &options.btf {
                     compiler.take_types_from(btf);
                 }
-                tracing::info!(compiler = compiler.version, "sources are compiled here, once for all nodes");
+                tracing::info!(
+                    compiler = compiler.version,
+                    "the operator compiles sources once, for all nodes"
+                );
             }
             Err(reason) => tracing::warn!(reason, "nodes compile sources themselves"),
         }

@@ -37,7 +37,7 @@ impl Leadership {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "the Lease can't be taken; it is tried again"
+                        "the Lease can't be taken; the operator tries again"
                     );
                 }
             }
@@ -45,7 +45,7 @@ impl Leadership {
         }
     }
 
-    /// Renews the Lease until that fails for too long. Then this operator has to end.
+    /// Renews the Lease until that fails for too long. Then this operator must end.
     pub async fn keep(&self) -> anyhow::Result<()> {
         let mut renewed = Instant::now();
         loop {
@@ -56,7 +56,7 @@ impl Leadership {
                 Err(error) if renewed.elapsed() < SURRENDER => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "the Lease can't be renewed; it is tried again"
+                        "the Lease can't be renewed; the operator tries again"
                     );
                 }
                 Err(error) => return Err(error.into()),

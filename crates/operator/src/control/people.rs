@@ -33,7 +33,7 @@ pub async fn promote(probe: &ProbeArgument) -> anyhow::Result<()> {
     let status = object.status.unwrap_or_default();
     let step = status.step.filter(|step| ![COMPLETE, ROLLED_BACK].contains(&step.as_str()));
     let Some((revision, step)) = status.revision.zip(step) else {
-        bail!("{}: no step is running; `kubectl get mp {}` shows where it stands", probe.name, probe.name);
+        bail!("{}: no step is running; `kubectl get mp {}` shows its state", probe.name, probe.name);
     };
     let value = format!("{revision}/{step}");
     annotate(&probes, &probe.name, PROMOTE, &json!(value)).await?;

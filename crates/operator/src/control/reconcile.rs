@@ -91,7 +91,7 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     Ok(decision.again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Says in the status why an object can't be rolled out. Nodes keep the revision that they have.
+/// Writes into the status why an object can't be rolled out. Nodes keep their present revision.
 async fn refuse(
     context: &ReconcileContext,
     object: &MonitoringProbe,

@@ -17,7 +17,7 @@ const ON_NODES: &str = "twinprobe.dev/compiled-on-nodes";
 /// The bytes of a revision. etcd takes a request of 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
-/// A revision that is there or is to be written.
+/// A revision that exists or must be written.
 pub struct PreparedRevision {
     /// The compiler that has compiled once for all nodes, or why each node compiles.
     pub compiled: Result<String, String>,
@@ -25,7 +25,8 @@ pub struct PreparedRevision {
 }
 
 impl ReconcileContext {
-    /// Finds the revision of a plan, or makes it. A revision that is there stays as it is, whatever the compiler is by now.
+    /// Finds the revision of a plan, or makes it. An existing revision stays as it is, even if there is
+    /// another compiler by now.
     pub async fn prepare(&self, plan: &FleetPlan) -> kube::Result<Result<PreparedRevision, Rejection>> {
         let revisions: Api<ProbeRevision> = self.all();
         if let Some(known) = revisions.get_metadata_opt(&plan.revision).await? {

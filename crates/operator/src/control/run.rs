@@ -37,7 +37,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 /// Options of the operator.
 #[derive(Debug, Args)]
 pub struct RunOptions {
-    /// Namespace of the Lease that one operator at a time holds
+    /// Namespace of the Lease; only the operator that holds it works
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "default")]
     namespace: String,
     /// Name of this operator among others, such as that of its pod
@@ -188,7 +188,7 @@ fn take<K>(event: Result<watcher::Event<K>, watcher::Error>, what: &str) -> Opti
         Ok(event) => Some(event),
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the watch of the {what} failed; it is tried again");
+            tracing::warn!(error, "the watch of the {what} failed; the operator tries again");
             None
         }
     }

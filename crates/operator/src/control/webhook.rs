@@ -33,7 +33,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Options of the webhook.
 #[derive(Debug, Args)]
 pub struct WebhookOptions {
-    /// Address for the API server's questions and kubelet's; none are answered without it
+    /// Address of the webhook, for requests of the API server and of kubelet; without it there is no webhook
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["webhook_cert", "webhook_key"])]
     webhook: Option<SocketAddr>,
     /// File with the certificate of the webhook and its chain (PEM)
@@ -72,7 +72,7 @@ fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
     ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private).context("--webhook-cert")
 }
 
-/// Shakes hands with each client in a task of its own, so that none keeps the others waiting.
+/// Makes the handshake with each client in a separate task, so that no client delays the others.
 async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, ready: Sender<(TlsStream<TcpStream>, SocketAddr)>) {
     loop {
         let (socket, address) = match tcp.accept().await {

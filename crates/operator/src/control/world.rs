@@ -58,7 +58,8 @@ impl World {
         }
     }
 
-    /// Takes a change of the reports. Returns the probe that it is about; none after a list, which is about all.
+    /// Takes a change of the reports. Returns the probe of the change; none after a list, which concerns all
+    /// probes.
     pub fn take_report(&self, event: Event<ProbeReport>) -> Option<Option<String>> {
         let known = &mut *self.known.lock();
         let insert = |reports: &mut Reports, report: NodeReport| {

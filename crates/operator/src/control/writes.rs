@@ -27,9 +27,9 @@ pub const MANAGER: &str = "twinprobe-operator";
 pub const FINALIZER: &str = "twinprobe.dev/nodes";
 /// The label of a revision that names its assignment.
 pub const PROBE: &str = "twinprobe.dev/probe";
-/// The time that nodes have to remove a probe. A node that comes back later removes it then.
+/// The time within which nodes must remove a probe. A node that comes back later removes it then.
 const REMOVAL: Duration = Duration::from_mins(5);
-/// The time between two looks while something else has to come first.
+/// The time between two looks while something else must come first.
 pub const SHORTLY: Duration = Duration::from_millis(300);
 
 /// A kind of the cluster that people write.

@@ -21,7 +21,7 @@ const PROBES: &str = "probes";
 pub struct HeldProbe {
     /// The identity of the assignment: one that is deleted and made again is another one.
     pub uid: Option<String>,
-    /// The assignment; without it, the probe is to be removed.
+    /// The assignment; without it, the probe must be removed.
     pub assignment: Option<AssignmentSpec>,
     /// The revisions that the node has fetched and may need again. A probe with one of them is the node's own.
     pub revisions: BTreeMap<String, RevisionSpec>,

@@ -22,7 +22,7 @@ pub struct Followed {
     pub path: String,
     /// The field that they have, such as `metadata.name=n1`.
     pub fields: Option<String>,
-    /// True if nothing but their metadata is asked for.
+    /// True if the agent asks only for their metadata.
     pub is_metadata: bool,
 }
 
@@ -35,7 +35,7 @@ pub enum Seen<K> {
     Gone(K),
 }
 
-/// An object with metadata, whatever its kind.
+/// An object of any kind with metadata.
 pub trait Described: DeserializeOwned + Clone {
     fn described(&self) -> &ObjectMeta;
 }

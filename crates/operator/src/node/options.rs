@@ -9,7 +9,7 @@ use twinprobe_client::Server;
 /// The address of the API server. The defaults are those of a pod.
 #[derive(Debug, Args)]
 pub struct ApiServerOptions {
-    /// URL of the API server; in a pod it is known
+    /// URL of the API server; by default that of the pod's environment
     #[arg(long, value_name = "URL", default_value_t = of_the_pod())]
     pub api_server: String,
     /// File with the authorities of the API server's certificate (PEM)
@@ -25,19 +25,20 @@ pub struct ApiServerOptions {
 pub struct NodeOptions {
     #[command(flatten)]
     pub server: ApiServerOptions,
-    /// Name of the node, as Kubernetes knows it
+    /// Name of the node in Kubernetes
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     pub node_name: String,
     /// Address of the node's daemon
     #[arg(long, value_name = "ADDRESS", default_value = Server::DEFAULT)]
     pub daemon: Server,
-    /// Folder for what the node is told; the node continues with it while the API server is away
+    /// Folder for the assignments of the node; the node continues with them while the API server is away
     #[arg(long, value_name = "DIR", default_value = "/var/lib/twinprobe-node")]
     pub state_dir: PathBuf,
-    /// Tell the daemon the pods of the node, for probes that go to pods; takes the right to list pods and namespaces
+    /// Tell the daemon the pods of the node, for probes that select pods; needs the right to list pods and
+    /// namespaces
     #[arg(long)]
     pub pods: bool,
-    /// Longest time by which a report is put off, so that not all nodes report at the same moment
+    /// Longest delay of a report; the delays are random, so that not all nodes report at the same moment
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     pub jitter: u64,
 }

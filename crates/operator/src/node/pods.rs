@@ -189,7 +189,7 @@ impl PodFollower {
                 self.failures += 1;
                 tracing::warn!(
                     error = with_causes(&error),
-                    "the daemon can't be told the pods; it is tried again"
+                    "the daemon does not accept the pods; the agent tries again"
                 );
                 self.due = Instant::now() + pause(self.failures).min(AGAIN);
             }
@@ -209,7 +209,7 @@ impl PodFollower {
         if all.len() > MOST {
             tracing::warn!(
                 pods = all.len(),
-                "a daemon takes {MOST} pods; the others have no names and no probes"
+                "a daemon accepts {MOST} pods; the others have no names and no probes"
             );
         }
         let described = |pod: &PodEntry| {

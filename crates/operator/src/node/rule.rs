@@ -22,7 +22,7 @@ impl NodeAgent {
         let failed = |stage: &str, reason: String| self.failed(assignment, revision, stage, reason);
         let wanted: RuleDocument = match serde_json::from_value(document) {
             Ok(wanted) => wanted,
-            Err(error) => return Ok(failed("fetch", format!("a rule that this node can't read: {error}"))),
+            Err(error) => return Ok(failed("fetch", format!("this node can't read the rule: {error}"))),
         };
         let name = rule_of(assignment).unwrap_or(assignment);
         let is_starting =
@@ -134,7 +134,7 @@ impl NodeAgent {
 
 /// Returns the report of a rule that the daemon has.
 fn report(assignment: &str, node: &str, revision: &str, status: &RuleStatus) -> NodeReport {
-    // A rule that has stopped itself stays so until its object changes.
+    // A rule that has stopped itself stays stopped until its object changes.
     let is_stopped = &*status.state == "stopped";
     NodeReport {
         probe: assignment.to_owned(),

@@ -63,7 +63,7 @@ impl ApiServer {
         let http = reqwest::Client::builder()
             .no_proxy()
             .tls_certs_only(authorities)
-            // These two end a connection that has died silently.
+            // These two options end a connection that has died silently.
             .http2_keep_alive_interval(Duration::from_secs(15))
             .http2_keep_alive_timeout(Duration::from_secs(15))
             .http2_keep_alive_while_idle(true)

@@ -88,7 +88,7 @@ impl NodeAgent {
                 }
                 Ok(Ok(config)) => self.compare(name, assignment, revision, &config).await,
                 Ok(Err(error)) => {
-                    let reason = format!("a configuration that this node can't read: {error}");
+                    let reason = format!("this node can't read the configuration: {error}");
                     Ok(self.failed(name, revision, "fetch", reason))
                 }
             },

@@ -14,7 +14,7 @@ use twinprobe_api::{FleetProbeSpec, FleetStatus};
     shortname = "mp",
     category = "twinprobe",
     status = "FleetStatus",
-    doc = "A probe on many nodes, and how it gets there.",
+    doc = "A probe on many nodes, and its rollout.",
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
     printcolumn(

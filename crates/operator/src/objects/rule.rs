@@ -16,7 +16,7 @@ use twinprobe_api::{FleetRuleStatus, RuleDocument};
     shortname = "mr",
     category = "twinprobe",
     status = "FleetRuleStatus",
-    doc = "A rule: what is done when the windows of a probe say so.",
+    doc = "A rule: actions that follow when the windows of a probe fulfil a condition.",
     printcolumn(name = "Watch", type_ = "string", json_path = ".spec.rule.watch"),
     printcolumn(name = "Selected", type_ = "integer", json_path = ".status.counts.selected"),
     printcolumn(name = "Running", type_ = "integer", json_path = ".status.counts.running"),
@@ -54,7 +54,7 @@ fn rule(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "required": ["watch", "when", "do"],
         "properties": {
-            "watch": { "type": "string", "description": "The probe whose windows the rule looks at." },
+            "watch": { "type": "string", "description": "The probe whose windows the rule judges." },
             "when": { "type": "string", "maxLength": 1024, "description": "The condition, in CEL." }
         },
         "x-kubernetes-preserve-unknown-fields": true

@@ -52,7 +52,7 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 /// Options of the overview.
 #[derive(Clone, Debug, Args)]
 pub struct OverviewOptions {
-    /// Serve the overview of the fleet on this address of the loopback interface; there is none without it
+    /// Serve the overview of the fleet on this loopback address; without this option there is no overview
     #[arg(long, value_name = "ADDRESS:PORT")]
     overview: Option<SocketAddr>,
 }
@@ -86,7 +86,7 @@ fn followed<K: Wished + Send + Sync + 'static>(client: Client) -> Store<K> {
     tokio::spawn(reflector(writer, changes).for_each(|event| {
         if let Err(error) = event {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the watch of the overview failed; it is tried again");
+            tracing::warn!(error, "the watch of the overview failed; the operator tries again");
         }
         std::future::ready(())
     }));

@@ -84,8 +84,10 @@ impl<'a> Checker<'a> {
     /// `window.seconds`, `previous.window.seconds`, or a part of a key: `top(ingress.flows).source`.
     fn select(&mut self, tree: &IdedExpr, select: &SelectExpr) -> Checked {
         if select.test {
-            return Err(self
-                .fault(tree, "`has` is not possible in rules; what a window lacks counts as 0".to_owned()));
+            return Err(self.fault(
+                tree,
+                "`has` is not possible in rules; numbers that a window lacks count as 0".to_owned(),
+            ));
         }
         if let Some((call, part)) = part_of_call(tree) {
             return self.function(tree, call, part);

@@ -61,7 +61,7 @@ struct JudgedPeriod {
 }
 
 impl FleetRule {
-    /// Checks what can be checked without windows.
+    /// Checks everything that needs no windows.
     pub fn check(document: &RuleDocument) -> Result<(), Rejection> {
         Rule::check(document)?;
         let mut findings = Vec::new();
@@ -77,7 +77,7 @@ impl FleetRule {
                     findings.push(Finding::config(format!("{field}.apply.name"), message));
                 }
                 RuleAction::Change(_) => {
-                    let message = "over a fleet a rule changes no probe; give it another one by `apply`";
+                    let message = "over a fleet a rule can't change a probe; deploy another one by `apply`";
                     findings.push(Finding::config(format!("{field}.change"), message));
                 }
                 RuleAction::Apply(_)
@@ -99,7 +99,8 @@ impl FleetRule {
         Self::check(&document)?;
         let rule = Rule::new(document, shape)?;
         if rule.asks_percentiles() {
-            let message = "percentiles of many nodes can't be told from theirs; ask for a sum or a maximum";
+            let message =
+                "percentiles of single nodes do not give one of all nodes; ask for a sum or a maximum";
             return Err(Finding::config("when", message).into());
         }
         Ok(Self { rule, length, state, previous: None })

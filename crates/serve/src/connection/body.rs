@@ -26,7 +26,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(10);
 /// The longest pause between two parts of such a body.
 const DRAIN_PAUSE: Duration = Duration::from_millis(500);
 
-/// The body of a request while its handler reads it. What the handler leaves is in [`Rest`] afterwards.
+/// The body of a request while its handler reads it. The bytes that the handler does not read are in [`Rest`]
+/// afterwards.
 #[derive(Debug)]
 pub struct Upload {
     body: Option<Incoming>,

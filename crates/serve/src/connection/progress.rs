@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::connection::counts::Cut;
 use crate::connection::limits::ConnectionLimits;
 
-/// The rate, in bytes per second, at which a client has to take an answer in the long run.
+/// The rate, in bytes per second, at which a client must take an answer in the long run.
 const SLOWEST: u32 = 2 << 10;
 
 /// The progress of one connection.

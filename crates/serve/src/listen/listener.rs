@@ -235,7 +235,8 @@ fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
         let made: Vec<&Path> = parent.ancestors().take_while(|directory| !directory.exists()).collect();
         std::fs::create_dir_all(parent)?;
         private::owned(parent)?;
-        // The group has to pass the directories that are made for the socket. Those that were there are left alone.
+        // The group must pass the directories that are made for the socket. Those that were there are left
+        // alone.
         for directory in made.iter().filter(|_| group.is_some()) {
             std::os::unix::fs::chown(directory, None, group)?;
             std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o710))?;

@@ -26,7 +26,7 @@ pub struct ListenOptions {
     /// Authorities whose certificates clients may show (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
-    /// Listen on TCP without credentials or TLS, although whoever connects may then control this host
+    /// Listen on TCP without credentials or TLS; then everyone who connects may control this host
     #[arg(long)]
     pub insecure: bool,
     #[command(flatten)]

@@ -72,7 +72,7 @@ impl HttpAccess {
         Ok(access)
     }
 
-    /// Posts a body with these headers and those of the configuration. Returns the answer, whatever its status.
+    /// Posts a body with these headers and those of the configuration. Returns the answer with any status.
     pub async fn post(
         &self,
         url: Url,

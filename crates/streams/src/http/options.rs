@@ -1,4 +1,4 @@
-//! The options of a connection over HTTP, whatever it carries.
+//! The options of a connection over HTTP, for any content.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl HttpOptions {
         }
         let has_secret = self.token_file.is_some() || self.user.is_some();
         if has_secret && is_plain && !url.host_str().is_some_and(is_here) {
-            return wrong("url", "a secret needs https: over http everybody on the way can read it");
+            return wrong("url", "a secret needs https: with http everybody on the way can read it");
         }
         self.check_headers()
     }
@@ -65,7 +65,7 @@ impl HttpOptions {
                 return Err(("headers", format!("{name:?} can't be the name of a header")));
             }
             if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) {
-                let message = "a secret stands in a file: write `tokenFile`, or `user` and `passwordFile`";
+                let message = "a secret must be in a file: write `tokenFile`, or `user` and `passwordFile`";
                 return Err(("headers", message.to_owned()));
             }
         }

@@ -49,7 +49,7 @@ pub fn read<P: PushProtocol>(
                     "; see `tokenFile`, `user` and `passwordFile`, `cert` and `key`"
                 }
                 StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                    "; does `url` have the right path, and does the receiver take what it is sent?"
+                    "; check the path of `url`, and whether the receiver accepts this kind of message"
                 }
                 _ => "",
             };

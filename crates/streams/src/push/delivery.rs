@@ -11,8 +11,8 @@ use super::protocol::PushProtocol;
 use crate::http::access::HttpAccess;
 use crate::receiver::{ItemFate, RefusedSamples, SendError, StreamItem, StreamWindow};
 
-/// The number of times that parts of one window are divided to find what the receiver refuses. Without a bound, a window that it refuses as a
-/// whole would cost a message for each sample.
+/// The number of times that parts of one window are divided to find the samples that the receiver refuses.
+/// Without a bound, a window that it refuses as a whole would cost a message for each sample.
 const DIVISIONS: u32 = 64;
 
 /// The points of an item.
@@ -95,7 +95,8 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         start..start + fitting.count().max(1)
     }
 
-    /// Sends a part of the batch. Returns where it has to be divided; `None` if the receiver has decided about all of it.
+    /// Sends a part of the batch. Returns where it must be divided; `None` if the receiver has decided about
+    /// all of it.
     async fn post(&mut self, part: &Range<usize>) -> Result<Option<usize>, SendError> {
         let bytes = self.bytes(part);
         match self.posted(&self.parts(part)).await? {

@@ -14,7 +14,7 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
     /// The schemes of URLs of this kind.
     const SCHEMES: &'static [&'static str];
 
-    /// Reads a URL, which has no user and no password in it. Errors say what is expected.
+    /// Reads a URL, which has no user and no password in it. Errors name the expected form.
     fn from_url(url: &ReceiverUrl) -> Result<Self, String>;
 
     /// Checks the rules that types do not express. Returns the path of a field below the options, and its mistake.

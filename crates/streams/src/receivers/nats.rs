@@ -207,7 +207,7 @@ impl Receiver for JetStream {
     }
 }
 
-/// Returns the subject of a series. A part of it holds no dot, whatever the names are.
+/// Returns the subject of a series. A part of it contains no dot, for any names.
 fn subject(prefix: &str, series: &SeriesName) -> String {
     let part = |name: &str| part(name).replace('.', "%2E");
     format!("{prefix}.{}.{}", part(&series.node), part(&series.probe))
@@ -319,7 +319,7 @@ async fn publish(
             }
         }
     }
-    let message = "somebody else publishes on the subject".to_owned();
+    let message = "another program publishes on the subject".to_owned();
     Err(PublishFailure { message, is_broken: false })
 }
 

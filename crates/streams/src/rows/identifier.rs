@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-/// The most bytes of an identifier. PostgreSQL cuts what is longer; other databases take more.
+/// The most bytes of an identifier. PostgreSQL cuts longer names; other databases accept more.
 pub const LONGEST: usize = 63;
 /// The number of hex digits that replace the cut part.
 const DIGITS: usize = 12;

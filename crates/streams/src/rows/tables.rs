@@ -1,8 +1,8 @@
 //! A receiver that keeps windows as files of Parquet, wherever [`ObjectPlace`] puts them.
 //!
-//! A batch becomes a file for each series, hour and table. Its name says which windows it holds. Before a directory gets its first
-//! file, the receiver lists what it has; windows that are there are not written again. So a stream that was killed anywhere continues
-//! without repeats.
+//! A batch becomes a file for each series, hour and table. Its name says which windows it holds. Before a
+//! directory gets its first file, the receiver lists its files; windows that are there are not written again.
+//! So a stream that was killed anywhere continues without repeats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -229,7 +229,7 @@ fn entries<'a>(
     table
 }
 
-/// Returns the table of windows: a row for each, whatever it has measured.
+/// Returns the table of windows: a row for each window, also for windows without data.
 fn windows<'a>(documents: impl Iterator<Item = (&'a ItemName, &'a Value)>) -> Vec<FilledColumn> {
     let mut table = identity();
     table.push(FilledColumn::new("duration_ns", ColumnKind::Unsigned { bits: 64 }));

@@ -119,7 +119,7 @@ impl RuleLane {
             tracing::warn!(
                 rule = self.rule.name,
                 window = parcel.item.identity(),
-                "windows were gone before they could be judged"
+                "windows were removed before the rule could judge them"
             );
             return self.done(&parcel);
         };

@@ -9,7 +9,7 @@ use twinprobe_rules::end_of;
 #[derive(Debug)]
 pub struct Periods<T> {
     waiting: BTreeMap<u64, Vec<(String, T)>>,
-    /// For each node, the last period of which it has a window.
+    /// For each node, the last period in which it has a window.
     last: BTreeMap<String, u64>,
     /// The nodes that did not come in time the last time.
     silent: BTreeSet<String>,

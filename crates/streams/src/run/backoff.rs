@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::stopping::Stopping;
 
-/// The failures in a row after which a stream that is to end once gives up.
+/// The failures in a row after which a stream with `--once` gives up.
 pub const TRIES: u32 = 6;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -37,12 +37,12 @@ impl Backoff {
     pub fn pause(&mut self) -> Duration {
         let full = self.next;
         self.next = (2 * full).min(LONGEST);
-        // A fresh `RandomState` is as random as jitter has to be.
+        // A fresh `RandomState` is as random as jitter must be.
         let share = RandomState::new().build_hasher().finish() % 1024;
         full / 2 + full.mul_f64(share as f64 / 2048.0)
     }
 
-    /// Waits for the next pause. Returns false if the stream is to stop.
+    /// Waits for the next pause. Returns false if the stream must stop.
     pub async fn wait(&mut self, stopping: &Stopping) -> bool {
         self.wait_between(Duration::ZERO, LONGEST, stopping).await
     }

@@ -17,7 +17,7 @@ use crate::sources::roster::DaemonRoster;
 /// The time between two questions to the API server.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// A Service, and what the looks at its daemons need.
+/// A Service, and the data for the looks at its daemons.
 #[derive(Debug)]
 pub struct ServiceFollower {
     pub service: KubernetesService,

@@ -15,7 +15,7 @@ use crate::telemetry::meter::LaneMeter;
 const REMIND: Duration = Duration::from_secs(60);
 /// The longest pause after an attempt in which the receiver refused only some items.
 const ITEMS: Duration = Duration::from_secs(1);
-/// The time that a last attempt may take when the stream is to stop.
+/// The time that a last attempt may take when the stream stops.
 const LAST: Duration = Duration::from_secs(3);
 
 /// A receiver and the parcels on their way to it.

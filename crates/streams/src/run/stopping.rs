@@ -8,7 +8,7 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Stopping {
     own: StopSignal,
-    /// The signal for the whole of which these are parts.
+    /// The signal for the whole; these are its parts.
     whole: Option<StopSignal>,
 }
 

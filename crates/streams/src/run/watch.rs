@@ -1,4 +1,4 @@
-//! Looks which probes a daemon has, and begins feeds for those that the stream is to send.
+//! Looks which probes a daemon has, and begins a feed for each probe that the stream sends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

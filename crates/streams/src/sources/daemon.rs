@@ -109,7 +109,7 @@ impl SourceDaemon {
     pub fn renew(&self) {
         match Self::connect(&self.address, &self.files) {
             Ok(client) => *self.client.lock() = client,
-            Err(error) => tracing::warn!(server = self.name, %error, "a new connection can't be made"),
+            Err(error) => tracing::warn!(server = self.name, %error, "no new connection is possible"),
         }
     }
 }

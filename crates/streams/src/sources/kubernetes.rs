@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The endpoints that the API server returns at once.
 const PAGE: &str = "500";
 
-/// The options of `from.kubernetes`. In a pod the service account of the pod has what is missing.
+/// The options of `from.kubernetes`. In a pod, the service account of the pod gives the missing values.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct KubernetesOptions {
@@ -126,7 +126,7 @@ impl KubernetesOptions {
         }
     }
 
-    /// Completes the options by what is known in a pod. An error is the path of a field, and what is missing.
+    /// Completes the options by the values of a pod. An error is the path of a field, and its missing part.
     pub fn service(self) -> Result<KubernetesService, (String, String)> {
         self.in_pod(&|name| std::env::var(name).ok(), Path::new(ACCOUNT))
     }

@@ -141,10 +141,10 @@ impl StreamMeter {
         let mut family = |name: &str, help: &str, family: &ReceiverCounter| {
             registry.register(name, help, family.clone());
         };
-        family("windows", "Windows that the receiver has to stay, repeats left out", &self.windows);
-        family("repeats", "Windows that the receiver had already", &self.repeats);
+        family("windows", "Windows that the receiver has stored, without repeats", &self.windows);
+        family("repeats", "Windows that the receiver already had", &self.repeats);
         family("failures", "Attempts after which the receiver did not have everything", &self.failures);
-        family("gaps", "Gaps that were told to the receiver", &self.gaps);
+        family("gaps", "Gaps that were reported to the receiver", &self.gaps);
         family("lost_windows", "Windows in these gaps, which the daemon had removed", &self.lost);
         family(
             "refused_windows",
@@ -166,7 +166,7 @@ impl StreamMeter {
         );
         registry.register(
             "unnamed_probes",
-            "Probes that fit the patterns, and whose window.collectors name others only",
+            "Probes that fit the patterns, but whose window.collectors name only others",
             self.unnamed.clone(),
         );
         let (pending, lag) =

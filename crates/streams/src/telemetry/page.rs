@@ -27,6 +27,6 @@ pub async fn serve(listener: TcpListener, meter: Arc<StreamMeter>, stopping: Sto
     let served =
         axum::serve(listener, router).with_graceful_shutdown(async move { stopping.stopped().await });
     if let Err(error) = served.await {
-        tracing::warn!(%error, "/metrics is not served any more");
+        tracing::warn!(%error, "the stream no longer serves /metrics");
     }
 }

@@ -172,7 +172,7 @@ pub fn examine<H: FileHead>(
     match version.and_then(|digits| digits.parse::<u8>().ok()) {
         Some(version) if version > H::VERSION => return Err(Unusable::Newer(version, H::VERSION)),
         Some(1..) => {}
-        _ => return Err(damaged("it is not what its name says")),
+        _ => return Err(damaged("its content does not fit its name")),
     }
     let head_length = number(&take(file, 8, 8, end)?);
     let head: H = parse_head(&take(file, 16, head_length, end)?)?;

@@ -1,4 +1,4 @@
-//! The opening of windows. Readers get whole sums, whatever the window holds.
+//! The opening of windows. Readers get whole sums, from every form of a window.
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! Windows that hold only the changes in their sums. A reader gets such a window with whole sums: they are read from
-//! the window with which the changes begin, and the changes of each window up to this one are applied to them. The
-//! result is a body like all others, so that no reader needs to know.
+//! Windows that hold only the changes in their sums. A reader gets such a window with whole sums: the window
+//! at which the changes begin gives the sums, and the changes of each later window up to this one are
+//! applied. The result is a body like all others, so that no reader needs to know.
 
 use std::io;
 

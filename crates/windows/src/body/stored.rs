@@ -214,7 +214,7 @@ impl WindowReader {
     }
 
     fn content(&self) -> io::Result<Arc<Content>> {
-        let gone = || io::Error::other("it had to be removed, and was read too slowly");
+        let gone = || io::Error::other("it was removed, because the client read too slowly");
         self.content.lock().clone().ok_or_else(gone)
     }
 

@@ -1,5 +1,5 @@
-//! The index of a probe's windows, in memory. It plans the changes of a request. The windows commit the plan, and then apply
-//! it here. So clients see only what is on disk.
+//! The index of a probe's windows, in memory. It plans the changes of a request. The windows commit the plan,
+//! and then apply it here. So clients see only data that is on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -206,8 +206,8 @@ impl WindowIndex {
         below
     }
 
-    /// The window that the next one can build on; `None` if the next one is to have whole sums. Windows that build on
-    /// one another are removed together. So they may not be many, nor take much of the limits.
+    /// The window that the next one can build on; `None` if the next one must have whole sums. Windows that
+    /// build on one another are removed together. So they may not be many, nor take much of the limits.
     pub fn base(&self) -> Option<&Arc<StoredWindow>> {
         let newest = self.newest()?;
         let below = self.below(newest);
@@ -294,7 +294,7 @@ impl WindowIndex {
         }
     }
 
-    /// The number of lost windows that window `seq` has to report.
+    /// The number of lost windows that window `seq` must report.
     pub fn unreported(&self, seq: u64) -> u64 {
         let lost = self.state.lost.total() - u64::from(self.is_reclaimed(seq));
         lost.saturating_sub(self.state.reported)

@@ -1,4 +1,4 @@
-//! The windows of a probe that are there, and their changes.
+//! The existing windows of a probe, and their changes.
 
 pub mod index;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! The plans of changes: what a new window, an acknowledgement or a limit does to the windows of a probe.
+//! The plans of changes: the effect of a new window, an acknowledgement or a limit on the windows of a probe.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

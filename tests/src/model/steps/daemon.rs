@@ -113,7 +113,7 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     let (pid, open) = (daemon.pid(), daemon.open_files() as u64);
     let before = limit(pid, None)?;
     limit(pid, Some(libc::rlimit { rlim_cur: (open + more).min(before.rlim_cur), ..before }))?;
-    // Requests wait while no connection can be accepted, so the limit has to end before they are answered.
+    // Requests wait while no connection can be accepted, so the limit must end before they are answered.
     let lifting = thread::spawn(move || {
         thread::sleep(Duration::from_millis(milliseconds));
         limit(pid, Some(before))

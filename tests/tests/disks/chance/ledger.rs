@@ -52,7 +52,7 @@ pub struct Ledger {
     ids: Vec<String>,
     /// The windows that are retained as far as clients were told.
     windows: BTreeMap<u64, Window>,
-    /// The newest window that clients were told of, and its sum; `None` if the sum is not known.
+    /// The newest window in answers to clients, and its sum; `None` if the sum is not known.
     newest: u64,
     total: Option<u64>,
     /// The bounds of the number of packets since the newest window.

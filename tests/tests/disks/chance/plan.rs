@@ -1,4 +1,4 @@
-//! The steps of the random test. Each can be done whatever came before it, so that a list of them can be shortened.
+//! The steps of the random test. Each is possible after all others, so that a list of them can be shortened.
 
 use std::fmt;
 

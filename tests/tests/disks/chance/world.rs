@@ -114,7 +114,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the answer if it is as wanted, `None` if the disk is in trouble and it says so.
+    /// Returns the answer if it is as wanted, `None` if it reports trouble of the disk.
     fn answer(&self, answer: Response, wanted: &[u16]) -> Result<Option<Response>> {
         match answer.status {
             status if wanted.contains(&status) => Ok(Some(answer)),

@@ -60,7 +60,7 @@ IN_WORDS = [
     (r"max_actions_per_hour$", "floating point"),
     (r"^pods$", "exclude each other"),
     (r"^per_interface$", "name interfaces"),
-    (r"^map$", "only a map that fill names"),
+    (r"^map$", "only to maps that fill names"),
     (r"object$", "is not base64|the object is empty|exclude each other"),
     (r"(source|defines|dialect|files|calls)$", "an object is compiled already|exclude each other"),
 ]

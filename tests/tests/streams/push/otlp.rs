@@ -1,4 +1,4 @@
-//! OTLP into the OpenTelemetry collector, which writes what it gets into a file.
+//! OTLP into the OpenTelemetry collector, which writes its data into a file.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -54,7 +54,7 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// Waits until it has read what it had written.
+    /// Waits until it has read its own files.
     pub fn wait(&self) -> Result<()> {
         wait_for("Prometheus", PATIENCE, || self.ask("vector(1)").map(drop))
     }
@@ -167,7 +167,8 @@ fn samples_are_named_as_in_the_export() -> Result<()> {
     Ok(())
 }
 
-/// The log names what an operator has to change, and nothing is acknowledged until it is changed. A dry run contacts nothing.
+/// The log names the setting that an operator must change, and nothing is acknowledged until it is changed. A
+/// dry run contacts nothing.
 #[test]
 fn refusals_about_access_lose_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -162,7 +162,8 @@ fn two_writers_are_one_to_readers() -> Result<()> {
     Ok(())
 }
 
-/// New members become columns; a member of another type begins another table. A key is what it is in the document; gaps are rows.
+/// New members become columns; a member of another type begins another table. Keys are those of the document;
+/// gaps are rows.
 #[test]
 fn tables_follow_the_layout_and_gaps_are_rows() -> Result<()> {
     let directory = tempfile::tempdir()?;

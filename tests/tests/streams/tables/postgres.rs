@@ -196,7 +196,8 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// New members become columns; a member of another type begins another table. A key is what it is in the document; gaps are rows.
+/// New members become columns; a member of another type begins another table. Keys are those of the document;
+/// gaps are rows.
 #[test]
 fn tables_follow_the_layout_and_gaps_are_rows() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -242,7 +243,7 @@ fn tables_follow_the_layout_and_gaps_are_rows() -> Result<()> {
     Ok(())
 }
 
-/// The log names what an operator has to change, without the password; nothing is acknowledged.
+/// The log names the setting that an operator must change, without the password; nothing is acknowledged.
 #[test]
 fn refusals_of_the_server_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -28,7 +28,7 @@ pub trait Renderable: Send {
 
     fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>);
 
-    /// Writes what is left of the last rows, up to a chunk. Returns false if nothing is left.
+    /// Writes the rest of the last rows, up to a chunk. Returns false if nothing is left.
     fn more(&mut self, out: &mut Vec<u8>) -> bool;
 
     /// Gives up a table that can't be read, or returns the error that ends the answer.

@@ -34,7 +34,7 @@ pub async fn scrape(State(api): State<Api>, headers: HeaderMap) -> Result<Respon
 /// The readings of all probes. The page continues with the other probes if one can't be read.
 struct ScrapePage {
     encoder: PageEncoder,
-    /// The conversion of what the encoder writes.
+    /// The conversion of the encoder's output.
     conversion: PageConversion,
     probes: Vec<Scraped>,
     /// The probe and the metric's place in its document, by the encoder's number of the table.

@@ -11,7 +11,7 @@ use crate::api::error::ProblemAnswer;
 use crate::engine::error::EngineError;
 use crate::engine::window::delivery::{Delivery, DocumentPart, Rows};
 
-/// The most entries of a metric that can be asked for: they are in memory while they are chosen.
+/// The most entries of a metric that a request may ask for: they are in memory during the choice.
 const MOST: usize = 10_000;
 
 /// The number of entries that a client asks for, and the number by which they are the largest.

@@ -78,8 +78,8 @@ pub fn check_rules_budget(
     let others = probes.iter().filter(of_rules).filter_map(|probe| dearer(probe.cost()?)).sum::<u64>();
     let Some(own) = dearer(cost) else {
         return Err(refused(format!(
-            "the cost of {name} can't be tried, since it sends packets while it runs or its loops may take long: rules deploy no \
-             such probe"
+            "the cost of {name} can't be measured in a trial, because the program sends packets or its loops \
+             may take long: rules do not deploy such a probe"
         )));
     };
     let present = probes.iter().find(|probe| probe.name == name).and_then(|probe| dearer(probe.cost()?));
@@ -104,8 +104,8 @@ fn excess(cost: &DirectionCost, limit: u64) -> Option<String> {
     let Some(run) = &cost.run else {
         return Some(
             "the program was not tried, because it sends packets while it runs (bpf_clone_redirect) or its loops may take \
-             long (bpf_loop, bpf_for_each_map_elem, may_goto); leave max_ns_per_packet out, do without, or give bpf_loop \
-             a constant"
+             long (bpf_loop, bpf_for_each_map_elem, may_goto); leave max_ns_per_packet out, do not use these \
+             functions, or give bpf_loop a constant"
                 .into(),
         );
     };

@@ -12,7 +12,8 @@ use crate::store::record::StoredProbe;
 pub enum Occasion {
     /// Somebody asks for it: everything about the probe is checked.
     New,
-    /// The probe existed before. It continues after a start or a change of interfaces, whatever the rules and limits are now.
+    /// The probe existed before. It continues after a start or a change of interfaces, even if rules and
+    /// limits have changed.
     Restored,
 }
 
@@ -34,7 +35,7 @@ pub enum Deployed {
     Unchanged,
 }
 
-/// The author of a change: who makes it, from where, and why.
+/// The author of a change, with origin and reason.
 #[derive(Clone, Debug)]
 pub struct ChangeAuthor {
     pub principal: Principal,

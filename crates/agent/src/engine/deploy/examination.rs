@@ -69,14 +69,16 @@ pub async fn examine(hook: Hook, entry: Option<&str>, elf: &[u8]) -> Result<(), 
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(damaged(status)),
         Ok(Err(error)) => Err(failed(error)),
-        Err(_) => Err(format!("to go through the object takes more than {} s", TIME.as_secs())),
+        Err(_) => Err(format!("the examination of the object takes more than {} s", TIME.as_secs())),
     }
 }
 
 fn damaged(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) if [Signal::KILL, Signal::XCPU].map(Signal::as_raw).contains(&signal) => {
-            format!("to go through the object takes more than {CPU_TIME} s, or more memory than there is")
+            format!(
+                "the examination of the object takes more than {CPU_TIME} s, or more memory than there is"
+            )
         }
         _ => "the object is damaged in a way that its parser does not survive; compile it again".to_owned(),
     }

@@ -119,7 +119,7 @@ impl Engine {
                 engine.watch_expired(&probe.name, kept, lease);
             }
             engine.take_out(&probe);
-            tracing::info!(probe = probe.name, "removed, since its lease has ended");
+            tracing::info!(probe = probe.name, "removed, because its lease has ended");
             Ok(true)
         })
         .await?
@@ -134,7 +134,7 @@ impl Engine {
                     tracing::error!(
                         probe = name,
                         reason,
-                        "windows of an expired probe can't be shown, and stay"
+                        "windows of an expired probe can't be shown; they stay on disk"
                     );
                 }
             }

@@ -44,8 +44,8 @@ use twinprobe_ebpf_common::unit::Unit;
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Deployer {
-    /// Compiles and loads the programs of a probe that is to replace `old`. A probe that is restored may
-    /// have to wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
+    /// Compiles and loads the programs of a probe that replaces `old`. A probe that is restored may have to
+    /// wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
     pub async fn load(
         &self,
         config: &ProbeConfig,
@@ -80,8 +80,8 @@ impl Deployer {
         Ok(tokio::task::spawn_blocking(look).await?)
     }
 
-    /// Compiles and loads the programs of a probe that is to see the packets of a capture.
-    /// Loading keeps `place` until it has ended.
+    /// Compiles and loads the programs of a probe that sees the packets of a capture. Loading keeps `place`
+    /// until it has ended.
     pub async fn load_for_replay(
         &self,
         config: &ProbeConfig,
@@ -236,7 +236,8 @@ fn load_all(
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);
     if refused.is_empty() && config.schedule().is_some() && !metrics.any(|metric| metric.extraction.resets())
     {
-        let message = "reading the metrics resets nothing, so that there are no windows to be closed; snapshot or init does";
+        let message =
+            "reading the metrics resets nothing, so there are no windows to close; use snapshot or init";
         refused.push(Finding::config("window.interval", message).into());
     }
     let (mut objects, mut warnings) = (BTreeMap::new(), Vec::new());
@@ -255,7 +256,7 @@ fn load_all(
         warnings.extend(tags::warnings(plan, object, source));
     }
     let footprint = Footprint::of(&plan, &parsed, kernel.facts());
-    // Probes that have run continue, whatever the limits are at this start.
+    // Probes that have run continue, even if the limits at this start are lower.
     let taken = match occasion {
         Occasion::New => {
             ledger.take(&footprint, old.and_then(|old| old.running.as_ref().map(|running| &running.share)))
@@ -342,7 +343,7 @@ fn merge(rejections: Vec<Rejection>) -> Rejection {
     }
 }
 
-/// Writes to disk what a later daemon needs to adopt the deployment.
+/// Writes the facts to disk that a later daemon needs to adopt the deployment.
 pub fn prepare<'a>(
     store: &'a Store,
     name: &str,

@@ -20,11 +20,11 @@ use twinprobe_config::{Code, ProbeConfig};
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    /// The occasion: every named interface of a new probe has to exist.
+    /// The occasion: every named interface of a new probe must exist.
     pub occasion: Occasion,
     /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
-    /// The clock of each direction that is to see the packets of a capture.
+    /// The clock of each direction that sees the packets of a capture.
     pub clocks: Vec<ReplayClock>,
     /// The metrics of all directions that are read, before they have counted anything.
     pub metrics: Vec<MetricState>,

@@ -69,8 +69,8 @@ impl Engine {
         self.deploy(config, document, DeployCause::Start(Box::new(stored)), turn).await.map(drop)
     }
 
-    /// Lists every stored probe, with its running programs, and returns the probes that have to be deployed anew.
-    /// Removes nothing of a stored probe.
+    /// Lists every stored probe, with its running programs, and returns the probes that must be deployed
+    /// anew. Removes nothing of a stored probe.
     pub fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.deployer.store.load()?;
         for (_, stored) in &stored {

@@ -139,7 +139,8 @@ impl Piece {
         out.extend_from_slice(framing.end());
     }
 
-    /// Returns the gathered bytes. The memory of a piece that all clients have sent takes their place, if there is one.
+    /// Returns the gathered bytes. The next bytes get the memory of a piece that all clients have sent, if
+    /// there is one.
     fn take(&mut self) -> Bytes {
         let unused = self.sent.iter().rposition(Bytes::is_unique);
         let mut next = unused.and_then(|at| self.sent.remove(at)).map(Vec::from).unwrap_or_default();

@@ -35,7 +35,7 @@ struct Missed {
     windows: u64,
 }
 
-/// The status of a probe as clients were told it.
+/// The status of a probe in the last message to clients.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ToldStatus {
     /// The status without the figures about windows, which come with each window.

@@ -46,8 +46,8 @@ impl Engine {
         message("traffic", &InterfaceCounts { time: rfc3339(Moment::now().wall), interfaces })
     }
 
-    /// Counts what the interfaces that probes are attached to have received and sent.
-    /// With `all`, also the other interfaces of the daemon's own namespace, up to [`OTHERS`].
+    /// Counts the packets that the interfaces of probes have received and sent. With `all`, also the other
+    /// interfaces of the daemon's own namespace, up to [`OTHERS`].
     fn count(&self, all: bool) -> Vec<CountedInterface> {
         let mut wanted: BTreeMap<Option<PathBuf>, BTreeSet<u32>> = BTreeMap::new();
         if all {

@@ -23,8 +23,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The time between two counts of interfaces.
 const COUNT: Duration = Duration::from_secs(2);
 impl Engine {
-    /// Follows the changes for one client. The stream begins with the state of all probes, and ends when the daemon
-    /// stops, or when the client has missed changes since it was too slow. `only` names the one probe to be told of.
+    /// Follows the changes for one client. The stream begins with the state of all probes, and ends when the
+    /// daemon stops, or when the client has missed changes because it was too slow. `only` names the one
+    /// probe of the stream.
     pub fn follow_changes(
         self: &Arc<Self>,
         by: &Principal,
@@ -81,7 +82,7 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
     }
 }
 
-/// Tells of windows until it is time to look at the probes. Returns false if no client listens any more.
+/// Announces windows until it is time to look at the probes. Returns false if no client listens any more.
 async fn windows(
     engine: &Engine,
     closed: &mut broadcast::Receiver<Arc<Closed>>,

@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntakeTurn {
     Read(ReadingEnd),
-    /// The ring is empty, but was filled so fast that the next records have to be copied before any is rendered.
+    /// The ring is empty, but was filled so fast that the next records must be copied before any is rendered.
     Surge,
     /// No client has room for more, but the ring still has room.
     Later,

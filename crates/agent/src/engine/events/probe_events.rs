@@ -53,8 +53,8 @@ pub struct ProbeEvents {
 }
 
 impl ProbeEvents {
-    /// Opens the event maps. This has to happen before the first packet comes: a perf ring takes events only once it is
-    /// open.
+    /// Opens the event maps. This must happen before the first packet comes: a perf ring takes events only
+    /// once it is open.
     pub fn open(
         config: &ProbeConfig,
         loaded: &[LoadedDirection],

@@ -44,7 +44,7 @@ pub async fn run(source: Arc<EventMetric>) {
         Some(Ok(waiter)) => read(&source, waiter).await,
         None => true,
         Some(Err(error)) => {
-            tracing::error!(metric = source.metric, %error, "events can't be waited for; streams end");
+            tracing::error!(metric = source.metric, %error, "the daemon can't wait for events; streams end");
             true
         }
     };

@@ -39,7 +39,7 @@ pub struct ToldChange {
 #[derive(Clone, Debug)]
 pub enum About {
     Probe(Arc<str>),
-    /// The counts for those who may choose interfaces (1), or for the others (0).
+    /// The counts for clients who may choose interfaces (1), or for the others (0).
     Counts(usize),
     All,
 }

@@ -35,7 +35,7 @@ impl Engine {
         .await?
     }
 
-    /// Looks for the pods, and returns what was found.
+    /// Looks for the pods, and returns its findings.
     pub async fn list_pods(self: &Arc<Self>) -> Result<PodList, EngineError> {
         self.look_for_pods().await?;
         Ok(self.deployer.pods.list())

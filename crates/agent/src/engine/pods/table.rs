@@ -85,7 +85,7 @@ impl NodePods {
         let found = |entry: PodEntry| match before.remove(&entry.uid) {
             Some(pod) => KnownPod { entry, ..pod },
             None => {
-                let place = PodPlace::Nowhere("it was not looked for yet");
+                let place = PodPlace::Nowhere("the daemon has not looked for it yet");
                 KnownPod { entry, place, since: Instant::now() }
             }
         };
@@ -166,10 +166,10 @@ impl KnownPods {
                 differs
             }
             Err(error) => {
-                let failure = Some(format!("pods can't be looked for: {error}"));
+                let failure = Some(format!("the daemon can't look for pods: {error}"));
                 let differs = self.error != failure;
                 if differs {
-                    tracing::warn!(%error, "pods can't be looked for; probes stay where they are");
+                    tracing::warn!(%error, "the daemon can't look for pods; probes stay on their interfaces");
                 }
                 self.error = failure;
                 differs

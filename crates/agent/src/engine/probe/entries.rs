@@ -15,9 +15,9 @@ use crate::engine::error::EngineError;
 use crate::engine::probe::probe::Probe;
 
 /// The effect of an exchange of entries on packets.
-const DETAIL: &str = "each packet meets all of the old entries or all of the new ones, whatever the type of the map: a new map with \
-                      the new entries takes the place of the old one in both twins, between two packets; interfaces and \
-                      directions change one after the other, and no window is closed";
+const DETAIL: &str = "each packet meets either all old entries or all new ones, for any type of map: a new \
+                      map with the new entries replaces the old one in both twins, between two packets; \
+                      interfaces and directions change one after the other, and no window is closed";
 
 impl Engine {
     /// Returns the entries that the configuration gives the map.
@@ -72,8 +72,8 @@ fn not_filled(probe: &Probe, map: &str) -> String {
     let filled: Vec<&str> = filled.keys().map(String::as_str).collect();
     let filled = if filled.is_empty() { "no map".to_owned() } else { filled.join(", ") };
     format!(
-        "the configuration of probe {} fills {filled}, and not map {map}; only a map that fill names has entries from outside: \
-         name it in fill, if only with an empty list",
+        "the configuration of probe {} fills {filled}, and not map {map}; clients can write only to maps \
+         that fill names: name the map in fill, with an empty list if it has no entries",
         probe.name
     )
 }

@@ -64,8 +64,8 @@ impl Exactness {
         Self { keeper: Arc::clone(keeper), known: Mutex::default() }
     }
 
-    /// Finds the present reasons. This asks the kernel only if an interface is new or the kernel has reported a change of
-    /// it. `sees` tells what the programs of the directions read.
+    /// Finds the present reasons. This asks the kernel only if an interface is new or the kernel has reported
+    /// a change of it. `sees` has the parts of packets that the programs of the directions read.
     pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
         let asked = asked(places);
         let interfaces = self.keeper.get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
@@ -178,7 +178,7 @@ fn read<'a>(interfaces: impl Iterator<Item = (&'a Netns, u32)>) -> BTreeMap<(u64
 }
 
 fn note(error: &io::Error) {
-    tracing::debug!(%error, "the kernel does not tell the offloads of interfaces");
+    tracing::debug!(%error, "the kernel does not report the offloads of interfaces");
 }
 
 /// Leaves out the interfaces that a program can't be attached to, because it would mistake one header for another.

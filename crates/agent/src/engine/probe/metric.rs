@@ -57,7 +57,7 @@ impl MetricMaps {
 }
 
 impl MapOfInterface {
-    /// Returns the rows of the map, with their interface if they have to name it.
+    /// Returns the rows of the map, with their interface if they must name it.
     pub fn named<'a>(&self, rows: &'a RawTable, layout: &TableLayout) -> Cow<'a, RawTable> {
         match &self.interface {
             None => Cow::Borrowed(rows),
@@ -105,7 +105,7 @@ impl MetricState {
 }
 
 /// The description of a map that no metric shows.
-const LOSSES: &str = "What found no room. No metric shows the entries of this map";
+const LOSSES: &str = "Insertions and events that found no room. No metric shows the entries of this map";
 
 /// The layout of metrics without rows: events, and metrics that only have losses.
 const fn no_rows(kind: MapKind) -> TableLayout {
@@ -131,7 +131,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let metric = &config.metrics.get(index).cloned().unwrap_or_else(other);
             let MapPlan { common, spec, .. } = &own.plan.maps[planned.map];
             let common = *common;
-            // A map that no metric shows has its losses in each direction that uses it.
+            // Each direction that uses a map without a metric has the losses of this map.
             let is_losses = matches!(planned.source, MetricSource::Losses(_));
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
                 let is_of = direction % directions == at || common && !is_losses;
@@ -158,7 +158,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let extraction = planned.extraction;
             let temporality = match metric.request.counting {
                 Counting::Sum(_) => Temporality::Cumulative,
-                // Reading a queue takes its values out, whatever the configuration asks for.
+                // Reading a queue always takes its values out, for any configuration.
                 Counting::Window(_) | Counting::Live if extraction.resets() => Temporality::Window,
                 Counting::Window(_) | Counting::Live => Temporality::Live,
             };

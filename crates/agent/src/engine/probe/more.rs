@@ -240,7 +240,7 @@ fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<Raw
     Some(RawTable { values, ..RawTable::default() })
 }
 
-/// The bytes of a variable in the value of its section.
+/// The bytes of a variable within the value of its section.
 fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     let Shape::Struct(variables) = &section.value.shape else { return None };
     let variable = variables.iter().find(|variable| variable.name == name)?;

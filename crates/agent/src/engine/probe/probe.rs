@@ -196,8 +196,8 @@ impl Probe {
         }
     }
 
-    /// Returns the cost of the probe, with what was measured last; `None` if the probe does not run or its cost is not
-    /// known.
+    /// Returns the cost of the probe, with the last measurement; `None` if the probe does not run or its cost
+    /// is not known.
     pub fn cost_status(&self) -> Option<CostStatus> {
         let tried = self.cost().filter(|_| self.running.is_some())?.clone();
         Some(CostStatus { tried, live: self.live.lock().clone() })

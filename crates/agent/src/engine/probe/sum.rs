@@ -30,7 +30,7 @@ pub struct Sum {
 /// The changes of sums in a window, each with the place of its metric.
 pub type ChangedSums = Vec<(usize, TableChanges)>;
 
-/// The room in bytes that changes have to save: the store has pages of this size.
+/// The room in bytes that changes must save: the store has pages of this size.
 const SAVED: usize = 4096;
 
 /// Returns the changes in all sums since window number `since`; `None` if they are not known, or if whole sums need little
@@ -114,7 +114,7 @@ pub fn sum(
         (Some(least), Some(entries)) if entries < least => {
             let name = &metric.request.map;
             let message =
-                format!("one window of map {name} can have {least} entries; at least as many are needed");
+                format!("one window of map {name} can have {least} entries; at least this number is needed");
             return Err(("sum_entries", message));
         }
         (map_entries, entries) => entries.or(map_entries.map(|entries| entries.saturating_mul(SUM_ENTRIES))),

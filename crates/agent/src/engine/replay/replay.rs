@@ -104,7 +104,7 @@ impl Engine {
         result.await.map_err(|_| died())?
     }
 
-    /// Loads the programs of a probe that is to see the packets of captures.
+    /// Loads the programs of a probe that sees the packets of captures.
     pub async fn load_to_replay(
         self: &Arc<Self>,
         name: &str,

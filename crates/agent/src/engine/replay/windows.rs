@@ -85,7 +85,7 @@ fn replay(
     let mut cuts = WindowCuts { config, origin, metrics, delivery, interval, opened: None, closed: 0 };
     run.all(&mut sources, |run, time| cuts.reach(run, time))?;
     if cuts.opened.is_none() {
-        let message = "has no packet, so that there is no window that a rule could judge";
+        let message = "has no packet, so there is no window for a rule";
         return Err(EngineError::Capture(Finding::config("capture", message)));
     }
     cuts.close(&mut run)

@@ -20,7 +20,7 @@ use crate::engine::series::walk::{ChartSink, Mode, Walk};
 const LANES: usize = 4;
 /// Fewer windows are read without further threads.
 const FEW: usize = 8;
-/// The distance from a cut within which a window with whole sums is looked for. The cut moves behind this window.
+/// The largest distance between a cut and a window with whole sums. The cut moves behind this window.
 const NEAR: usize = 32;
 
 /// A window, and the point that it belongs to.

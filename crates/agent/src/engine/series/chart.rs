@@ -57,7 +57,7 @@ pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Ch
     let subject = subject(windows, name, &points, query)?;
     let mut maker = Maker::new(windows, &subject, &points);
     let too_many = |TooManyKeys| {
-        EngineError::Query("there are more than 262144 keys in that time; take a shorter one".to_owned())
+        EngineError::Query("there are more than 262144 keys in that time; choose a shorter time".to_owned())
     };
     maker.first_pass().map_err(too_many)?;
     let (ids, others) = maker.choose(query);
@@ -133,7 +133,8 @@ fn subject(
         }
         _ => {
             let metric = &query.metric;
-            let message = format!("both directions have a metric {metric}; say direction=ingress or egress");
+            let message =
+                format!("both directions have a metric {metric}; add direction=ingress or direction=egress");
             return Err(EngineError::Query(message));
         }
     };

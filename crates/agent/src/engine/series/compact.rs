@@ -11,7 +11,7 @@ const GONE: u64 = u64::MAX - 1;
 /// Says that the number is among the others.
 const WIDE: u64 = u64::MAX - 2;
 
-/// The numbers of keys, which are numbered themselves.
+/// The numbers of keys, by the index of each key.
 #[derive(Clone, Debug, Default)]
 pub struct CompactNumbers {
     words: Vec<u64>,
@@ -74,7 +74,7 @@ impl CompactNumbers {
         before
     }
 
-    /// Sets a small number in a place that exists. Returns false if the caller has to use [`Self::set`].
+    /// Sets a small number in a place that exists. Returns false if the caller must use [`Self::set`].
     pub fn set_word(&mut self, id: u32, word: u64) -> bool {
         match self.words.get_mut(id as usize) {
             Some(place) if *place != WIDE && word < WIDE => {

@@ -7,7 +7,7 @@ use twinprobe_exporter::Number;
 /// The most bytes that are kept for a chart: those of 360 windows with 30,000 keys each, in one order. Two charts may be made at
 /// once, and a daemon in a container has 256 MiB by default.
 pub const MOST_KEPT: usize = 48 << 20;
-/// Says in place of a number that it is among the others.
+/// Stands for a number that is among the others.
 const WIDE: u32 = u32::MAX;
 
 /// The numbers of windows.

@@ -7,8 +7,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The most keys that a chart may meet.
 const MOST_KEYS: usize = 1 << 18;
-/// The places in the earlier order, from the expected one on, at which a key is looked for. Keys that share a bucket of the
-/// kernel's hash table change places.
+/// The number of places in the earlier order, from the expected one on, that are searched for a key. Keys
+/// that share a bucket of the kernel's hash table change places.
 const NEAR: [isize; 5] = [0, 1, -1, 2, -2];
 /// The most keys that are compared at once.
 const LONGEST_RUN: usize = 4_096;

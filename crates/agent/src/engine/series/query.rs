@@ -20,14 +20,14 @@ pub struct ChartQuery {
     pub to: Option<i128>,
     pub step: Option<Duration>,
     pub top: usize,
-    /// The keys that are asked for, as they are in documents; with none, the largest.
+    /// The keys of the request, as in documents; without keys, the largest ones.
     pub keys: Vec<String>,
 }
 
 const NAMES: &str = "metric, field, direction, from, to, step, top, key";
 
 impl ChartQuery {
-    /// Reads the parameters of a request. An error names the parameter and what is possible.
+    /// Reads the parameters of a request. An error names the parameter and its possible values.
     pub fn parse(pairs: Vec<(String, String)>) -> Result<Self, String> {
         let mut query = Self { top: USUAL_KEYS, ..Self::default() };
         let now = Timestamp::now();
@@ -67,7 +67,7 @@ impl ChartQuery {
         Ok(query)
     }
 
-    /// Tells whether a key, as documents show it, is one of those that are asked for.
+    /// Tells whether a key, as documents show it, is one of those in the request.
     pub fn names(&self, key: &Value) -> bool {
         let is_it = |wanted: &String| {
             key.as_str() == Some(wanted)

@@ -273,7 +273,7 @@ proptest! {
         for (seq, event) in (1..).zip(&events) {
             scene.run(seq, event);
         }
-        // The newest window says what the keys are.
+        // The newest window decides the keys.
         prop_assume!(!matches!(events.iter().rfind(|event| !matches!(event, Missing)), None | Some(OtherKeys)));
         Expected::of(&events, temporality).check(&scene.chart(top), top);
     }

@@ -27,7 +27,7 @@ fn go_on<'a>(
     for reader in readers {
         if !reader.go_on(base.through, &base.parts) {
             let metric = &reader.metric.name;
-            tracing::error!(metric, "the counts before have another layout; the metric starts without them");
+            tracing::error!(metric, "the earlier counts have another layout; the metric starts without them");
         }
     }
     Ok(())

@@ -84,9 +84,10 @@ impl Running {
         Ok(())
     }
 
-    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets change meanwhile are moved
-    /// into journals first. The window is on disk before any row of it leaves the maps or the journals: after a crash at
-    /// any step the window is in one of them, and the next daemon can tell which.
+    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets change
+    /// meanwhile are moved into journals first. The window is on disk before any row of it leaves the maps or
+    /// the journals. So after a crash at any step the window is in one of the three, and the next daemon can
+    /// tell which one.
     pub fn store(&mut self, by: ClosedBy) -> Result<EndedWindow, CloseError> {
         let end = self.attached.epoch.closed();
         let span = self.opened.until(end);

@@ -105,9 +105,7 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
         Missing::Outlived => {
             "is not retained any more: there were more, or larger ones, than retain, retain_bytes and --retain-bytes allow"
         }
-        Missing::Lost => {
-            "was lost: more were to be retained than the configuration or the daemon allows, or it was damaged"
-        }
+        Missing::Lost => "was lost: the configuration or the daemon allows fewer windows, or it was damaged",
     };
     EngineError::Missing(format!(
         "window {seq} of probe {name} {reason}; GET /v1/probes/{name}/windows lists them"

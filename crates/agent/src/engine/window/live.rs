@@ -65,7 +65,7 @@ impl LiveMap {
         std::thread::Builder::new()
             .name("live-reading".into())
             .spawn(move || self.run(&runtime, &sender, &unused, keeping))
-            .map_err(|error| Broken(format!("no thread can be had to read the map: {error}")))?;
+            .map_err(|error| Broken(format!("no thread could be started to read the map: {error}")))?;
         Ok(LiveRows { messages, last: None, spare, kept: None })
     }
 

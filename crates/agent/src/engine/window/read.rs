@@ -1,5 +1,5 @@
-//! Readings that close no window: maps from which a reading takes nothing and, for a probe with an interval, the last
-//! closed window; or what the open window has counted so far.
+//! Readings that close no window: maps from which a reading takes nothing and, for a probe with an interval,
+//! the last closed window; or the counts of the open window so far.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,8 +41,9 @@ impl Running {
         }
     }
 
-    /// Returns what has been counted so far: in the open window, and in sums up to now. Nothing is flipped, reset or taken, so
-    /// packets change the maps while they are read. Queues and stacks, which can only be popped, have no rows.
+    /// Returns the counts so far: in the open window, and in sums up to now. Nothing is flipped, reset or
+    /// taken, so packets change the maps while they are read. Queues and stacks, which can only be popped,
+    /// have no rows.
     pub fn peek(&mut self) -> Result<Delivery, CloseError> {
         self.finish_window()?;
         self.load_base()?;

@@ -36,7 +36,7 @@ pub struct Timetable {
     waiting: Mutex<WaitingProbes>,
     /// The condition of the thread that waits for a tick: there is an earlier one.
     earlier: Condvar,
-    /// The condition of the other threads: one of them is to wait for a tick.
+    /// The condition of the other threads: one of them must wait for a tick.
     idle: Condvar,
 }
 
@@ -50,7 +50,7 @@ struct WaitingProbes {
     ended: bool,
 }
 
-/// A probe whose window is to be closed now.
+/// A probe whose window is due now.
 #[derive(Debug)]
 pub struct Due {
     pub windows: Arc<WindowStore>,

@@ -15,7 +15,7 @@ use crate::engine::window::delivery::Delivery;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::page::ProbeFacts;
 
-/// The time within which the reading of one probe has to begin. Scrapers usually wait 10 s.
+/// The time within which the reading of one probe must begin. Scrapers usually wait 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reading of one probe.
@@ -66,7 +66,8 @@ impl Engine {
     /// Returns the daemon's metrics about itself and its probes, in OpenMetrics without `# EOF`.
     pub async fn own_metrics(self: &Arc<Self>) -> Result<String, EngineError> {
         let engine = Arc::clone(self);
-        // The facts include the lost events, for which event maps are asked: not on a thread that serves requests.
+        // The facts include the lost events, which come from event maps. So this does not run on a thread
+        // that serves requests.
         Ok(tokio::task::spawn_blocking(move || {
             let facts: Vec<ProbeFacts> = engine
                 .registry

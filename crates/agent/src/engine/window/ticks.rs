@@ -18,7 +18,7 @@ const STEPS: [u64; 5] = [20, 10, 5, 2, 1];
 /// The instants at which the windows of a probe end.
 #[derive(Debug)]
 pub enum Ticks {
-    /// Ticks counted from the start of a window, whatever the wall clock says.
+    /// Ticks counted from the start of a window, independent of the wall clock.
     Counted { interval: Duration, next: Instant, last: Option<Instant> },
     /// Ticks by the wall clock, at multiples of the interval; `next` in nanoseconds since the Unix epoch.
     Aligned { interval: Duration, next: i128, last: Option<Moment> },

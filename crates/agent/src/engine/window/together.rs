@@ -25,12 +25,12 @@ const SMALL: u64 = 64 * 1024;
 enum CloseOutcome {
     /// The window was closed, or the probe's status says why not.
     Tried,
-    /// The window has to be closed alone: others would wait for it, or a client reads the probe now.
+    /// The window must be closed alone: others would wait for it, or a client reads the probe now.
     Alone,
 }
 
-/// Starts the threads that close windows, until the timetable ends. Windows that have to be closed alone get threads of
-/// `others`.
+/// Starts the threads that close windows, until the timetable ends. Windows that must be closed alone get
+/// threads of `others`.
 pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
     for _ in 0..THREADS {
         let (timetable, others) = (Arc::clone(timetable), others.clone());
@@ -44,7 +44,7 @@ pub fn start(timetable: &Arc<Timetable>, others: &Handle) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes windows that are due. Returns the probes that are to be entered again.
+/// Closes windows that are due. Returns the probes that must be entered again.
 fn close(timetable: &Arc<Timetable>, others: &Handle, due: Vec<Due>) -> Vec<Scheduled> {
     let probes: Vec<&Probe> = due.iter().map(|due| &*due.probe).collect();
     let outcomes = close_together(&probes);

@@ -11,22 +11,22 @@ use crate::files::files::ProbeFile;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Changes of the configuration")]
 pub struct Adjustments {
-    /// Call the probe so, instead of by its own name
+    /// Give the probe this name instead of its own
     #[arg(long = "name", value_name = "NAME")]
     called: Option<String>,
     /// Give a field of the configuration a value, as `window.retain=64` or `ingress.metrics.NAME.max_series=100`. Repeatable
     #[arg(long, value_name = "FIELD=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Define a macro that the source has a default for, as `NAMES=1024`; `twinprobe probes NAME` lists them. Repeatable
+    /// Define a macro of the source, as `NAMES=1024`; `twinprobe probes NAME` lists the macros. Repeatable
     #[arg(long, value_name = "X=Y", value_parser = pair)]
     define: Vec<(String, String)>,
-    /// Let a global variable of the program begin with a value, as documents render it. Repeatable
+    /// Give a global variable of the program an initial value, written as in documents. Repeatable
     #[arg(long, value_name = "X=Y", value_parser = pair)]
     var: Vec<(String, String)>,
-    /// Close a window each time, as 500ms, 10s or 1m
+    /// Close a window after each such time, as 500ms, 10s or 1m
     #[arg(long, value_name = "TIME")]
     interval: Option<String>,
-    /// Remove the probe after this time, unless it is applied again, as 10m
+    /// Remove the probe after this time, as 10m, unless it is applied again
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
 }
@@ -34,7 +34,7 @@ pub struct Adjustments {
 /// A change that does not fit the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdjustmentError {
-    #[error("--name {name} is for one probe, and there are {total}")]
+    #[error("--name {name} is for one probe, but there are {total}")]
     OneName { name: String, total: usize },
     #[error("--set {field}={value}: {problem}")]
     Set { field: String, value: String, problem: String },

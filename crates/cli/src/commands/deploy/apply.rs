@@ -19,7 +19,7 @@ pub struct Apply {
     /// Reason for the change, which `revisions` shows
     #[arg(short, long, value_name = "WHY")]
     message: Option<String>,
-    /// Take back what was done if a probe is refused or a daemon fails: everywhere, or nowhere
+    /// If a probe is refused or a daemon fails, undo the changes on all daemons
     #[arg(long)]
     rollback_on_failure: bool,
     #[command(flatten)]

@@ -13,12 +13,13 @@ use crate::output::view::{ViewOption, yaml};
 /// The number of lines around each difference.
 const AROUND: usize = 3;
 
-/// Shows what differs between two configurations of a probe: by default between the one before and the present one.
+/// Shows the differences between two configurations of a probe, by default between the one before and the
+/// present one.
 #[derive(Debug, Args)]
 pub struct Diff {
     /// The probe
     name: String,
-    /// The earlier revision; by default the one before the later one
+    /// The earlier revision; by default the one before TO
     from: Option<u64>,
     /// The later revision; by default the present one
     to: Option<u64>,

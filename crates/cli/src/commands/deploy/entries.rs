@@ -21,7 +21,8 @@ pub struct Entries {
     name: String,
     /// The map, which the configuration fills
     map: String,
-    /// New entries for the map, instead of all that it has: a list of {key: K, value: V} in JSON or YAML; `-` is standard input
+    /// New entries, which replace all entries of the map: a list of {key: K, value: V} in JSON or YAML; `-`
+    /// is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Reason for the change, which `revisions` shows

@@ -15,10 +15,10 @@ pub struct DeployFiles {
     /// JSON or YAML with one or many configurations, or a directory of such files; - reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", required_unless_present = "probe")]
     file: Vec<PathBuf>,
-    /// Take this probe of the library, for the interfaces that are given. Repeatable
+    /// Take this probe of the library, for the interfaces of --interface. Repeatable
     #[arg(long, value_name = "NAME", requires = "interface")]
     probe: Vec<String>,
-    /// Run the ingress of the library's probes at this hook, xdp or tc, instead of their default
+    /// Run the ingress of the library's probes at this hook, xdp or tc, instead of the default hook
     #[arg(long, requires = "probe")]
     hook: Option<String>,
     /// Use this interface instead of the ones in the file. Repeatable

@@ -15,7 +15,7 @@ use crate::output::view::ViewOption;
 
 #[derive(Debug, Args)]
 pub struct History {
-    /// The probe, which may be there no more; all probes if it is left out
+    /// The probe, also one that was deleted; without a name, all probes
     name: Option<String>,
     #[command(flatten)]
     view: ViewOption,

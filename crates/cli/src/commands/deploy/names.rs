@@ -11,8 +11,8 @@ use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::view::OutputView;
 
-/// Changes the probes at all daemons at the same time, and continues after a refusal. Prints a table with a row for each
-/// daemon and probe, and what was refused on stderr. Fails if one daemon failed.
+/// Changes the probes at all daemons at the same time, and continues after a refusal. Prints a table with a
+/// row for each daemon and probe, and refusals on stderr. Fails if one daemon failed.
 pub async fn change_everywhere(
     session: &Session,
     names: &[String],

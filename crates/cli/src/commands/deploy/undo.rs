@@ -49,8 +49,8 @@ pub async fn revisions(session: &Session, probes: &[ProbeFile]) -> Vec<NodeBefor
     session.fleet.each(ask).await.into_iter().flatten().collect()
 }
 
-/// If anything failed, restores the earlier state of the probes: created probes are removed, and replaced probes get
-/// their earlier configuration. Says on stderr what was done.
+/// If anything failed, restores the earlier state of the probes: created probes are removed, and replaced
+/// probes get their earlier configuration. Prints the actions on stderr.
 pub async fn on_failure(
     session: &Session,
     probes: &[ProbeFile],
@@ -79,10 +79,10 @@ async fn undo_one(client: &Client, name: &str, was: EarlierState) -> Option<Stri
     let is = state(client, name).await;
     let undone = match (was, is) {
         (EarlierState::Unknown, _) => {
-            return Some(format!("{name} stays as it is: nothing is known of it before"));
+            return Some(format!("{name} stays as it is: its earlier state is unknown"));
         }
         (_, EarlierState::Unknown) => {
-            return Some(format!("{name} could not be taken back: the daemon does not answer"));
+            return Some(format!("{name} could not be changed back: the daemon does not answer"));
         }
         (was, is) if was == is => return None,
         (_, EarlierState::Absent) => return Some(format!("{name} was deleted by somebody else")),
@@ -95,5 +95,5 @@ async fn undo_one(client: &Client, name: &str, was: EarlierState) -> Option<Stri
             done.map(|_| format!("rolled back {name} to revision {revision}"))
         }
     };
-    Some(undone.unwrap_or_else(|error| format!("{name} could not be taken back: {error}")))
+    Some(undone.unwrap_or_else(|error| format!("{name} could not be changed back: {error}")))
 }

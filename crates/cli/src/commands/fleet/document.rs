@@ -65,9 +65,7 @@ impl FleetFile {
         }
         let Manifest { metadata, spec, .. } = manifest;
         if spec.attach.pod_selector.is_some() || spec.attach.namespace_selector.is_some() {
-            return Err(refused(
-                "spec.attach: pods can be selected in Kubernetes only; give interfaces".to_owned(),
-            ));
+            return Err(refused("spec.attach: only Kubernetes can select pods; give interfaces".to_owned()));
         }
         let plan = FleetPlan::new(&metadata.name, &spec, fleet_probe);
         let plan = plan.map_err(|rejection| refused(lines(&text, &rejection)))?;

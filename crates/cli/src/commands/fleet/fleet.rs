@@ -12,7 +12,8 @@ use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::output::view::ViewOption;
 
-/// Rolls a probe out over the daemons of `--servers`: a few first, each step judged by what the probe costs there.
+/// Rolls a probe out over the daemons of `--servers`: a few first, and judges each step by the cost of the
+/// probe there.
 #[derive(Debug, Args)]
 pub struct FleetCommand {
     #[command(subcommand)]
@@ -23,7 +24,7 @@ pub struct FleetCommand {
 enum FleetAction {
     /// Roll a probe out, step by step; the same command continues after an interruption
     Apply(FleetApply),
-    /// Show which daemons have the probe in this revision, and what it costs there
+    /// Show which daemons have the probe in this revision, and its cost there
     Status(FleetShow),
 }
 

@@ -72,9 +72,11 @@ impl FleetOutcome {
             format!("step {} failed at {} nodes, {}", step.name, failures.len(), first.unwrap_or_default());
         let (standing, name, then) = match taken_back {
             None => (Standing::Stopped(&reason), "stopped", "nodes keep what they have".to_owned()),
-            Some([]) => {
-                (Standing::RolledBack(&reason), "rolled back", "every node has what it had before".to_owned())
-            }
+            Some([]) => (
+                Standing::RolledBack(&reason),
+                "rolled back",
+                "every node has its earlier revision".to_owned(),
+            ),
             Some(left) => {
                 let left: Vec<_> = left.iter().map(|(node, reason)| format!("{node} ({reason})")).collect();
                 (Standing::RolledBack(&reason), "rolled back", format!("not taken back: {}", left.join(", ")))

@@ -19,7 +19,7 @@ pub struct Convert {
     /// JSON of Polycube dynmon or DeChainy; - reads standard input
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Name of the probe, where the file has one only
+    /// Name of the probe, if the file has only one
     #[arg(long)]
     name: Option<String>,
     /// Use this interface instead of the one in the file
@@ -31,7 +31,7 @@ pub struct Convert {
 }
 
 impl Convert {
-    /// Prints the configurations as `twinprobe apply` reads them, and on stderr what was left out.
+    /// Prints the configurations for `twinprobe apply`, and on stderr the fields that were left out.
     pub fn run(self) -> Result<(), CommandError> {
         let stdin = self.file.as_os_str() == "-";
         let text = if stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(&self.file) };

@@ -9,7 +9,7 @@ use crate::error::CommandError;
 /// Writes a man page for the program, and one for each command, into a directory.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// The directory, which is made if it is not there
+    /// The directory; it is made if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

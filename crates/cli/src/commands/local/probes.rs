@@ -13,7 +13,7 @@ use twinprobe_library::{self as library, Knob, LibraryEntry};
 
 #[derive(Debug, Args)]
 pub struct Probes {
-    /// Explain this probe: what it shows, its hooks, metrics and defines, what it costs, and what its output looks like
+    /// Explain this probe: its purpose, hooks, metrics and defines, its cost, and an example of its output
     #[arg(value_name = "NAME", conflicts_with = "tag")]
     probe: Option<String>,
     /// List only the probes with this tag. Repeatable: probes with all of these tags

@@ -41,7 +41,7 @@ impl Get {
         }
     }
 
-    /// Returns the chosen form. The default is a table on a terminal, which people read, and JSON elsewhere.
+    /// Returns the chosen form. The default is a table on a terminal, and JSON elsewhere.
     fn view(&self) -> OutputView {
         let by_default = if can_redraw() { OutputView::Table } else { OutputView::Json };
         self.output.unwrap_or(by_default)

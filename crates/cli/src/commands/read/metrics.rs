@@ -26,13 +26,15 @@ pub struct Metrics {
     output: OutputFormat,
     #[command(flatten)]
     picture: Picture,
-    /// With --top, choose the rows by this number of the value, as bytes; without it by the first counter
+    /// With --top, choose the rows by this field of the value, for example `bytes`; by default by the first
+    /// counter
     #[arg(long, value_name = "FIELD", requires = "top", conflicts_with = "sort")]
     by: Option<String>,
     /// Show only this metric; may be given several times
     #[arg(long, value_name = "METRIC")]
     metric: Vec<String>,
-    /// Show what the open window has counted so far, and take nothing from other readers; packets change it meanwhile
+    /// Show the counts of the open window so far, and take nothing from other readers; packets change the
+    /// counts meanwhile
     #[arg(long)]
     peek: bool,
     /// Add up the documents of all servers, by the rules of each metric's `merge`
@@ -196,14 +198,14 @@ fn is_empty(document: &Value) -> bool {
     document["window"].is_object() && entries.all(|entry| merge::is_zero(&entry["value"]))
 }
 
-/// Returns who has got the window before the one of a document.
+/// Returns the reader of the window before the one of a document.
 async fn before(client: &Client, name: &str, document: &Value) -> Option<LastRead> {
     let status = client.status(name).await.ok()?.read().ok()?;
     let seq = document["window"]["seq"].as_u64()?;
     status.windows.last_reads.into_iter().find(|last| last.seq < seq)
 }
 
-/// Returns a note for a reading that has found nothing: who has read the numbers before, and how to see them.
+/// Returns a note for a reading that has found nothing: the reader of the numbers, and how to see them.
 fn taken(name: &str, last: &LastRead) -> String {
     let since =
         times::ago(&last.at, Timestamp::now()).map_or_else(String::new, |ago| format!(" ({ago} before)"));

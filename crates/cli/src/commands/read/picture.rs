@@ -1,4 +1,4 @@
-//! The choice of what a table of metrics shows.
+//! The choice of columns and rows of a table of metrics.
 
 use clap::Args;
 use serde_json::Value;
@@ -10,10 +10,10 @@ use crate::output::screen::Screen;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct Picture {
-    /// Sort each table by this column: the largest numbers first, words by the alphabet
+    /// Sort each table by this column: numbers with the largest first, words by the alphabet
     #[arg(long, value_name = "COLUMN")]
     pub sort: Option<String>,
-    /// Show only so many rows of each table
+    /// Show at most this number of rows of each table
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
 }
@@ -24,7 +24,7 @@ impl Picture {
         LargestEntries { top: self.top.filter(|top| self.sort.is_none() && *top > 0), by }
     }
 
-    /// Draws the tables of a document. A column to sort by has to be in one of them, unless one is empty.
+    /// Draws the tables of a document. A column to sort by must be in one of them, unless one is empty.
     pub fn draw(&self, document: &Value, screen: Screen) -> Result<String, CommandError> {
         self.draw_by(document, None, screen)
     }

@@ -11,17 +11,17 @@ use crate::output::screen::Screen;
 use crate::output::table::TextTable;
 use crate::output::view::ViewOption;
 
-/// Shows a number of the largest keys of a metric over the windows that are retained: a row for each point.
+/// Shows a number of the largest keys of a metric over the retained windows: a row for each point.
 #[derive(Debug, Args)]
 pub struct SeriesCommand {
     /// The probe
     name: String,
     /// The metric
     metric: String,
-    /// Number of the value [default: the first counter]
+    /// Field of the value [default: the first counter]
     #[arg(long, value_name = "FIELD")]
     field: Option<String>,
-    /// ingress or egress, where both have the metric
+    /// ingress or egress, if both have the metric
     #[arg(long, value_name = "DIRECTION")]
     direction: Option<String>,
     /// Begin at this time: 2026-11-21T10:00:00Z, or -1h for an hour ago [default: the oldest window]
@@ -33,13 +33,13 @@ pub struct SeriesCommand {
     /// Time from one point to the next [default: each window is a point]
     #[arg(long, value_name = "TIME")]
     step: Option<String>,
-    /// Show so many of the largest keys
+    /// Show this number of keys, the largest ones
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     top: usize,
-    /// Show this key, as documents show it; may be given several times
+    /// Show this key, written as in documents; may be given several times
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
-    /// Show what is counted per second
+    /// Show counts per second
     #[arg(long)]
     rate: bool,
     #[command(flatten)]

@@ -8,9 +8,10 @@ use clap::Args;
 use crate::commands::read::picture::Picture;
 use crate::output::format::OutputFormat;
 
-/// Shows each window once, those that are retained and then each as it is closed, until it is interrupted or the
-/// probe is deleted. On a terminal each table takes the place of the one before. Windows of a probe without an interval
-/// are closed by the watch, unless it follows them for a collector. A restart of the daemon is waited for.
+/// Shows each window once, those that are retained and then each as it is closed, until it is interrupted or
+/// the probe is deleted. On a terminal each table takes the place of the one before. Windows of a probe
+/// without an interval are closed by the watch, unless it follows them for a collector. The watch waits for a
+/// restart of the daemon.
 #[derive(Debug, Args)]
 pub struct WatchCommand {
     /// The probe
@@ -18,21 +19,24 @@ pub struct WatchCommand {
     /// Format of the windows; json is a line for each window
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     pub output: OutputFormat,
-    /// For a probe without an interval: close its window every so often [default: 2s]. Else: show no more often
+    /// For a probe without an interval: close its window after each such time [default: 2s]. For others: the
+    /// least time between two outputs
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub interval: Option<Duration>,
     #[command(flatten)]
     pub picture: Picture,
-    /// Show what is counted per second
+    /// Show counts per second
     #[arg(long)]
     pub rate: bool,
-    /// Begin with the windows that are closed from now on, with the oldest one, or after a number
+    /// Begin with the windows that close from now on (now), with the oldest window (oldest), or after window
+    /// SEQ
     #[arg(long, value_name = "now|oldest|SEQ", conflicts_with = "after")]
     pub from: Option<From>,
     /// Show one window and end
     #[arg(long)]
     pub once: bool,
-    /// Begin after this window; else with the oldest one, or the first that the collector has not acknowledged
+    /// Begin after this window; by default with the oldest one, or with the first that the collector has not
+    /// acknowledged
     #[arg(long, value_name = "SEQ")]
     pub after: Option<u64>,
     /// Acknowledge each window once it is printed

@@ -24,10 +24,11 @@ pub struct WindowsCommand {
     /// Show this window
     #[arg(long, value_name = "SEQ")]
     get: Option<u64>,
-    /// Show only the largest entries of each metric, and the others as one
+    /// Show only this number of entries of each metric, the largest ones, and the others as one entry
     #[arg(long, value_name = "N", requires = "get")]
     top: Option<usize>,
-    /// With --top, choose the entries by this number of the value, as bytes; without it by the first counter
+    /// With --top, choose the entries by this field of the value, for example `bytes`; by default by the
+    /// first counter
     #[arg(long, value_name = "FIELD", requires = "top")]
     by: Option<String>,
     /// Close the window now and show it
@@ -39,7 +40,7 @@ pub struct WindowsCommand {
     /// List only windows after this one
     #[arg(long, value_name = "SEQ", conflicts_with = "action")]
     after: Option<u64>,
-    /// Name of the collector that acknowledges; or list the windows that it has not acknowledged
+    /// Name of a collector: acknowledge for it, or list the windows that it has not acknowledged
     #[arg(long, value_name = "NAME", conflicts_with = "document")]
     collector: Option<String>,
     /// Format of the output; a list is a table, json or yaml

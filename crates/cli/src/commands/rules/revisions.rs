@@ -10,7 +10,7 @@ use crate::output::table::TextTable;
 use crate::output::times;
 use crate::output::view::ViewOption;
 
-/// Lists the documents that a rule has had
+/// Lists the revisions of a rule
 #[derive(Debug, Args)]
 pub struct RuleRevisions {
     /// Name of the rule
@@ -19,7 +19,7 @@ pub struct RuleRevisions {
     view: ViewOption,
 }
 
-/// Puts an earlier document of a rule again
+/// Puts an earlier revision of a rule again
 #[derive(Debug, Args)]
 pub struct RuleRollback {
     /// Name of the rule

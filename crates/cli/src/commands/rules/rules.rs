@@ -10,7 +10,7 @@ use crate::commands::rules::test::RuleTest;
 use crate::error::CommandError;
 use crate::fleet::session::Session;
 
-/// Works with rules: what is done when the windows of a probe say so.
+/// Works with rules. A rule takes actions when the windows of a probe fulfil its condition.
 #[derive(Debug, Args)]
 pub struct RulesCommand {
     #[command(subcommand)]
@@ -27,13 +27,14 @@ enum RulesAction {
     Get(RuleGet),
     /// Remove rules, and the probes that they have made
     Delete(RuleDelete),
-    /// List the documents that a rule has had
+    /// List the revisions of a rule
     Revisions(RuleRevisions),
-    /// Put an earlier document of a rule again
+    /// Put an earlier revision of a rule again
     Rollback(RuleRollback),
-    /// Say when a rule would have fired over the windows that a daemon retains, or over captured packets
+    /// Test a rule: show when it would have fired over the retained windows of a daemon, or over captured
+    /// packets
     Test(RuleTest),
-    /// Work with templates: configurations that rules deploy with values of windows in them
+    /// Work with templates: configurations that rules deploy after filling in values of windows
     Templates(RuleTemplates),
     /// List the rules of the library, or show one
     Library(RuleLibrary),

@@ -15,7 +15,7 @@ use crate::output::table::TextTable;
 use crate::output::times;
 use crate::output::view::ViewOption;
 
-/// Works with templates: configurations that rules deploy with values of windows in them
+/// Works with templates: configurations that rules deploy after filling in values of windows
 #[derive(Debug, Args)]
 pub struct RuleTemplates {
     #[command(subcommand)]

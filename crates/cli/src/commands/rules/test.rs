@@ -21,24 +21,26 @@ use crate::output::table::TextTable;
 use crate::output::times;
 use crate::output::view::ViewOption;
 
-/// Says at which windows a rule would have fired, and what it would have done. Nothing is done.
+/// Shows at which windows a rule would have fired, and its actions. No action is taken.
 ///
-/// The windows are those that a daemon retains, or, with CAPTURE, those that the probe would have had over the packets. The exit
-/// status is 0 if the rule would have fired, 3 if it would not, and 1 if that can't be told.
+/// The windows are those that a daemon retains. With CAPTURE, they are the windows that the probe would have
+/// had over these packets. The exit status is 0 if the rule would have fired, 3 if not, and 1 if the test
+/// failed.
 #[derive(Debug, Args)]
 pub struct RuleTest {
     #[command(flatten)]
     choice: RuleChoice,
-    /// Judge the windows of this probe, not of the one that the rule watches
+    /// Judge the windows of this probe instead of the one that the rule watches
     #[arg(long, value_name = "NAME")]
     probe: Option<String>,
-    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. The probe that sees them runs, or is one of the library
+    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. A probe that runs, or one of the
+    /// library, sees them
     #[arg(value_name = "CAPTURE")]
     capture: Option<PathBuf>,
     /// Packets of the egress
     #[arg(long, value_name = "FILE")]
     egress_capture: Option<PathBuf>,
-    /// Address (IPv4, IPv6, Ethernet) of the host that the packets were captured on
+    /// Address (IPv4, IPv6, Ethernet) of the host where the packets were captured
     #[arg(long, value_name = "ADDRESS")]
     local: Vec<String>,
     /// Length of the windows over the packets, as 500ms or 10s; by default that of the probe's configuration, else 1s

@@ -24,9 +24,9 @@ const NOTHING: &str = "#include <twinprobe.h>\nTP_ARRAY(none, __u64, 1);\nTP_PRO
     TP_PASS;\n}\nchar LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";\n";
 const JSON: &str = "application/json";
 
-/// Measures what a probe takes for the packets of a capture: of a probe that runs, of a file, or of the library. A copy with
-/// maps of its own sees the packets, so that what a probe counts stays as it is. Caches are warm: the packets come one after the
-/// other, and nothing else runs between them.
+/// Measures the time of a probe for the packets of a capture. The probe runs already, or it is in a file or
+/// in the library. A copy with maps of its own sees the packets, so that the counts of the probe do not
+/// change. Caches are warm: the packets come one after the other, and nothing else runs between them.
 #[derive(Debug, Args)]
 pub struct Bench {
     /// A probe that runs
@@ -37,7 +37,7 @@ pub struct Bench {
     /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd
     #[arg(long, value_name = "FILE")]
     pcap: PathBuf,
-    /// Number of runs, of which the fastest counts
+    /// Number of runs; the result is the fastest one
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub struct TrialChoice {
     /// Take this probe of the library
     #[arg(long, value_name = "NAME")]
     probe: Option<String>,
-    /// Run the ingress of the library's probe as at this hook, xdp or tc, instead of its default
+    /// Run the ingress of the library's probe as at this hook, xdp or tc, instead of the default hook
     #[arg(long, requires = "probe")]
     hook: Option<String>,
     #[command(flatten)]

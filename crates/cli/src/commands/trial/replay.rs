@@ -19,15 +19,15 @@ use crate::output::progress::ProgressLine;
 pub struct ReplayCommand {
     #[command(flatten)]
     choice: TrialChoice,
-    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. Those of which neither the file nor --local tells the
-    /// direction are of the ingress; for a probe that has only an egress, of the egress
+    /// Packets in pcap, pcapng or snoop, perhaps compressed by gzip or zstd. If neither the file nor --local
+    /// gives the direction of a packet, the ingress sees it; if the probe has only an egress, the egress
     #[arg(value_name = "CAPTURE", required_unless_present = "egress_capture")]
     capture: Option<PathBuf>,
     /// Packets of the egress
     #[arg(long, value_name = "FILE")]
     egress_capture: Option<PathBuf>,
-    /// Address (IPv4, IPv6, Ethernet) of the host that the packets were captured on: what it sends is for the egress, what it
-    /// gets for the ingress
+    /// Address (IPv4, IPv6, Ethernet) of the host where the packets were captured: the egress sees the
+    /// packets that it sends, the ingress those that it receives
     #[arg(long, value_name = "ADDRESS")]
     local: Vec<String>,
     /// Format of the metrics

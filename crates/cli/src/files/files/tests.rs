@@ -38,7 +38,8 @@ fn mistakes_are_named() {
 
 #[test]
 fn mistakes_have_a_field_and_a_line() {
-    // The YAML library gives no line for the mapping that begins a document; the field's name has to do there.
+    // The YAML library gives no line for the mapping that begins a document; the field's name replaces it
+    // there.
     for (text, words) in [
         ("name: a\ninterface: eth0\nname: 5\n", &["duplicate field `name`"][..]),
         ("name: 5\n", &["name: invalid type: integer `5`, expected a string", "line 1"]),

@@ -7,7 +7,7 @@ use super::builder::Blob;
 use super::clang;
 use crate::btf::blob::Btf;
 
-/// Asks everything there is to ask about a blob.
+/// Asks a blob for everything.
 fn exercise(blob: &[u8]) {
     let Ok(btf) = Btf::parse(blob) else { return };
     for id in (0..3).chain(btf.type_ids()).chain([u32::MAX]) {

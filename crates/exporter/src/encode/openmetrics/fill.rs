@@ -26,14 +26,14 @@ struct FillFamily {
 const FAMILIES: [FillFamily; 5] = [
     FillFamily {
         metadata: "# TYPE twinprobe_map_entries gauge\n\
-                   # HELP twinprobe_map_entries Entries of the maps that metrics read; of snapshots, when the window ended.\n",
+                   # HELP twinprobe_map_entries Entries of the maps that metrics read; for snapshots, at the end of the window.\n",
         sample: "twinprobe_map_entries",
         by_metric: false,
         number: |metric, count| metric.fill(count.entries as u64).map(|Fill { used, .. }| used),
     },
     FillFamily {
         metadata: "# TYPE twinprobe_map_max_entries gauge\n\
-                   # HELP twinprobe_map_max_entries The most entries that the maps that metrics read can have.\n",
+                   # HELP twinprobe_map_max_entries The most entries of the maps that metrics read.\n",
         sample: "twinprobe_map_max_entries",
         by_metric: false,
         number: |metric, count| metric.fill(count.entries as u64).map(|Fill { max, .. }| u64::from(max)),
@@ -54,7 +54,7 @@ const FAMILIES: [FillFamily; 5] = [
     },
     FillFamily {
         metadata: "# TYPE twinprobe_export_other_entries gauge\n\
-                   # HELP twinprobe_export_other_entries Entries beyond max_series: the key `other` has what they add up to.\n",
+                   # HELP twinprobe_export_other_entries Entries beyond max_series; the key `other` has their sum.\n",
         sample: "twinprobe_export_other_entries",
         by_metric: true,
         number: |metric, count| metric.series.max_series.map(|_| count.surplus as u64),

@@ -25,8 +25,9 @@
 //!   the types differ, and has the first help that is not empty. A PUT refuses two tables of one probe that need the same name
 //!   ([`names::collisions`]). For probes that earlier versions have stored, and for families with the name of one of the
 //!   daemon's own, the encoder leaves out the second one and counts it.
-//! - Different keys have different labels, whatever their bytes. The encoder escapes bytes that the text of a value leaves
-//!   out (bytes behind a NUL, payloads of NaNs). Padding that is not zero is the label `padding`. See `decode/key.rs`.
+//! - Different keys have different labels, with any bytes. The encoder escapes bytes that the text of a value
+//!   leaves out (bytes behind a NUL, payloads of NaNs). Padding that is not zero is the label `padding`. See
+//!   `decode/key.rs`.
 
 pub mod ahead;
 pub mod collector;

@@ -1,4 +1,4 @@
-//! A metric of one probe and direction as samples: all that is the same for every row.
+//! A metric of one probe and direction as samples: the parts that all rows share.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -66,7 +66,7 @@ impl Fleet {
         }
     }
 
-    /// Lets a node do what the assignment says, and report.
+    /// Lets a node follow the assignment, and report.
     fn act(&mut self, at: usize, cost: impl Fn(&str, &str) -> f64) {
         let name = format!("n{at}");
         let (labels, report) = self.nodes.get_mut(&name).unwrap();

@@ -38,7 +38,7 @@ pub enum Act {
     /// The program lets a helper function call a function that is not known here.
     CallsBackAnything,
     Unknown(Unknown),
-    /// With the loop here, the program may run this many instructions or more for one packet.
+    /// With this loop, the program may run this number of instructions or more for one packet.
     WorksLong(u64),
     /// Calls lead too deep here.
     TooDeep,

@@ -72,7 +72,7 @@ impl StackFrame {
         self.slots.get(&slot).copied().unwrap_or(AbstractValue::NUMBER)
     }
 
-    /// Notes that a slot may hold `value` now, or a number, or what it held before.
+    /// Notes that a slot may hold `value` now, or a number, or its earlier content.
     pub fn add(&mut self, slot: i64, value: AbstractValue) {
         let value = self.get(slot).join(value).join(AbstractValue::NUMBER);
         if value != AbstractValue::NUMBER || self.slots.contains_key(&slot) {
@@ -133,7 +133,7 @@ impl FrameBytes {
         if first >= -FRAME && end <= 0 { Self { first, end } } else { Self::ALL }
     }
 
-    /// Returns the slot that these bytes are.
+    /// Returns the slot of these bytes.
     pub fn slot(self) -> Option<i64> {
         (self.first % SLOT == 0 && self.end - self.first == SLOT).then_some(self.first)
     }

@@ -38,7 +38,7 @@ proptest! {
         references::unknown(&program).for_each(drop);
     }
 
-    /// The analysis finds every reachable store to the packet, whatever instructions come before it.
+    /// The analysis finds every reachable store to the packet, after any instructions.
     #[test]
     fn a_store_behind_anything_is_found(
         before in prop::collection::vec(instruction(), 0..30),

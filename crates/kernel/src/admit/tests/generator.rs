@@ -1,6 +1,6 @@
-//! Random programs that the kernel accepts more often than not, and that write to what they can: pointers to the
-//! packet, to the stack and to the value of a map pass through registers, slots, subprograms, branches and loops, and
-//! each may end as the base of a store.
+//! Random programs that the kernel accepts more often than not, and that write wherever they can: pointers to
+//! the packet, to the stack and to the value of a map pass through registers, slots, subprograms, branches
+//! and loops, and each may end as the base of a store.
 
 mod control;
 

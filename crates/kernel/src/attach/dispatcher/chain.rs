@@ -37,12 +37,13 @@ pub struct Dispatcher {
     pub program: Option<u32>,
     /// The attached program, kept for other dispatchers that call the same probes.
     pub revision: Option<Arc<DispatcherProgram>>,
-    /// The state of the attachment, shared with those who show it. No task takes another lock while it holds this one.
+    /// The state of the attachment, shared with the code that shows it. No task takes another lock while it
+    /// holds this one.
     pub health: Arc<Mutex<Health>>,
     /// The probes, in the order in which they are called.
     pub entries: Vec<DispatcherEntry>,
-    /// Replaced deployments that are not called any more. Their slots are still pinned, so that a later daemon finds what
-    /// the last one called.
+    /// Replaced deployments that are not called any more. Their slots are still pinned, so that a later
+    /// daemon finds the programs that the last one called.
     pub retired: Vec<DeploymentId>,
     /// True if the present program still calls a probe that is not among the entries, because the next one was refused.
     pub is_stale: bool,
@@ -143,7 +144,7 @@ impl Dispatcher {
         let detached = self.attachment.map_or(Ok(()), Attachment::detach);
         let detached = match detached {
             Err(error) if !is_final(&error) => return Err(self.pins),
-            // The link went with its interface.
+            // The link ended with its interface.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
             detached => detached,
         };

@@ -1,8 +1,9 @@
 //! One dispatcher program for each interface and hook that has probes. Adding, removing or replacing a probe loads a
 //! new revision and puts it behind the same link: every packet sees one revision or the other.
 //!
-//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, each probe adds itself again to
-//! those that call it, and [`Dispatchers::settle`] then makes the programs in the kernel match, whatever was half done.
+//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, each probe adds itself
+//! again to those that call it, and [`Dispatchers::settle`] then makes the programs in the kernel match, even
+//! after half-done changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -74,7 +75,7 @@ pub struct Dispatchers {
 }
 
 impl Dispatchers {
-    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are to be
+    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are
     /// `measured`, each has a separate program, whose runs the kernel counts.
     pub fn open(
         root: PathBuf,

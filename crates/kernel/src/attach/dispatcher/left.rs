@@ -69,8 +69,8 @@ impl Dispatchers {
         }
     }
 
-    /// Tells whether pins of an earlier daemon wait for probes that could not look for their interfaces yet. Once these
-    /// probes have looked, [`Self::settle`] is to be called again.
+    /// Tells whether pins of an earlier daemon wait for probes that could not look for their interfaces yet.
+    /// Once these probes have looked, call [`Self::settle`] again.
     pub fn has_unclaimed(&self) -> bool {
         !self.unclaimed.lock().is_empty()
     }

@@ -37,8 +37,8 @@ impl Dispatchers {
         self.remove_left();
     }
 
-    /// Does what [`Self::look`] does at `place`, where a probe is to stay. `was_gone`: the interface may have disappeared
-    /// meanwhile. Returns false if the dispatcher there does not call the probe.
+    /// Does the same as [`Self::look`] at `place`, where a probe must stay. `was_gone`: the interface may
+    /// have disappeared meanwhile. Returns false if the dispatcher there does not call the probe.
     pub fn keep(&self, place: &HookPoint, owner: DeploymentId, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock();
         let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };

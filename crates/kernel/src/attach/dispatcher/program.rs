@@ -42,7 +42,7 @@ pub struct Program {
 /// Builds the program that calls `calls` in order, one subprogram for each.
 pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut main = Vec::new();
-    // The context comes in R1, which any call takes away.
+    // The context comes in R1, and each call overwrites R1.
     let is_needed_again = calls.len() > 1 || calls.iter().any(|call| !choose(call.sample, 0).is_empty());
     if is_needed_again {
         main.push(asm::mov(6, 1));

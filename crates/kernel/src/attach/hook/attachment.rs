@@ -168,7 +168,7 @@ impl Attachment {
     }
 }
 
-/// The modes of attachments by a link, in the order in which their pins are looked for.
+/// The modes of attachments by a link, in the order of the search for their pins.
 const LINK_PINS: [&str; 3] = [xdp::NATIVE, xdp::GENERIC, tcx::MODE];
 
 /// Returns the name of a link's pin. The name keeps the mode, because the kernel does not report how a link was made.

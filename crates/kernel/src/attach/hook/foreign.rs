@@ -107,7 +107,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Explains why no XDP program can be attached to `interface`, and what the operator can do. To be called in the
+/// Explains why no XDP program can be attached to `interface`, and the remedy. To be called in the
 /// interface's namespace.
 pub fn occupied(interface: &str, ifindex: u32) -> String {
     let found = attached(ifindex).unwrap_or_else(|error| {

@@ -46,7 +46,7 @@ pub fn attach(place: &HookPoint, program: BorrowedFd<'_>) -> Result<OwnedFd, Att
             AttachError::Unsupported("this kernel has no TCX (it came with Linux 6.6)".into())
         } else if error.raw_os_error() == Some(libc::ERANGE) {
             AttachError::Occupied(format!(
-                "as many TCX programs as there can be are attached at {} of {}; detach one first",
+                "the most TCX programs are attached at {} of {}; detach one first",
                 place.hook.direction(),
                 place.interface
             ))

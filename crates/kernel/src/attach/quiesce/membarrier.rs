@@ -17,7 +17,8 @@ pub fn prepare() -> io::Result<()> {
     if membarrier_query().contains_command(MembarrierCommand::Global) {
         return Ok(());
     }
-    // The query lists no command either if the kernel refuses every call: the call itself says why.
+    // If the kernel refuses every call, the query lists no command, too. The error of the call itself gives
+    // the reason.
     match membarrier(MembarrierCommand::Global) {
         Err(Errno::INVAL) => Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)")),
         result => Ok(result?),

@@ -5,7 +5,8 @@
 //! tries all of them when it starts, and uses the first that is valid on the machine. A new method needs a file, a
 //! variant of [`QuiesceMethod`], and a case in [`prepare`].
 //!
-//! A real-time task that keeps a CPU to itself delays a method for as long as the kernel lets it. So each method has a
+//! A real-time task that occupies a CPU delays a method for as long as the kernel lets it. So each method has
+//! a
 //! [worker] of its own, and a caller that has waited for [`PATIENCE`] asks the next method as well: the first method
 //! that has waited for a grace period serves the caller. After [`LIMIT`] the caller gets an error, and nothing is read.
 

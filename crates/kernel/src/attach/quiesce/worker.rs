@@ -121,8 +121,7 @@ impl QuiesceState {
         worker.late = true;
         let method = worker.method;
         let place = if method == QuiesceMethod::Sweep { sweep::place() } else { String::new() };
-        let reason =
-            format!("no grace period within {PATIENCE:?}{place}: a real-time task may keep a CPU to itself");
+        let reason = format!("no grace period within {PATIENCE:?}{place}: a real-time task may occupy a CPU");
         let now = Instant::now();
         let name = method.name();
         if self.said.get(name).is_none_or(|said| now - *said > SAID_EVERY) {
@@ -202,8 +201,8 @@ impl Workers {
             if now >= deadline {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "no grace period within the time there is for it; a real-time task may keep a CPU to itself, or the \
-                     kernel is stuck: see the daemon's capabilities and the kernel's log",
+                    "no grace period within the time limit; a real-time task may occupy a CPU, or the kernel \
+                     is stuck: see the daemon's capabilities and the kernel's log",
                 ));
             }
             let all_failed = failures.count() == asked.len();

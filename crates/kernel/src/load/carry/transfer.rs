@@ -102,8 +102,7 @@ impl Transfers {
                         begun.transfers.push(transfer);
                     }
                     Ok(None) if is_added && is_flat(new.0) => {
-                        let message =
-                            format!("map {name}: what {of} has counted does not fit and was left out");
+                        let message = format!("map {name}: the counts of {of} do not fit and were left out");
                         begun.losses.push((direction, message));
                     }
                     Ok(None) => {}
@@ -174,7 +173,7 @@ impl Transfers {
     fn leave(&mut self, direction: &'static str, map: &str, left: usize, max_entries: u32) {
         if left > 0 {
             let message = format!(
-                "map {map}: {left} entries of what was counted do not fit into its {max_entries} entries and were left \
+                "map {map}: {left} counted entries do not fit into its {max_entries} entries and were left \
                  out"
             );
             tracing::warn!(direction, message, "a replacement does not take over all entries");
@@ -281,8 +280,9 @@ impl Transfer {
         RawTable { keys, values, ..RawTable::default() }
     }
 
-    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the counts that
-    /// are kept elsewhere. If the content `is_added`, it is added to what the map has. Entries that do not fit are left out.
+    /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the
+    /// counts that are kept elsewhere. If the content `is_added`, it is added to the content of the map.
+    /// Entries that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable, is_added: bool) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
         if is_added {

@@ -47,7 +47,7 @@ pub enum Message {
     Other,
 }
 
-/// A netlink socket. It stays in the namespace in which it was made, whatever thread uses it.
+/// A netlink socket. It stays in the namespace in which it was made, even if another thread uses it.
 #[derive(Debug)]
 pub struct NetlinkSocket {
     fd: OwnedFd,

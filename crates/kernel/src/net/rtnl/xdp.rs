@@ -26,7 +26,7 @@ pub struct Device {
 impl Device {
     /// Tells whether this interface is directly on top of `below`.
     pub fn is_upper_of(&self, below: &Self) -> bool {
-        // Each end of a veth pair reports the other end as below.
+        // Each end of a veth pair reports the other end as the lower one.
         let is_peer = below.lower == Some(self.index);
         self.lower == Some(below.index) && !is_peer || below.master == Some(self.index)
     }

@@ -27,7 +27,7 @@ pub enum ElfError {
     BigEndian,
     #[error("the object is damaged: {0}")]
     Damaged(&'static str),
-    #[error("the object's relocations have numbers beside them (RELA), as no compiler for BPF writes them")]
+    #[error("the object has relocations with addends (RELA); compilers for BPF do not write them")]
     Addends,
     #[error("the program needs section {name}, which is of the unknown type {kind:#x}")]
     Strange { name: String, kind: u32 },
@@ -38,11 +38,11 @@ pub enum ElfError {
     TooLarge { name: String, size: u64 },
     #[error("the object has maps in SEC(\".maps\") and no type information (BTF); compile it with -g")]
     NoBtf,
-    #[error("section {name} asks to lie at multiples of {bytes} bytes; {MAX_ALIGNMENT} are the limit")]
+    #[error("section {name} has an alignment of {bytes} bytes; {MAX_ALIGNMENT} are the limit")]
     Alignment { name: String, bytes: u64 },
     #[error("a name in the object is longer than {MAX_NAME_BYTES} bytes")]
     LongName,
-    #[error("sections of the object lie over each other")]
+    #[error("sections of the object overlap")]
     Overlap,
     #[error("the object's BTF is damaged")]
     DamagedBtf,
@@ -52,7 +52,7 @@ pub enum ElfError {
         "functions are in several sections ({0}); compile without -ffunction-sections, or put them into one"
     )]
     ManyTexts(String),
-    #[error("the kernel's configuration has no {0}; declare it with __weak, and it is 0")]
+    #[error("the kernel's configuration has no {0}; declare it with __weak, then it is 0")]
     NoOption(String),
     #[error("{name} can't have the value of the kernel's configuration: {reason}")]
     Option { name: String, reason: String },

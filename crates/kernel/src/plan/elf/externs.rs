@@ -1,5 +1,6 @@
-//! Names that a source leaves to its loader: options of the kernel's configuration (`__kconfig`), and functions and variables of
-//! the kernel (`__ksym`). A program that does without the latter (`__weak`) is told that they are absent.
+//! Names that a source leaves to its loader: options of the kernel's configuration (`__kconfig`), and
+//! functions and variables of the kernel (`__ksym`). A program that declares the latter `__weak` finds them
+//! absent.
 
 use object::build::ByteString;
 use object::build::elf::{Builder, SectionData, SectionId, Symbol, SymbolId};

@@ -1,5 +1,5 @@
-//! The functions that a program calls. A section may have several programs: what the others refer to is not needed, and may not be
-//! possible in a monitor.
+//! The functions that a program calls. A section may have several programs: the maps and functions of the
+//! others are not needed, and may not be possible in a monitor.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -78,7 +78,7 @@ impl ElfFunctions {
         (begin.0 == place.0 && place.1 < function.end).then_some((*begin, function))
     }
 
-    /// Marks what the called functions call.
+    /// Marks the functions that the called functions call.
     fn follow(&mut self, builder: &Builder<'_>) {
         let relocations = relocations(builder);
         let called = self.0.iter().filter(|(_, function)| function.is_called);

@@ -1,5 +1,5 @@
-//! The table of an object's sections. Compilers put more into an object than its programs need: the ELF library refuses what it
-//! does not know, and takes the relocations of early compilers for ones without a target.
+//! The table of an object's sections. Compilers put more into an object than its programs need: the ELF
+//! library refuses unknown parts, and misreads the relocations of early compilers as ones without a target.
 
 use object::elf::{
     ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, EM_BPF, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK,

@@ -1,5 +1,5 @@
-//! The sections that an object's program needs. What nothing needs is dropped: compilers and linkers put more into objects, and aya-obj
-//! refuses what it does not know.
+//! The sections that an object's program needs. Unneeded parts are dropped: compilers and linkers put more
+//! into objects, and aya-obj refuses unknown parts.
 
 use std::collections::HashSet;
 

@@ -20,9 +20,9 @@ enum SectionMeaning {
     Tc(Option<Direction>),
     /// A program in a map of devices or CPUs, which runs for redirected packets.
     Redirected,
-    /// A program of another type, which the kernel runs elsewhere.
+    /// A program of another type. The kernel runs it elsewhere.
     Elsewhere,
-    /// A name that loaders leave to the one who attaches the program.
+    /// A name that loaders leave to the code that attaches the program.
     Free,
 }
 

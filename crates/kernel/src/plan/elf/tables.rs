@@ -48,7 +48,8 @@ pub fn calls(btf: &Btf, pointers: &[MapPointer]) -> Calls {
     calls
 }
 
-/// Makes programs static functions: the verifier follows such a function from its call, whatever its parameter's type.
+/// Makes programs static functions: the verifier follows such a function from its call, with a parameter of
+/// any type.
 pub fn make_static(types: &mut Types, entry: &str, calls: &Calls) {
     let is_program = |name: &[u8]| {
         name == entry.as_bytes()

@@ -88,7 +88,8 @@ fn fillable(
     let resets = |of: &MetricRequest| of.is_snapshot() || of.is_reset();
     if let Some((metric, _)) = readers.iter().find(|(metric, map)| *map == index && resets(metric)) {
         return Err(Some(format!(
-            "metric {} reads map {name} and windows empty it, so that its entries would go; leave snapshot and init of the metric \
+            "metric {} reads map {name} and windows empty it, so that its entries would be lost; leave \
+                snapshot and init of the metric \
              out, or leave {name} out of fill",
             metric.name
         )));

@@ -18,7 +18,7 @@ const OWN: &str = "twinprobe_";
 /// The most names that a message lists.
 const LISTED: usize = 50;
 
-/// Sets the values in the definitions of an object. Returns what can't be set.
+/// Sets the values in the definitions of an object. Returns a finding for each variable that can't be set.
 pub fn set(defined: &mut Definitions, request: &DirectionRequest) -> Vec<Finding> {
     let direction = request.attach.hook.direction();
     let outcomes = request.variables.iter().filter_map(|(name, value)| {

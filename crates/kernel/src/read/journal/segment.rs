@@ -117,7 +117,7 @@ impl Segment {
             let head = Mapping::new(map.as_fd(), 0, EXPECTED, MappingAccess::Read)?;
             let [magic, kind, row, key] = HEAD.map(|offset| head.u64(offset).load(Ordering::Relaxed));
             if magic != MAGIC {
-                return Ok(Err("it does not begin as journals do".into()));
+                return Ok(Err("it does not begin like a journal".into()));
             }
             if [magic, kind, row, key] != shape.head() {
                 return Ok(Err(format!(

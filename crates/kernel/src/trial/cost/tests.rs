@@ -100,7 +100,7 @@ fn programs_that_only_read_are_admitted_at_every_hook() {
     }
 }
 
-/// The figures follow what the program does: this loop takes hundreds of nanoseconds on any machine.
+/// The figures follow the work of the program: this loop takes hundreds of nanoseconds on any machine.
 #[test]
 fn a_program_that_does_more_costs_more() {
     let body = "u64 x = ctx->ingress_ifindex; for (int i = 0; i < 2000; i++) { x = x * 31 + i; asm volatile(\"\" : \"+r\"(x)); } if (x == 7) return 1;";
@@ -155,7 +155,7 @@ fn an_observing_program_that_changes_a_sample_packet_is_refused() {
     }
 }
 
-/// Only every fortieth run writes, so the trial has to look at all runs.
+/// Only every fortieth run writes, so the trial must look at all runs.
 #[test]
 fn a_change_that_comes_late_is_found() {
     let before = "u64 runs;";

@@ -1,5 +1,6 @@
-//! The program that hands packets to a probe: one call of `BPF_PROG_TEST_RUN` for up to [`BATCH`] packets. A call takes
-//! about a microsecond whatever it runs, and several runs of an XDP program by one call wait for grace periods.
+//! The program that hands packets to a probe: one call of `BPF_PROG_TEST_RUN` for up to [`BATCH`] packets. A
+//! call of any program takes about a microsecond, and several runs of an XDP program by one call wait for
+//! grace periods.
 //!
 //! For each record the driver makes its own frame as long as the packet, copies the packet into the frame, and calls
 //! the probe by a tail call in a subprogram, from which the probe returns to the driver.
@@ -38,8 +39,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Loads a driver for `probe`. Fails if the kernel lacks what a driver needs: XDP frames that can be written to by
-    /// a helper (Linux 5.18), tail calls in subprograms.
+    /// Loads a driver for `probe`. Fails if the kernel lacks a feature that a driver needs: XDP frames that
+    /// can be written to by a helper (Linux 5.18), tail calls in subprograms.
     pub fn load(hook: Hook, frags: bool, control: BorrowedFd<'_>, probe: BorrowedFd<'_>) -> io::Result<Self> {
         let slots = map::map_create(&MapCreate {
             map_type: BPF_MAP_TYPE_PROG_ARRAY,

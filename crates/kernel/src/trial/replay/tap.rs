@@ -123,8 +123,8 @@ fn ask(file: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io
     }
 }
 
-/// Returns the instructions of the interface's program, and the places at which its two functions begin. The program
-/// calls the probe, notes the call, and drops the packet, whatever the probe returns.
+/// Returns the instructions of the interface's program, and the places at which its two functions begin. The
+/// program calls the probe, notes the call, and drops the packet, for any verdict of the probe.
 fn build(control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf_insn>, Vec<usize>) {
     let mut program = vec![asm::call_subprogram(0)];
     program.extend(asm::load_map_value(1, control, 0));

@@ -94,10 +94,7 @@ impl ClickhouseOptions {
         let named = |(field, message)| if field == "headers" { ("user", message) } else { (field, message) };
         self.http().check().map_err(named)?;
         if self.url.contains(['?', '#']) {
-            return Err((
-                "url",
-                "the stream writes what stands behind ? itself; write `database`".to_owned(),
-            ));
+            return Err(("url", "the stream itself writes the part after ?; write `database`".to_owned()));
         }
         let name = &self.database;
         if name.is_empty() || name.len() > LONGEST || name.contains(char::is_control) {

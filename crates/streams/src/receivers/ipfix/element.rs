@@ -141,7 +141,7 @@ impl ElementType {
         }
     }
 
-    /// The least type for integers of so many bits.
+    /// The smallest type for integers of this number of bits.
     pub const fn integer(bits: u32, signed: bool) -> Self {
         match (bits, signed) {
             (..=8, false) => Self::Unsigned8,

@@ -14,8 +14,8 @@ use crate::receiver::SendError;
 
 /// The most octets of a field in hex digits with a fixed length. A longer field has its length in each record.
 const FIXED: usize = 32;
-/// The most octets of a field with a variable length, for each try: an entry that is too long for a message is encoded
-/// again with the next number.
+/// The most octets of a field with a variable length, for each attempt. If an entry is too long for a
+/// message, it is encoded again with the next number.
 const CAPS: [usize; 4] = [usize::MAX, 255, 32, 0];
 /// The bit of a variant whose records have the entry in JSON.
 const WITH_REST: u64 = 1 << 63;

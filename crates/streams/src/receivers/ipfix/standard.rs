@@ -11,7 +11,7 @@ pub struct StandardElement {
     pub name: &'static str,
     pub number: u16,
     pub kind: ElementType,
-    /// The content that a field must have, as its name alone does not say what it is.
+    /// The content that a field must have, because its name alone is not enough.
     content: StandardContent,
     fields: &'static [&'static str],
     /// The same, counted from the deployment of the probe and not within a window.
@@ -145,8 +145,8 @@ pub const FLOW_END: u16 = 153;
 /// 0 is ingress, 1 egress.
 pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);
 
-/// Returns the element for a field of this name, if its content is what the name says. `more` are names that a configuration
-/// adds, with the names of elements.
+/// Returns the element for a field of this name, if the content agrees with the name. `more` are names that a
+/// configuration adds, with the names of elements.
 pub fn standard<'a>(
     field: &str,
     content: &FieldContent,

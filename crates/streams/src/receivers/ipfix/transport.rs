@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 use crate::receiver::SendError;
 use crate::tls::ReceiverTls;
 
-/// The time that a collector may take to answer, and to read what it gets.
+/// The time that a collector may take to answer, and to read its messages.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Datagrams without a pause. A collector loses datagrams beyond the end of its buffer.
 const BURST: usize = 16;

@@ -13,7 +13,8 @@ const NTP_TO_UNIX: i64 = 2_208_988_800;
 const NANOSECONDS: i128 = 1_000_000_000;
 const NANOSECONDS_PER_MILLISECOND: i128 = 1_000_000;
 
-/// Adds the value to a record. Returns false if the element can't hold it; then the record has a zero or nothing in its place.
+/// Adds the value to a record. Returns false if the element can't hold it; then the record has a zero, or
+/// nothing.
 pub fn put(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value: &Value) -> bool {
     let before = out.len();
     if put_value(out, kind, content, value).is_some() {

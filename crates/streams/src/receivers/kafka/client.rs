@@ -32,7 +32,7 @@ struct ToldState {
 }
 
 impl Told {
-    /// Returns why a message was not delivered, if one was not, and forgets it.
+    /// Returns the reason why a message was not delivered, if there is one, and forgets it.
     pub fn take_undelivered(&self) -> Option<String> {
         self.0.lock().undelivered.take()
     }

@@ -110,7 +110,7 @@ impl NodeProducer {
         }
     }
 
-    /// Writes how far the series are, and ends the transaction.
+    /// Writes the progress of the series, and ends the transaction.
     fn finish(&mut self, sent: Cursors, is_over: &dyn Fn() -> bool) -> Result<(), SendError> {
         if self.cursors.is_some() {
             let topic = self.place.options.cursors();
@@ -136,7 +136,7 @@ impl NodeProducer {
     fn too_large(&self, item: &StreamItem, is_behind: bool) -> Option<String> {
         let (size, most) = (item.size() + OVERHEAD, self.place.options.max_message_bytes);
         match (is_behind, size > most) {
-            (true, _) => Some("it waits for the window before".to_owned()),
+            (true, _) => Some("it waits for the earlier window".to_owned()),
             (_, true) => Some(format!(
                 "it has {} bytes, more than maxMessageBytes; raise that, and max.message.bytes of the topic",
                 item.size()

@@ -6,7 +6,7 @@ use crate::rows::columns::{ColumnKind, IDENTITY, REST, RowColumn, columns};
 use crate::rows::identifier::{FreeNames, listed, quoted};
 use crate::rows::shapes::{self, GAPS, ROW, WINDOWS};
 
-/// The most columns for the members of a metric. A row has to fit into a page of the server.
+/// The most columns for the members of a metric. A row must fit into a page of the server.
 const MOST: usize = 400;
 /// The columns that the server itself adds to each table.
 const SYSTEM: [&str; 6] = ["tableoid", "ctid", "xmin", "cmin", "xmax", "cmax"];

@@ -32,7 +32,8 @@ use crate::rows::shapes::{ShapeGroup, by_shape, entries};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes of rows that are sent at once.
 const CHUNK: usize = 1 << 18;
-/// A server whose client has disconnected must not keep the locks of its transaction. Windows that are acknowledged have to be on its disk.
+/// A server whose client has disconnected must not keep the locks of its transaction. Windows that are
+/// acknowledged must be on its disk.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 

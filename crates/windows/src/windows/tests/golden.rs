@@ -1,6 +1,6 @@
-//! The bodies of all versions so far, which every later version has to read. One of the present version is also
-//! compared byte by byte: a change of what is written needs a new version and a new file here. `UPDATE_GOLDEN=1` writes
-//! the files that are missing.
+//! The bodies of all versions so far, which every later version must read. One of the present version is
+//! also compared byte by byte: a change of the written bytes needs a new version and a new file here.
+//! `UPDATE_GOLDEN=1` writes the files that are missing.
 
 use std::fs;
 use std::num::NonZeroU32;

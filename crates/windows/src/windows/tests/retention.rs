@@ -20,7 +20,7 @@ fn those_who_wait_see_the_newest_window() {
     assert_eq!(*open(directory.path()).changed().borrow(), 1);
 }
 
-/// On a full disk no change is half done: a change that can't be stored has no effect.
+/// On a full disk no change is half done: if it can't be stored, it has no effect.
 #[test]
 fn on_a_full_disk_everything_stays_as_it_is() {
     let directory = directory();

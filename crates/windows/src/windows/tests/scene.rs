@@ -190,7 +190,7 @@ impl Scene {
         if in_order {
             database.close();
         } else {
-            // The process ends: nothing is written back any more.
+            // The process ends: it writes nothing back any more.
             std::mem::forget(database);
         }
         self.store = store(&self.path);
@@ -224,7 +224,7 @@ pub fn damage(directory: &Path, window: &StoredWindow, byte: usize) {
     put_body(directory, window, &bytes);
 }
 
-/// Gives a window another body, whatever its row says.
+/// Gives a window another body, without a change of its row.
 pub fn put_body(directory: &Path, window: &StoredWindow, bytes: &[u8]) {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     tamper(directory, &format!("UPDATE windows SET body = x'{digits}' WHERE id = {}", window.id));

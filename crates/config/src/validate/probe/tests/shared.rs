@@ -14,9 +14,9 @@ fn metrics_of_one_map_agree_on_snapshot_and_init() {
     assert!(validate(&patched(&two(true, false))).is_ok());
     let words = "metric \"a\" reads map \"m\", too, with snapshot: true";
     refused(&two(false, false), "ingress.metrics[1].snapshot", words);
-    let words = "with init: false; all metrics of a map have to agree on snapshot and init";
+    let words = "with init: false; all metrics of a map must have the same snapshot and init";
     refused(&two(true, true), "ingress.metrics[1].init", words);
-    // Each variable of a section counts as a map. Two metrics of one variable have to agree.
+    // Each variable of a section counts as a map. Two metrics of one variable must agree.
     let variables = |second: &str| {
         let metric = |name: &str, map: &str, init: bool| json!({ "name": name, "map": map, "init": init });
         json!({ "ingress": { "metrics": [metric("a", ".bss:a", true), metric("b", second, false)] } })

@@ -50,7 +50,7 @@ const UNITS: [(&str, &str, Scale); 12] = [
 pub fn in_base_units(name: &str) -> (String, Scale) {
     let parts = || name.split('_');
     let unit = |part: &str| UNITS.iter().find(|(unit, ..)| *unit == part);
-    // A rate has two units, and the name does not say to a program which one divides the other.
+    // A rate has two units, and a program can't see in the name which one divides the other.
     let mut found = parts().filter_map(unit);
     let (Some((unit, base, scale)), None) = (found.next(), found.next()) else {
         return (name.to_owned(), Scale::Decimal(0));

@@ -350,7 +350,7 @@ fn a_last_probe_whose_verdict_stands_takes_the_place_of_the_dispatcher() {
         assert_eq!(build(&[call, call]).functions.len(), 2);
         let overruled = Call { stands: false, ..call };
         assert_eq!(build(&[overruled]).functions.len(), 2);
-        // A probe without twins has one program, whatever the epoch is.
+        // A probe without twins has one program, in every epoch.
         let alone = build(&[Call { has_twins: false, ..call }]);
         assert_eq!(alone.instructions.iter().filter(|insn| insn.code == 0x85).count(), 1);
         assert!(alone.instructions.len() < one.instructions.len() / 2 + 2);

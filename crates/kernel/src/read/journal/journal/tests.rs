@@ -54,7 +54,7 @@ fn content(value_size: u32, number: u32) -> Vec<u8> {
     value
 }
 
-/// Pushes values and returns them in the order in which they have to be popped.
+/// Pushes values and returns them in the order in which they must be popped.
 fn push(table: &MapTable, count: u32) -> Vec<u8> {
     let size = table.layout.value.size as u32;
     let mut values: Vec<Vec<u8>> = (0..count).map(|number| content(size, number)).collect();
