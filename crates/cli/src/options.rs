@@ -134,7 +134,7 @@ mod tests {
             "twinprobe --verbose serve",
         ] {
             let error = check(wrong).expect(wrong);
-            assert!(error.contains("`serve` talks to no daemon"), "{error}");
+            assert!(error.contains("`serve` does not talk to a daemon"), "{error}");
         }
     }
 }

@@ -113,7 +113,7 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     fs::write(&path, rule("sum(ingress.packets) > 2500", "where").to_string())?;
     // The condition can be checked, and never be computed.
     let fails = directory.path().join("fails.yaml");
-    fs::write(&fails, rule("sum(ingress.packets) / 0 > 1", "where").to_string())?;
+    fs::write(&fails, rule("[1][int(sum(ingress.packets)) + 1] > 1", "where").to_string())?;
     let of: Vec<&Node> = nodes.iter().collect();
     let more = json!({ "listen": "127.0.0.1:0", "rules": [path, fails] });
     let running = Stream::start(&configuration(directory.path(), &of, &json!([]), &more)?)?;

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!([&config["name"], &config["window"]["interval"], &config["expires"]], ["q", "10s", "10m"]);
         let several = Adjustments { called: Some("q".to_owned()), ..Adjustments::default() };
         let error = several.apply(&mut [probe(), probe()]).unwrap_err();
-        assert_eq!(error.to_string(), "--name q is for one probe, and there are 2");
+        assert_eq!(error.to_string(), "--name q is for one probe, but there are 2");
         assert!(pair("a").is_err() && pair("=b").is_err() && pair("a=").is_ok());
     }
 }

@@ -226,7 +226,7 @@ fn mistakes_about_windows_name_their_field() {
     for text in ["", "10", "-5s", "ten seconds", "0s", "999us", "25h", "1d"] {
         refused(&windowed(&json!({ "interval": text })), "window.interval", &format!("{text:?} is no"));
     }
-    refused(&windowed(&json!({ "align": true })), "window.align", "no interval");
+    refused(&windowed(&json!({ "align": true })), "window.align", "needs an interval");
     refused(&windowed(&json!({ "retain": 0 })), "window.retain", "1 to 100000");
     refused(&windowed(&json!({ "retain": 100_001 })), "window.retain", "1 to 100000");
     refused(&windowed(&json!({ "retain_bytes": 0 })), "window.retain_bytes", "at least 1 byte");

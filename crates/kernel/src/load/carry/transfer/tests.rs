@@ -62,6 +62,6 @@ fn entries_that_come_after_the_copy_and_do_not_fit_are_counted() {
         let (remains, losses) = transfers.finish();
         assert!(remains.is_empty());
         let [(_, message)] = &losses[..] else { panic!("{kind:?}: {losses:?}") };
-        assert!(message.contains("map m: 4 entries"), "{message}");
+        assert!(message.contains("map m: 4 counted entries"), "{message}");
     }
 }
