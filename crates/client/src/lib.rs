@@ -13,6 +13,7 @@ mod names;
 mod notifier;
 mod pods;
 mod rules;
+mod samples;
 mod server;
 mod transport;
 
@@ -26,4 +27,5 @@ pub use deployed::{NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
 pub use notifier::{Notification, SigningKeys, notify};
 pub use reqwest::StatusCode;
+pub use samples::{RangeQuestion, SampleSeries, SampleServer, range_answer};
 pub use server::{Server, ServerError};
