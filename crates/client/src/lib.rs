@@ -27,5 +27,6 @@ pub use deployed::{NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
 pub use notifier::{Notification, SigningKeys, notify};
 pub use reqwest::StatusCode;
-pub use samples::{RangeQuestion, SampleSeries, SampleServer, range_answer};
+pub use samples::answer::{SampleSeries, range_answer};
+pub use samples::server::{RangeQuestion, SampleServer};
 pub use server::{Server, ServerError};

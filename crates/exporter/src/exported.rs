@@ -108,7 +108,7 @@ impl ExportedNumber {
         }
     }
 
-    /// Returns a sample in the unit of the metric, as documents have it; `None` for what is no number.
+    /// Returns a sample in the unit of the metric, as documents have it; `None` for NaN and for infinities.
     pub fn original(&self, sample: f64) -> Option<JsonNumber> {
         let number = match self.scale {
             Scale::Decimal(power @ ..0) => sample * 10_f64.powi(-i32::from(power)),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_other_keys_is_no_key() {
+    fn all_other_keys_have_samples_together() {
         let limited = Arc::new(Metric::clone(&flows()).with(|head| head.series.max_series = Some(3)));
         let found = ExportedNumber::new(&limited, "bytes", &BTreeMap::new()).unwrap();
         assert_eq!(found.by.join(" "), "src port padding key");

@@ -83,6 +83,7 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
   const unit = own ? "" : field ? unitName(field, place.name) : place.name;
   const format = (value: number) => inUnit(value, unit, choice?.perSecond);
   const hasOthers = lines.length > Number(top);
+  const isItem = past && !!path?.includes("[");
   const first = points[0];
   const last = points[points.length - 1];
   const metric = documents[documents.length - 1]![place.direction][place.name];
@@ -115,7 +116,7 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {problem && <ProblemBox problem={problem} />}
       {fits && !series && !problem ? <p class="empty" role="status">Loading…</p> : !field || points.length === 0 ? (
-        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
+        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : isItem ? "There is no history of an item of an array. Choose another field." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
       ) : (
         <>
           <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond)}{source && <strong class="source"> from {source}</strong>}</p>

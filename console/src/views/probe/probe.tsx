@@ -60,9 +60,9 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const isChart = tab === "chart" || !tab;
   // What is older than the oldest window comes from the server that the operator has named.
   const history = isChart ? (hello.value?.history ?? "") : "";
-  const [oldest, setOldest] = useState<number | null>(null);
+  const [oldest, setOldest] = useState<{ of: string; first: number } | null>(null);
   const range = rangeOf(query);
-  const past = !!history && range !== null && oldest !== null && isPast(range, oldest);
+  const past = !!history && range !== null && oldest?.of === name && isPast(range, oldest.first);
   const few = past || (!!probe && isChart && !unfit && isLarge(probe) && !query.get("by") && query.get("sums") !== "on" && !query.get("field")?.includes("["));
   const loader = useMemo(() => {
     if (!collects || !exists) return null;
@@ -78,8 +78,8 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   useEffect(() => () => loader?.end(), [loader]);
   const first = loader?.span.value?.first;
   useEffect(() => {
-    if (first !== undefined) setOldest(first);
-  }, [first]);
+    if (first !== undefined) setOldest({ of: name, first });
+  }, [name, first]);
   if (!probe) {
     return <><h1>{name}</h1><Empty>There is no probe of this name. It may have been deleted, or its lease may be over. <a href="#/">Overview</a></Empty></>;
   }

@@ -49,6 +49,7 @@ pub fn chart(
         course.iter().map(|number| subject.number.original((*number)?)).collect()
     };
     let sum = |course: &Course| subject.number.original(joined(kind, course)?);
+    // Keys of which the server has nothing but `other` are among the others, as one.
     let others = count.saturating_sub(keys.len() as u64);
     let others = (others > 0).then(|| {
         let rest = total.filter(|_| kind == ChartKind::Increase).map(|total| filled(&without(&total, &keys)));
@@ -120,4 +121,102 @@ fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
 fn without(total: &Course, keys: &[(SampleSeries, Course)]) -> Course {
     let shown = |point: usize| keys.iter().filter_map(|(_, course)| course[point]).sum::<f64>();
     total.iter().enumerate().map(|(point, all)| Some(((*all)? - shown(point)).max(0.0))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use serde_json::json;
+    use twinprobe_ebpf_common::{
+        Direction, Layout, MapKind, MergeRule, MergeRules, MetricHead, TableLayout, Temporality,
+    };
+    use twinprobe_exporter::{ExportedNumber, Metric};
+
+    use super::*;
+    use crate::engine::series::query::ChartQuery;
+
+    fn subject(temporality: Temporality) -> HistorySubject {
+        let (key, value) = (Layout::unsigned(2), Layout::unsigned(8));
+        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let head = MetricHead::new(Direction::Ingress, "m_nanoseconds", "m", Arc::new(layout));
+        let mut head = MetricHead { temporality, ..head };
+        head.series.merge = Some(MergeRules::default());
+        let metric: Arc<Metric> = Arc::new(head.into());
+        HistorySubject {
+            probe: "p".to_owned(),
+            node: "a".to_owned(),
+            metric: "m_nanoseconds".to_owned(),
+            direction: Direction::Ingress,
+            field: String::new(),
+            number: ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap(),
+            temporality,
+            rule: MergeRule::Sum,
+        }
+    }
+
+    /// Three points of a minute: the ends are 60, 120 and 180.
+    fn steps() -> HistorySteps {
+        let query = ChartQuery {
+            from: Some(0),
+            to: Some(180_000_000_000),
+            step: Some(Duration::from_secs(60)),
+            ..ChartQuery::default()
+        };
+        HistorySteps::new(&query, 0, None).unwrap()
+    }
+
+    fn series(label: (&str, &str), values: &[(f64, &str)]) -> SampleSeries {
+        let labels = BTreeMap::from([(label.0.to_owned(), label.1.to_owned())]);
+        SampleSeries {
+            labels,
+            values: values.iter().map(|(time, text)| (*time, (*text).to_owned())).collect(),
+        }
+    }
+
+    #[test]
+    fn an_answer_becomes_a_chart_as_of_windows() {
+        let answer = vec![
+            series(("key", "7"), &[(60.437, "1e-9")]),
+            series(("key", "8"), &[(60.437, "0.000000002"), (180.437, "5e-9")]),
+            series((MARK, TOTAL), &[(60.437, "10e-9"), (180.437, "5e-9"), (999.0, "1")]),
+            series((MARK, KEYS), &[(60.437, "4")]),
+        ];
+        let chart = chart(&subject(Temporality::Window), steps(), 10, "server".to_owned(), answer);
+        let shown = serde_json::to_value(&chart).unwrap();
+        assert_eq!(shown["seconds"], json!([60.0, 0.0, 60.0]));
+        assert_eq!(shown["times"][0], "1970-01-01T00:01:00.000Z");
+        assert_eq!(
+            shown["series"],
+            json!([
+                { "key": 8, "total": 7, "values": [2, null, 5] },
+                { "key": 7, "total": 1, "values": [1, null, 0] },
+            ])
+        );
+        assert_eq!(shown["others"], json!({ "keys": 2, "total": 7, "values": [7, null, 0] }));
+        assert_eq!((&shown["source"], &shown["shows"]), (&json!("server"), &json!("increase")));
+    }
+
+    #[test]
+    fn growth_over_five_minutes_is_that_of_a_step() {
+        let answer = vec![series(("key", "7"), &[(60.437, "50e-9"), (120.437, "NaN")])];
+        let chart = chart(&subject(Temporality::Cumulative), steps(), 10, String::new(), answer);
+        assert_eq!(serde_json::to_value(&chart.series[0].values).unwrap(), json!([10, null, null]));
+        assert!(chart.others.is_none());
+    }
+
+    #[test]
+    fn last_numbers_have_no_sum() {
+        let answer = vec![
+            series(("key", "7"), &[(60.437, "3e-9"), (180.437, "1e-9")]),
+            series((MARK, TOTAL), &[(60.437, "10e-9")]),
+            series((MARK, KEYS), &[(60.437, "2")]),
+        ];
+        let chart = chart(&subject(Temporality::Live), steps(), 1, String::new(), answer);
+        let shown = serde_json::to_value(&chart).unwrap();
+        assert_eq!(shown["series"][0], json!({ "key": 7, "total": 1, "values": [3, null, 1] }));
+        assert_eq!(shown["others"], json!({ "keys": 1, "total": null, "values": [null, null, null] }));
+    }
 }

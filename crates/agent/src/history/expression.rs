@@ -14,7 +14,7 @@ pub const MARK: &str = "twinprobe_history";
 pub const TOTAL: &str = "total";
 pub const KEYS: &str = "keys";
 /// The labels that servers give to what they scrape, and streams to what they send.
-pub const TAKEN: [&str; 4] = ["job", "instance", "node", "le"];
+pub const TAKEN: [&str; 3] = ["job", "instance", "node"];
 /// The shortest range in seconds over which the growth of a counter is computed: it needs several scrapes.
 const SHORTEST: i64 = 300;
 
@@ -133,4 +133,81 @@ impl Lookback {
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use twinprobe_ebpf_common::{Layout, MapKind, MergeRules, MetricHead, TableLayout};
+    use twinprobe_exporter::Metric;
+
+    use super::*;
+    use crate::engine::series::query::ChartQuery;
+
+    fn subject(kind: MapKind, slots: usize, temporality: Temporality) -> HistorySubject {
+        let (key, value) = (Layout::unsigned(2), Layout::unsigned(8));
+        let layout = Arc::new(TableLayout { kind, key, value, slots, inner: None });
+        let mut head = MetricHead { temporality, ..MetricHead::new(Direction::Egress, "m", "m", layout) };
+        head.series.merge = Some(MergeRules::default());
+        let metric: Arc<Metric> = Arc::new(head.into());
+        let number = ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap();
+        HistorySubject {
+            probe: "p".to_owned(),
+            node: "a \"b\"".to_owned(),
+            metric: "m".to_owned(),
+            direction: Direction::Egress,
+            field: String::new(),
+            number,
+            temporality,
+            rule: MergeRule::Sum,
+        }
+    }
+
+    fn steps(step: u64) -> HistorySteps {
+        let query = ChartQuery { step: Some(Duration::from_secs(step)), ..ChartQuery::default() };
+        HistorySteps::new(&query, 1_000_000_000_000_000_000, None).unwrap()
+    }
+
+    #[test]
+    fn windows_are_asked_for_as_streams_have_sent_them() {
+        let subject = subject(MapKind::Hash, 1, Temporality::Window);
+        let of = |range: &str| {
+            let own = r#"m{probe="p",direction="egress",node="a \"b\"",job=""}"#;
+            format!("max by (key, padding) ((sum_over_time({own}{range})))")
+        };
+        let (shown, ranked) = (of("[120s]"), of("[86400s] @ end()"));
+        assert_eq!(
+            subject.expression(steps(120), 3),
+            format!(
+                r#"({shown} and on (key, padding) topk(3, {ranked})) or label_replace(sum({shown}), "twinprobe_history", "total", "", "") or label_replace(count({ranked}), "twinprobe_history", "keys", "", "")"#
+            )
+        );
+    }
+
+    #[test]
+    fn counters_are_asked_for_in_each_form_and_over_several_scrapes() {
+        let subject = subject(MapKind::PercpuArray, 2, Temporality::Cumulative);
+        let asked = subject.expression(steps(120), 3);
+        for part in [
+            r#"(max by (key, padding) (sum without (cpu) (increase(m_total{probe="p",direction="egress",node="a \"b\"",job=""}[300s]))) or max by"#,
+            r#"(increase(m_total{probe="p",direction="egress",job!=""}[300s]) and on (job, instance) (last_over_time(twinprobe_probe_info{probe="p",job!="",node="a \"b\""}[300s])"#,
+            r#"exported_node="a \"b\""}[86400s] @ end())"#,
+        ] {
+            assert!(asked.contains(part), "{asked}");
+        }
+        assert_eq!(
+            (subject.kind(), subject.lookback(120), subject.lookback(600)),
+            (ChartKind::Increase, 300, 600)
+        );
+    }
+
+    #[test]
+    fn a_live_number_is_the_last_one() {
+        let subject = subject(MapKind::Hash, 1, Temporality::Live);
+        assert_eq!(subject.kind(), ChartKind::Last);
+        assert!(subject.expression(steps(600), 1).contains("last_over_time(m{"));
+    }
 }

@@ -43,7 +43,8 @@ impl HistorySource {
         if token.is_some() && server.is_exposed() {
             return Err("--history-token needs https beyond this machine".to_owned());
         }
-        if tenant.as_ref().is_some_and(|tenant| !tenant.bytes().all(|byte| byte.is_ascii_graphic())) {
+        let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+        if tenant.as_ref().is_some_and(|tenant| !is_name(tenant)) {
             return Err("--history-tenant: a tenant has letters, digits and signs of ASCII".to_owned());
         }
         let source = Self { server: server.of_tenant(tenant), ca, token, places: Semaphore::new(PLACES) };

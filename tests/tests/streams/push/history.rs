@@ -241,7 +241,7 @@ fn a_chart_without_history_says_why() -> Result<()> {
     let _server = victoria(directory.path(), node.topology.monitor())?;
     let told = detail(&node, "metric=packets", 404)?;
     ensure!(told.contains("node gw-2.example") && told.contains("twinprobe stream"), "{told}");
-    // A server that is none of Prometheus' kind, and an option that is none.
+    // The URL leads to another place of a server.
     let misled = Node::with("gw-3.example", &["--history", "http://127.0.0.1:8428/nowhere"])?;
     misled.deploy(&json!({}));
     let (elsewhere, place) = (tempfile::tempdir()?, misled.topology.monitor());

@@ -1,16 +1,15 @@
 //! Questions to servers with the API of Prometheus: numbers that they have stored over a range of time.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use reqwest::{Client, StatusCode, Url};
-use serde::Deserialize;
 
 use crate::credentials::Credentials;
 use crate::error::HttpCause;
+use crate::samples::answer;
 use crate::transport::builder;
 
 /// The path of the API below the URL of the server.
@@ -37,26 +36,6 @@ pub struct RangeQuestion {
     pub end: f64,
     /// In seconds.
     pub step: i64,
-}
-
-/// The numbers of one series: a time in seconds since 1970, and the number as text.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct SampleSeries {
-    #[serde(rename = "metric")]
-    pub labels: BTreeMap<String, String>,
-    pub values: Vec<(f64, String)>,
-}
-
-/// The answers of servers, as far as they are read.
-#[derive(Deserialize)]
-struct RangeAnswer {
-    data: Option<RangeData>,
-    error: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct RangeData {
-    result: Vec<SampleSeries>,
 }
 
 impl FromStr for SampleServer {
@@ -105,7 +84,7 @@ impl SampleServer {
         made.map_err(|error| format!("questions to {self} are not possible: {}", HttpCause(error)))
     }
 
-    /// Asks a question. Returns the body of the answer, for [`range_answer`]. An error names the server and says what to do.
+    /// Asks a question. Returns the body of the answer, for [`answer::range_answer`]. An error names the server and says what to do.
     pub async fn ask(
         &self,
         http: &Client,
@@ -150,7 +129,7 @@ impl SampleServer {
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> String {
-        let told = serde_json::from_slice::<RangeAnswer>(body).ok().and_then(|answer| answer.error);
+        let told = answer::error(body);
         let words = told.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
         let words: String =
             words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MOST_WORDS).collect();
@@ -176,14 +155,6 @@ fn form(question: &RangeQuestion, patience: Duration) -> String {
     url.query().unwrap_or_default().to_owned()
 }
 
-/// Reads the answer to a question.
-pub fn range_answer(body: &[u8]) -> Result<Vec<SampleSeries>, String> {
-    let answer: RangeAnswer = serde_json::from_slice(body)
-        .map_err(|error| format!("its answer is not one of Prometheus: {error}"))?;
-    let none = || answer.error.unwrap_or_else(|| "its answer has no data".to_owned());
-    answer.data.map(|data| data.result).ok_or_else(none)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,11 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_refusals_are_named() {
-        let text = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"key":"0"},"values":[[1435781430.781,"1"]]}]}}"#;
-        let read = range_answer(text.as_bytes()).unwrap();
-        assert_eq!(read[0].values, [(1_435_781_430.781, "1".to_owned())]);
-        assert!(range_answer(b"<html>").is_err());
+    fn refusals_have_the_words_of_the_server_and_say_what_to_do() {
         let server: SampleServer = "http://a:1".parse().unwrap();
         let refusal = br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#;
         let words = server.refused(StatusCode::BAD_REQUEST, refusal);
