@@ -103,7 +103,9 @@ fn history_has_what_was_scraped_of_this_node() -> Result<()> {
         store(place, directory.path(), &page, "gw-1:9470", second)?;
         // A second server that scrapes the same target adds nothing.
         store(place, directory.path(), &page, "gw-1:9470&extra_label=replica=b", second)?;
-        let other = page.replace("gw-1.example", "gw-2.example");
+        // The other node counts ten times as much, so that the largest would be its numbers.
+        let more = |line: &str| format!("{line}{}\n", if line.starts_with("net_") { "0" } else { "" });
+        let other: String = page.replace("gw-1.example", "gw-2.example").lines().map(more).collect();
         store(place, directory.path(), &other, "gw-2:9470", second + 1)?;
     }
     let [from, to] = [begin + STEP, begin + 5 * STEP].map(moment);
