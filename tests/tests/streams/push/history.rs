@@ -186,7 +186,7 @@ fn victoria_has_the_history_of_windows() -> Result<()> {
     windows_of_streams(victoria, "/api/v1/write").map(drop)
 }
 
-/// Prometheus counts a sample at the edge of two steps in both. It also scrapes: counters have their history from there.
+/// Prometheus also scrapes: counters have their history from there, and windows count once all the same.
 #[test]
 fn prometheus_has_the_history_of_windows_and_of_counters() -> Result<()> {
     let (_directory, node, _server) = windows_of_streams(prometheus, "/api/v1/write")?;
