@@ -32,6 +32,8 @@ export class Scene {
   /** The address of the proxy to the Unix socket, which needs no token. */
   local = "";
   private port = 0;
+  /** Further arguments of the daemon, from the next start on. */
+  more: string[] = [];
 
   private constructor() {
     const lines = ROLES.map((role) => {
@@ -93,7 +95,7 @@ export class Scene {
       "serve", "--listen", `127.0.0.1:${this.port}`, "--listen", `unix:${this.path("sock")}`, "--tokens", this.path("tokens"),
       "--tls-cert", this.path("cert.pem"), "--tls-key", this.path("key.pem"), "--state-dir", this.path("state"), "--bpffs", this.bpffs,
       "--client-ca", this.path("clients.pem"), "--client-roles", this.path("roles"), "--node-name", "gw-1", "--detach-on-exit",
-      "--names", "dns", "--names-dns", "127.0.0.1:5353",
+      "--names", "dns", "--names-dns", "127.0.0.1:5353", ...this.more,
     ], { stdio: ["ignore", "ignore", "pipe"] });
     this.daemon = daemon;
     const log = createWriteStream(this.path("log"), { flags: "a" });

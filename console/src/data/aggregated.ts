@@ -7,12 +7,14 @@ import type { Choice, Line, Point } from "./series.ts";
 
 type Numbers = (number | bigint | null)[];
 
-/** The answer of `GET .../series`. */
+/** The answer of `GET .../series`, and of `GET .../series/history`. */
 export interface Series {
   times: string[];
   seconds: number[];
   windows: number;
   left_out?: number;
+  /** The server that the numbers come from, if they are not those of windows. */
+  source?: string;
   series: { key: Value; total?: number | bigint; values: Numbers }[];
   others?: { keys: number; total?: number | bigint; values: Numbers };
 }

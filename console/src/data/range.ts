@@ -9,6 +9,10 @@ export interface Range {
 }
 
 export const LAST = [["5m", "last 5 minutes"], ["15m", "last 15 minutes"], ["1h", "last hour"], ["6h", "last 6 hours"], ["24h", "last 24 hours"], ["7d", "last 7 days"]] as const;
+/** Further ranges, where a server has more than the retained windows. */
+export const PAST = [["30d", "last 30 days"]] as const;
+/** The part of a range that may be older than the oldest window: a range that moves does not change its source again and again. */
+const SLACK = 0.05;
 const UNITS: Record<string, number> = { m: 60e3, h: 3600e3, d: 86400e3 };
 
 /** The length of `5m` in milliseconds. */
@@ -35,6 +39,9 @@ export const rangeParameters = (range: Range | null) => ({
   from: range && range.from > 0 ? new Date(range.from).toISOString().replace(/\.\d+Z$/, "Z") : null,
   to: range && range.to < Infinity ? new Date(range.to).toISOString().replace(/\.\d+Z$/, "Z") : null,
 });
+
+/** True if a part of the range is older than the oldest window, which began at `first`. */
+export const isPast = (range: Range, first: number, now = Date.now()) => first - range.from > SLACK * (Math.min(range.to, now) - range.from);
 
 const two = (value: number) => String(value).padStart(2, "0");
 

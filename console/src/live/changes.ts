@@ -10,6 +10,8 @@ export interface Hello {
   version: string;
   who: string;
   role: Role;
+  /** The server for charts beyond the retained windows, if the operator has named one. */
+  history?: string;
 }
 
 export type Connection = "connecting" | "live" | "lost" | "signed-out";

@@ -12,6 +12,9 @@ const LARGE = 32 << 10;
 /** The shortest time between two requests for a chart, in milliseconds. */
 const PACE = 2_000;
 
+/** The same for a chart from a server, which has a point for minutes. */
+const PAST_PACE = 60_000;
+
 /** True if the daemon makes the chart of the probe's windows. */
 export const isLarge = (probe: Probe) => probe.windows.bytes > LARGE * probe.windows.retained;
 
@@ -22,15 +25,17 @@ export interface Wanted {
   field: string;
   top: number;
   range: Range | null;
+  /** True if the numbers are those that a server has stored, and not those of windows. */
+  past: boolean;
 }
 
-const path = (name: string, { place, field, top, range }: Wanted) => {
+const path = (name: string, { place, field, top, range, past }: Wanted) => {
   const query = new URLSearchParams({ metric: place.name, direction: place.direction, top: String(top) });
   if (field) query.set("field", field);
   // A range that is given by its length moves with the time.
   if (range) query.set("from", new Date(range.length ? Date.now() - range.length : range.from).toISOString());
   if (range && !range.length && range.to < Infinity) query.set("to", new Date(range.to).toISOString());
-  return `${probePath(name)}/series?${query}`;
+  return `${probePath(name)}/series${past ? "/history" : ""}?${query}`;
 };
 
 /** Requests a chart as long as it is shown, again after each window. `null` requests nothing. */
@@ -38,7 +43,7 @@ export function useChart(probe: Probe, wanted: Wanted | null): { series: Series 
   const [state, setState] = useState<{ id: string; series: Series | null; problem: Problem | null }>({ id: "", series: null, problem: null });
   // A range such as the last minutes moves with the time, but its identity stays the same.
   const moments = wanted?.range && (wanted.range.length ?? [wanted.range.from, wanted.range.to]);
-  const id = wanted ? JSON.stringify([probe.name, probe.instance, wanted.place, wanted.field, wanted.top, moments]) : "";
+  const id = wanted ? JSON.stringify([probe.name, probe.instance, wanted.place, wanted.field, wanted.top, wanted.past, moments]) : "";
   useEffect(() => {
     if (!wanted) return;
     const control = new AbortController();
@@ -50,19 +55,20 @@ export function useChart(probe: Probe, wanted: Wanted | null): { series: Series 
         const series = await ask<Series>(path(probe.name, wanted), { signal: control.signal });
         setState({ id, series, problem: null });
       } catch (error) {
-        // Before the first window of a range there is nothing to draw.
+        // Before the first window of a range there is nothing to draw. A server says what it misses.
         const problem = asProblem(error);
-        if (!control.signal.aborted) setState((now) => ({ id, series: now.id === id && problem.status !== 404 ? now.series : null, problem: problem.status === 404 ? null : problem }));
+        const isNothing = problem.status === 404 && !wanted.past;
+        if (!control.signal.aborted) setState((now) => ({ id, series: now.id === id && problem.status !== 404 ? now.series : null, problem: isNothing ? null : problem }));
       }
       timer = setTimeout(() => {
         busy = false;
         if (again) void request();
         again = false;
-      }, PACE);
+      }, wanted.past ? PAST_PACE : PACE);
     };
     void request();
     const stop = onWindow((name) => {
-      if (name !== probe.name || document.hidden) return;
+      if (name !== probe.name || document.hidden || (wanted.past && !wanted.range?.length)) return;
       if (busy) again = true;
       else void request();
     });

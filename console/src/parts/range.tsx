@@ -1,6 +1,6 @@
 // The choice of a range of time. It stands in the address.
 import { clock, moment } from "../data/format.ts";
-import { LAST, lengthOf, localText, type Range, rangeOf, rangeParameters } from "../data/range.ts";
+import { LAST, lengthOf, PAST, localText, type Range, rangeOf, rangeParameters } from "../data/range.ts";
 import { Select } from "./basics.tsx";
 import { choose, route } from "./route.ts";
 
@@ -13,8 +13,8 @@ export interface Span {
 /** Puts a range into the address; `null` for the newest windows. */
 export const chooseRange = (range: Range | null) => choose(rangeParameters(range));
 
-function Ends({ range, span }: { range: Range; span: Span }) {
-  const from = Math.max(range.from, span.first);
+function Ends({ range, span, isBounded }: { range: Range; span: Span; isBounded: boolean }) {
+  const from = isBounded || range.from === 0 ? Math.max(range.from, span.first) : range.from;
   const to = Math.min(range.to, span.last);
   const set = (end: "from" | "to", text: string) => {
     const time = Date.parse(text);
@@ -34,13 +34,14 @@ function Ends({ range, span }: { range: Range; span: Span }) {
   );
 }
 
-export function RangePicker({ span }: { span: Span | null }) {
+/** `history` names the server that has what is older than the retained windows; empty if there is none. */
+export function RangePicker({ span, history }: { span: Span | null; history: string }) {
   const { query } = route.value;
   const last = query.get("last");
   const range = rangeOf(query);
   const value = last ?? (range ? "chosen" : "");
   const length = span ? span.last - span.first : 0;
-  const fitting = LAST.filter(([id]) => id === last || lengthOf(id)! < length);
+  const fitting = history ? [...LAST, ...PAST] : LAST.filter(([id]) => id === last || lengthOf(id)! < length);
   const set = (id: string) => {
     if (id === "chosen") return span && chooseRange({ from: span.first, to: span.last });
     choose({ last: id || null, from: null, to: null });
@@ -48,10 +49,10 @@ export function RangePicker({ span }: { span: Span | null }) {
   return (
     <fieldset class="range">
       <legend class="hidden">Time</legend>
-      <Select label="Time" value={value} options={[["", "newest"], ...fitting, ...(last && !LAST.some(([id]) => id === last) ? [[last, `last ${last}`] as const] : []), ["chosen", "from … to …"]]} onChange={set} />
-      {value === "chosen" && range && span && <Ends range={range} span={span} />}
+      <Select label="Time" value={value} options={[["", "newest"], ...fitting, ...(last && !fitting.some(([id]) => id === last) ? [[last, `last ${last}`] as const] : []), ["chosen", "from … to …"]]} onChange={set} />
+      {value === "chosen" && range && span && <Ends range={range} span={span} isBounded={!history} />}
       {range && <button type="button" onClick={() => chooseRange(null)}>Show newest</button>}
-      {span && <p class="muted retained">Retained: {moment(span.first)} to {new Date(span.first).toDateString() === new Date(span.last).toDateString() ? clock(span.last) : moment(span.last)}</p>}
+      {span && <p class="muted retained">Retained: {moment(span.first)} to {new Date(span.first).toDateString() === new Date(span.last).toDateString() ? clock(span.last) : moment(span.last)}{history && `; before: from ${history}`}</p>}
     </fieldset>
   );
 }

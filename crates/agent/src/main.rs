@@ -5,6 +5,7 @@
 mod api;
 mod engine;
 mod folder;
+mod history;
 mod limits;
 mod local;
 mod names;

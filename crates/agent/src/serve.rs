@@ -20,6 +20,7 @@ use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
 use crate::folder::changes::WatchedFiles;
 use crate::folder::deploy::{self, FolderOptions};
+use crate::history::options::{HistoryOptions, HistorySource};
 use crate::limits::options::RequestLimits;
 use crate::names::book::NameBook;
 use crate::names::options::NameOptions;
@@ -81,6 +82,8 @@ pub struct Serve {
     cgroups: PathBuf,
     #[command(flatten)]
     names: NameOptions,
+    #[command(flatten)]
+    history: HistoryOptions,
     #[command(flatten)]
     rules: RuleOptions,
     #[command(flatten)]
@@ -166,6 +169,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     options.rules.keys().map_err(|error| anyhow!(error))?;
     tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
     let book = NameBook::open(options.names).map_err(|error| anyhow!(error))?;
+    let history = HistorySource::open(options.history).map_err(|error| anyhow!(error))?;
     let store = Store::open(&options.state_dir, options.limits.keep_history)
         .context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
@@ -216,6 +220,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         engine: Arc::clone(&engine),
         rules: Arc::clone(&rules),
         names: Arc::new(book),
+        history: history.map(Arc::new),
         readiness: Arc::clone(&readiness),
         access: Arc::clone(&access),
         answered: Arc::clone(&answered),

@@ -23,6 +23,9 @@ pub struct Chart {
     /// The number of windows in that time that could not be used: damaged, or with other keys or fields.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
+    /// The server that the numbers come from, with its port; `None` if they are those of retained windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The keys with the largest numbers, the largest first.
     pub series: Vec<ChartSeries>,
     /// All other keys; `None` if there are none.

@@ -273,6 +273,15 @@ impl Client {
         self.whole(self.probe(Method::GET, name, ["series"], JSON)?.query(query)).await
     }
 
+    /// `GET /v1/probes/{name}/series/history`: the same from the server of `serve --history`.
+    pub async fn past_series(
+        &self,
+        name: &str,
+        query: &[(&str, String)],
+    ) -> Result<Answer<Chart>, ClientError> {
+        self.whole(self.probe(Method::GET, name, ["series", "history"], JSON)?.query(query)).await
+    }
+
     /// `GET /v1/probes/{name}/events`: a line of JSON per event, of `metric` or of all.
     pub async fn events(&self, name: &str, metric: Option<&str>) -> Result<EventStream, ClientError> {
         let request = self.probe(Method::GET, name, ["events"], "application/x-ndjson")?;

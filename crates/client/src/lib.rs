@@ -13,6 +13,7 @@ mod names;
 mod notifier;
 mod pods;
 mod rules;
+mod samples;
 mod server;
 mod transport;
 
@@ -26,4 +27,6 @@ pub use deployed::{NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
 pub use notifier::{Notification, SigningKeys, notify};
 pub use reqwest::StatusCode;
+pub use samples::answer::{SampleSeries, range_answer};
+pub use samples::server::{RangeQuestion, SampleServer};
 pub use server::{Server, ServerError};

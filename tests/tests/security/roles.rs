@@ -20,7 +20,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 41] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 42] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -55,6 +55,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 41] = [
     ("GET", "/v1/probes/{name}/windows/{seq}/shape", "/v1/probes/kept/windows/99999/shape", "", 404),
     ("DELETE", "/v1/probes/{name}/windows/{seq}", "/v1/probes/kept/windows/99999", "", 404),
     ("GET", "/v1/probes/{name}/series", "/v1/probes/kept/series", "", 400),
+    ("GET", "/v1/probes/{name}/series/history", "/v1/probes/kept/series/history", "", 404),
     ("GET", "/v1/probes/{name}/events", "/v1/probes/kept/events", "", 404),
     ("GET", "/v1/changes", "/v1/changes?probe=none", "", 404),
     ("GET", "/v1/capabilities", "/v1/capabilities", "", 200),

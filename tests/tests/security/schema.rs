@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -21,6 +23,8 @@ const FILES: [(&str, &str); 2] = [
 ];
 /// The seed of generated requests. Each role adds a number to it.
 const SEED: usize = 1;
+/// The server that stores the samples of the daemon, in its namespace.
+const HISTORY: &str = "127.0.0.1:8428";
 const DESCRIPTION: &str = include_str!("../../../api/openapi.yaml");
 
 const EVENTS: &str = r#"
@@ -61,7 +65,11 @@ fn requests_and_answers_are_as_described() -> Result<()> {
 
 fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     let token = Token::new("schemathesis", role)?;
-    let scene = Scene::new(&[&token], DaemonOptions::default())?;
+    let options = DaemonOptions::default().argument("--history").argument(format!("http://{HISTORY}"));
+    let scene = Scene::new(&[&token], options)?;
+    let history = scene.namespace().enter(|| TcpListener::bind(HISTORY))??;
+    // The thread ends with the process of the test.
+    thread::spawn(move || history.incoming().flatten().for_each(|asked| drop(answer(&asked))));
     // The examples of the description name this interface.
     let link = ["link", "add", "eth0", "up", "type", "veth", "peer", "name", "eth0-peer"];
     scene.namespace().run("ip", &link)?;
@@ -95,6 +103,23 @@ fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
 /// send every request covers them.
 fn phases(role: &str) -> &'static str {
     if role == "admin" { "examples,coverage,fuzzing,stateful" } else { "examples,fuzzing,stateful" }
+}
+
+/// Answers a question of the daemon as a server does that stores its samples.
+fn answer(asked: &TcpStream) -> std::io::Result<()> {
+    const FOUND: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"key":"0"},"values":[[0,"1"]]}]}}"#;
+    let mut question = BufReader::new(asked);
+    let (mut line, mut length) = (String::new(), 0);
+    while question.read_line(&mut line)? > 2 {
+        let lower = line.to_ascii_lowercase();
+        length =
+            lower.strip_prefix("content-length:").and_then(|text| text.trim().parse().ok()).unwrap_or(length);
+        line.clear();
+    }
+    question.read_exact(&mut vec![0; length])?;
+    let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", FOUND.len());
+    let mut asked = asked;
+    asked.write_all(format!("{head}{FOUND}").as_bytes())
 }
 
 /// Deploys the probes that `hooks.py` knows.

@@ -53,8 +53,14 @@ pub struct Node {
 
 impl Node {
     pub fn new(name: &str) -> Result<Self> {
+        Self::with(name, &[])
+    }
+
+    /// Makes one whose daemon has further arguments.
+    pub fn with(name: &str, more: &[&str]) -> Result<Self> {
         let topology = Topology::new()?;
         let options = DaemonOptions::default().argument("--node-name").argument(name);
+        let options = more.iter().fold(options, |options, argument| options.argument(argument));
         let daemon = Some(Daemon::start_with(topology.monitor(), &options)?);
         Ok(Self { topology, daemon, options })
     }

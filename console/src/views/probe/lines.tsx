@@ -2,7 +2,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { linesIn, pointsIn } from "../../data/aggregated.ts";
-import { clock, exact, inUnit, ordinal, plural, unitOf } from "../../data/format.ts";
+import { clock, exact, inUnit, moment, ordinal, plural, unitOf } from "../../data/format.ts";
 import { histogramOf, type Scale, slotRange } from "../../data/histogram.ts";
 import { isPort } from "../../data/names.ts";
 import { rangeId, rangeOf } from "../../data/range.ts";
@@ -36,17 +36,21 @@ interface LinesProps {
   stride: number;
   /** True if the daemon makes the chart. Then the page has one window, which only lists the fields and keys to choose from. */
   aggregated: boolean;
+  /** True if the chart comes from the server that stores the samples of the daemon. */
+  past: boolean;
   /** Called if the daemon can't make the chart. */
   onUnfit: () => void;
 }
 
-export function Lines({ probe, documents, stride, aggregated, onUnfit }: LinesProps) {
+export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: LinesProps) {
   const { places, place, setPlace } = usePlace(documents);
   const [fieldId, setField] = parameter("field");
-  const [by, setBy] = parameter("by", "*");
+  const [chosenBy, setBy] = parameter("by", "*");
   const [top, setTop] = parameter("top", "5");
   const [rate, setRate] = toggle("rate", true);
-  const [totals, setTotals] = toggle("sums", false);
+  const [chosenTotals, setTotals] = toggle("sums", false);
+  // History has lines of whole keys, and differences alone.
+  const [by, totals] = past ? ["*", false] : [chosenBy, chosenTotals];
   const [names, setNames] = toggle("names", false);
   const [hosts, setHosts] = toggle("addresses", false);
   const range = rangeOf(route.value.query);
@@ -64,9 +68,9 @@ export function Lines({ probe, documents, stride, aggregated, onUnfit }: LinesPr
   const path = field?.id.replace(/^value\.?/, "");
   const fits = aggregated && choice !== null && by === "*" && !(cumulative && totals) && !path!.includes("[");
   useEffect(() => {
-    if (aggregated && choice && !fits) onUnfit();
-  }, [aggregated, choice !== null, fits]);
-  const { series, problem } = useChart(probe, fits ? { place: place!, field: path!, top: Number(top), range } : null);
+    if (aggregated && !past && choice && !fits) onUnfit();
+  }, [aggregated, past, choice !== null, fits]);
+  const { series, problem } = useChart(probe, fits ? { place: place!, field: path!, top: Number(top), range, past } : null);
   const points = useMemo(() => (fits ? (series ? pointsIn(series) : []) : choice ? seriesOf(documents, choice, range) : []), [documents, JSON.stringify(choice), rangeId(route.value.query), fits, series]);
   const own = useMemo(() => (place ? histogramOf(probe, place, documents[documents.length - 1]![place.direction][place.name]) : null), [documents, place && placeId(place)]);
   const lines = useMemo(() => (choice ? (fits && series ? linesIn(series, choice) : linesOf(points, choice)).map((line) => (own ? { ...line, label: rangeLabel(line.label, own, choice.place.name) } : line)) : []), [points, top, choice?.perSecond, choice?.names, own]);
@@ -79,6 +83,7 @@ export function Lines({ probe, documents, stride, aggregated, onUnfit }: LinesPr
   const unit = own ? "" : field ? unitName(field, place.name) : place.name;
   const format = (value: number) => inUnit(value, unit, choice?.perSecond);
   const hasOthers = lines.length > Number(top);
+  const isItem = past && !!path?.includes("[");
   const first = points[0];
   const last = points[points.length - 1];
   const metric = documents[documents.length - 1]![place.direction][place.name];
@@ -88,13 +93,15 @@ export function Lines({ probe, documents, stride, aggregated, onUnfit }: LinesPr
   };
   const shown = range && { from: range.from / 1000, to: range.to < Infinity ? range.to / 1000 : (last?.time ?? Date.now() / 1000) };
   const most = Math.max(1, ...lines.map((line) => line.total));
+  const source = fits ? series?.source : undefined;
+  const during = source ? `${plural(points.length, "point")} from ${source}` : plural(points.length, "window");
   return (
     <>
       <div class="controls">
         <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={setPlace} />
         {numbers.length > 1 && <Select label="Field" value={field!.id} options={numbers.map((column) => [column.id, column.title] as const)} onChange={setField} />}
         {keys.length > 0 && <Select label="Top" value={top} options={TOPS} onChange={setTop} />}
-        {keys.length > 0 && (
+        {keys.length > 0 && !past && (
           <fieldset class="keys">
             <legend>A line for each</legend>
             {keys.map((column) => <Check label={column.title} value={chosen.includes(column.id)} onChange={(on) => setKey(column.id, on)} />)}
@@ -104,23 +111,23 @@ export function Lines({ probe, documents, stride, aggregated, onUnfit }: LinesPr
         {hasAddresses && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
         {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
         <Check label="per second" value={rate} onChange={setRate} disabled={cumulative && totals} />
-        {cumulative && <Check label="since the beginning" value={totals} onChange={setTotals} />}
+        {cumulative && !past && <Check label="since the beginning" value={totals} onChange={setTotals} />}
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {problem && <ProblemBox problem={problem} />}
       {fits && !series && !problem ? <p class="empty" role="status">Loading…</p> : !field || points.length === 0 ? (
-        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
+        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : isItem ? "There is no history of an item of an array. Choose another field." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
       ) : (
         <>
-          <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond)}</p>
-          <Chart label={`${place.direction} ${place.name} ${field.title} over ${plural(points.length, "window")}`} times={drawn.times} lines={titled} format={format} hasOthers={hasOthers} binary={unitOf(unit).unit === "bytes"} range={shown} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
+          <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond)}{source && <strong class="source"> from {source}</strong>}</p>
+          <Chart label={`${place.direction} ${place.name} ${field.title} over ${during}`} times={drawn.times} lines={titled} format={format} hasOthers={hasOthers} binary={unitOf(unit).unit === "bytes"} range={shown} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
           <p class="muted">
-            {fits && series ? plural(series.windows, "window") : <>{plural(points.length, "window")}, {exact(first!.seq)} to {exact(last!.seq)}</>}, {clock(first!.time * 1000)} to {clock(last!.time * 1000)}. Gaps are windows that are not here any more.{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
+            {source ? during : fits && series ? plural(series.windows, "window") : <>{during}, {exact(first!.seq)} to {exact(last!.seq)}</>}, {source ? `${moment(first!.time * 1000)} to ${moment(last!.time * 1000)}` : `${clock(first!.time * 1000)} to ${clock(last!.time * 1000)}`}. Gaps are {source ? "times of which the server has nothing" : "windows that are not here any more"}.{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
           </p>
           {keys.length > 0 && (
             <section>
-              <h2>Largest over these windows</h2>
-              <Wide label="Largest over these windows">
+              <h2>Largest over {source ? "this time" : "these windows"}</h2>
+              <Wide label={`Largest over ${source ? "this time" : "these windows"}`}>
                 <thead><tr><th scope="col">{chosen.length > 0 ? keys.filter((key) => chosen.includes(key.id)).map((key) => key.title).join(" ") : "all"}</th><th scope="col" class="number">{field.title}</th><th scope="col"><span class="hidden">Share</span></th></tr></thead>
                 <tbody>
                   {lines.map((line) => (

@@ -4,10 +4,10 @@ import { asProblem, type Problem, probePath, send, withReason } from "../../api/
 import type { Probe } from "../../api/types.ts";
 import { duration, exact, plural } from "../../data/format.ts";
 import { alertsOf } from "../../data/alerts.ts";
-import { rangeId, rangeOf } from "../../data/range.ts";
+import { isPast, rangeId, rangeOf } from "../../data/range.ts";
 import { hasWindows, loadDocuments, type Loader } from "../../live/documents.ts";
 import { isLarge } from "../../live/chart.ts";
-import { connection, may, probes } from "../../live/changes.ts";
+import { connection, hello, may, probes } from "../../live/changes.ts";
 import { rateOf } from "../../live/traffic.ts";
 import { count } from "../../data/format.ts";
 import { Dialog, Empty, Panel, ProblemBox, Reason, Tabs, Warnings } from "../../parts/basics.tsx";
@@ -58,12 +58,17 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   // The daemon makes the chart of large windows, unless the chart needs data that only whole windows have.
   const [unfit, setUnfit] = useState(false);
   const isChart = tab === "chart" || !tab;
-  const few = !!probe && isChart && !unfit && isLarge(probe) && !query.get("by") && query.get("sums") !== "on" && !query.get("field")?.includes("[");
+  // What is older than the oldest window comes from the server that the operator has named.
+  const history = isChart ? (hello.value?.history ?? "") : "";
+  const [oldest, setOldest] = useState<{ of: string; first: number } | null>(null);
+  const range = rangeOf(query);
+  const past = !!history && range !== null && oldest?.of === name && isPast(range, oldest.first);
+  const few = past || (!!probe && isChart && !unfit && isLarge(probe) && !query.get("by") && query.get("sums") !== "on" && !query.get("field")?.includes("["));
   const loader = useMemo(() => {
     if (!collects || !exists) return null;
     // Windows of the same probe are kept, so zooming fetches no window twice.
     const had = latest.current && latest.current.instance === probe.instance && latest.current.few === few ? latest.current.loader.windows.peek() : [];
-    const loader = loadDocuments(name, rangeOf(query), few ? [] : had, few);
+    const loader = loadDocuments(name, range, few ? [] : had, few);
     latest.current = { instance: probe.instance, few, loader };
     return loader;
   }, [name, collects, exists, probe?.instance, rangeId(query), few]);
@@ -71,6 +76,10 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
     if (live) void loader?.begin();
   }, [loader, live]);
   useEffect(() => () => loader?.end(), [loader]);
+  const first = loader?.span.value?.first;
+  useEffect(() => {
+    if (first !== undefined) setOldest({ of: name, first });
+  }, [name, first]);
   if (!probe) {
     return <><h1>{name}</h1><Empty>There is no probe of this name. It may have been deleted, or its lease may be over. <a href="#/">Overview</a></Empty></>;
   }
@@ -117,10 +126,10 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
       <Tabs label={`Views of ${name}`} tabs={tabs} active={active} onSelect={(id) => goKeeping("probe", name, id)} />
       <Panel tab={active}>
         {loader?.problem.value && figures && <ProblemBox problem={loader.problem.value} />}
-        {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} />}
+        {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} history={active === "chart" ? history : ""} />}
         {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
-          ? <Nothing probe={probe} loader={loader} isChosen={rangeOf(query) !== null} />
-          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} onUnfit={() => setUnfit(true)} />
+          ? <Nothing probe={probe} loader={loader} isChosen={range !== null} />
+          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} past={past} onUnfit={() => setUnfit(true)} />
           : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
           : <Histograms probe={probe} documents={documents} />)}
         {active === "events" && <Events probe={probe} />}

@@ -136,6 +136,7 @@ impl From<EngineError> for ProblemAnswer {
             EngineError::NoCollector(message) | EngineError::Query(message) => {
                 Self::new(StatusCode::BAD_REQUEST, message)
             }
+            EngineError::History(message) => Self::new(StatusCode::BAD_GATEWAY, message),
             EngineError::NoWindows(_) | EngineError::NotRunning { .. } => {
                 Self::new(StatusCode::CONFLICT, error.to_string())
             }

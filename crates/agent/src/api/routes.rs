@@ -40,6 +40,7 @@ const WINDOWS: &str = "/v1/probes/{name}/windows";
 const WINDOW: &str = "/v1/probes/{name}/windows/{seq}";
 const SHAPE: &str = "/v1/probes/{name}/windows/{seq}/shape";
 const SERIES: &str = "/v1/probes/{name}/series";
+const PAST_SERIES: &str = "/v1/probes/{name}/series/history";
 const EVENTS: &str = "/v1/probes/{name}/events";
 const HISTORY: &str = "/v1/probes/{name}/history";
 const REVISIONS: &str = "/v1/probes/{name}/revisions";
@@ -95,6 +96,7 @@ pub const ROUTES: &[Route] = &[
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),
     route("GET", SHAPE, Collector, &[200, 400, 404], || get(windows::shape)),
     route("GET", SERIES, Collector, &[200, 400, 404], || get(windows::series)),
+    route("GET", PAST_SERIES, Collector, &[200, 400, 404, 409, 502], || get(windows::history)),
     route("GET", EVENTS, Collector, &[200, 400, 404, 406, 409, 429], || get(events::events).head(method_not_allowed)),
     route("GET", "/v1/changes", Viewer, &[200, 400, 404, 429], || get(changes::changes).head(method_not_allowed)),
     route("GET", "/v1/capabilities", Viewer, &[200], || get(daemon::capabilities)),

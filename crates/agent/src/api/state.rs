@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::Notify;
 
 use crate::engine::engine::Engine;
+use crate::history::options::HistorySource;
 use crate::names::book::NameBook;
 use crate::rules::book::RuleBook;
 use twinprobe_access::Access;
@@ -18,6 +19,8 @@ pub struct Api {
     pub rules: Arc<RuleBook>,
     /// The names of addresses and ports that the operator has asked for.
     pub names: Arc<NameBook>,
+    /// The server for charts beyond the retained windows; `None` if the operator has named none.
+    pub history: Option<Arc<HistorySource>>,
     pub access: Arc<Access>,
     /// Told of each request that has been answered.
     pub answered: Arc<Notify>,

@@ -131,6 +131,20 @@ pub async fn series(
     Ok(Json(api.engine.chart(&name, query).await?).into_response())
 }
 
+/// Answers `GET /v1/probes/{name}/series/history`.
+pub async fn history(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> ApiResult<Response> {
+    let Some(source) = &api.history else {
+        let detail = "this daemon knows no server with its samples; serve --history names one";
+        return Err(ProblemAnswer::new(StatusCode::NOT_FOUND, detail));
+    };
+    let query = ChartQuery::parse(pairs).map_err(EngineError::Query)?;
+    Ok(Json(source.chart(&api.engine, &name, query).await?).into_response())
+}
+
 /// Returns an answer whose body is rendered while the client takes it. Uses the probe's own format if that is allowed.
 pub async fn document(
     api: Api,

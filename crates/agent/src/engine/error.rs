@@ -65,6 +65,9 @@ pub enum EngineError {
     /// A parameter of the request is not possible.
     #[error("{0}")]
     Query(String),
+    /// The server of `--history` gives no answer that can be used.
+    #[error("{0}")]
+    History(String),
     #[error(
         "the acknowledgement of windows of probe {name} could not be stored and is lost when the daemon \
             ends; repeat it: {kind}"

@@ -75,6 +75,7 @@ async fn there_is_a_call_for_each_route() {
     let _ = client.shape("{name}", 7).await;
     client.acknowledge("{name}", 7, None).await.unwrap();
     client.series("{name}", &[]).await.unwrap();
+    client.past_series("{name}", &[]).await.unwrap();
     assert_eq!(client.events("{name}", None).await.unwrap().next().await.unwrap().unwrap(), b"{}");
     let rule = serde_json::json!({ "watch": "p", "when": "true", "do": [] });
     let rule = serde_json::from_value(rule).unwrap();

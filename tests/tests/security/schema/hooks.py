@@ -78,7 +78,12 @@ OF_A_CHART = "|".join([
     "^both directions have a metric ",
     "^metric .*: ",
     "keys are too many; ",
+    # History has whole seconds, and no keys that a client chooses.
+    "^step: points of history are whole seconds apart$",
+    "^from and to have no whole step of ",
+    "^the probe shows no metric ",
 ])
+CHARTS = ("/series", "/series/history")
 
 # So are the addresses and ports whose names are asked for.
 OF_NAMES = "^address or port is missing|^address=.* is not an address|^port=.* is not possible"
@@ -160,7 +165,7 @@ def before_call(context, case, kwargs):
         for name, value in [("collector", "archive"), ("metric", "lengths")]:
             if case.query and name in case.query and (must or chosen(case, 2)):
                 case.query[name] = value
-        if case.path.endswith("/series") and (must or chosen(case, 2)):
+        if case.path.endswith(CHARTS) and (must or chosen(case, 2)):
             # A metric that `kept` has, over all of its windows.
             case.query = {"metric": "packets"}
     if case.path == "/v1/rules/{name}":
@@ -235,7 +240,7 @@ def only_described_refusals(ctx, response, case):
         if error["stage"] == "config" and not in_words and not of_a_program:
             raise AssertionError(f"the schema allows what is refused: {field}: {message}")
     detail = problem["detail"]
-    of_a_chart = case.path.endswith("/series") and re.search(OF_A_CHART, detail, re.DOTALL)
+    of_a_chart = case.path.endswith(CHARTS) and re.search(OF_A_CHART, detail, re.DOTALL)
     of_names = case.path == "/v1/names" and re.search(OF_NAMES, detail, re.DOTALL)
     # `by` needs `top`, and names a number that the metrics have.
     known = of_a_chart or of_names or re.search("has no collector|it needs top|^by: ", detail)

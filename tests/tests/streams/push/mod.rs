@@ -1,6 +1,7 @@
 //! Receivers that take samples over HTTP.
 
 pub mod certificates;
+mod history;
 mod otlp;
 mod prometheus;
 mod refusals;

@@ -33,7 +33,8 @@ pub async fn changes(
         api.engine.registry.get(name)?;
     }
     let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
-    let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe));
+    let history = api.history.as_ref().map(|source| source.server.to_string());
+    let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe, history));
     let next = move |context: &mut Context<'_>| {
         let _held = &place;
         changes.as_mut().poll_next(context)

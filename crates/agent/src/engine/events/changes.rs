@@ -2,7 +2,7 @@
 
 use hyper::body::Bytes;
 use serde::Serialize;
-use twinprobe_access::Principal;
+use twinprobe_access::{Principal, Role};
 use twinprobe_api::ProbeStatus;
 use twinprobe_ebpf_common::window::{WindowEntry, WindowStatistics};
 use twinprobe_windows::Closed;
@@ -14,6 +14,9 @@ struct Hello<'a> {
     version: &'a str,
     who: String,
     role: Option<String>,
+    /// The server for charts beyond the retained windows; `None` for those who may not ask for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -52,12 +55,13 @@ impl ToldStatus {
 }
 
 /// The first message to a client.
-pub fn hello(node: &str, by: &Principal) -> Bytes {
+pub fn hello(node: &str, by: &Principal, history: Option<String>) -> Bytes {
     let hello = Hello {
         node,
         version: env!("CARGO_PKG_VERSION"),
         who: by.who.to_string(),
         role: by.role.map(|role| role.to_string()),
+        history: history.filter(|_| by.need(Role::Collector).is_ok()),
     };
     message("hello", &hello)
 }

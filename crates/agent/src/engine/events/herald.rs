@@ -25,11 +25,12 @@ const COUNT: Duration = Duration::from_secs(2);
 impl Engine {
     /// Follows the changes for one client. The stream begins with the state of all probes, and ends when the
     /// daemon stops, or when the client has missed changes because it was too slow. `only` names the one
-    /// probe of the stream.
+    /// probe of the stream, `history` the server for charts beyond the retained windows.
     pub fn follow_changes(
         self: &Arc<Self>,
         by: &Principal,
         only: Option<String>,
+        history: Option<String>,
     ) -> impl Stream<Item = Bytes> + Send + use<> {
         // Windows that are closed from now on are announced.
         let closed = self.readings.windows.closed.subscribe();
@@ -37,7 +38,7 @@ impl Engine {
         let is_first = state.is_none();
         let told = state.get_or_insert_with(ChangeTeller::new);
         let audience = usize::from(by.need(Role::Operator).is_ok());
-        let mut first = VecDeque::from([changes::hello(&self.node, by)]);
+        let mut first = VecDeque::from([changes::hello(&self.node, by, history)]);
         first.extend(told.look(&self.registry.list(), Some(only.as_deref())));
         first.push_back(changes::listed());
         first.extend(told.counts[audience].clone());

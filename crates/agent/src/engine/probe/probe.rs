@@ -1,7 +1,9 @@
 //! One probe: its configuration, its twins, and the reading of its windows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -9,6 +11,7 @@ use twinprobe_api::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_ebpf_common::{DocumentOrigin, ProbeCost};
+use twinprobe_exporter::Metric;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::watch::LinkChanges;
 use twinprobe_kernel::{HeldDeployment, Predecessor};
@@ -69,6 +72,16 @@ pub struct RunningParts {
     pub events: ProbeEvents,
     /// The share of the kernel that the probe has taken.
     pub share: Share,
+}
+
+/// The metrics of a probe with one name, one of each direction that has it.
+#[derive(Debug)]
+pub struct ExportedMetrics {
+    pub metrics: Vec<Arc<Metric>>,
+    /// The labels of the configuration.
+    pub labels: BTreeMap<String, String>,
+    /// The time between two windows; `None` if only requests close them.
+    pub interval: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -290,6 +303,18 @@ impl Probe {
     /// The shape of the windows.
     pub fn shape(&self) -> Result<WindowShape, EngineError> {
         self.with_running(|running| Ok(running.compose().shape()))
+    }
+
+    /// Returns the metrics with this name, and what their samples depend on beside them.
+    pub fn exported(&self, name: &str) -> Result<ExportedMetrics, EngineError> {
+        self.with_running(|running| {
+            let own = running.readers.iter().filter(|own| own.is_shown() && own.metric.name == name);
+            Ok(ExportedMetrics {
+                metrics: own.map(|own| Arc::clone(&own.metric)).collect(),
+                labels: running.config.labels.clone(),
+                interval: running.config.schedule().map(|schedule| schedule.interval),
+            })
+        })
     }
 
     /// Reads the probe for a page about all probes.

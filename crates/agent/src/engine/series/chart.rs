@@ -89,6 +89,7 @@ pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Ch
         seconds: maker.seconds,
         windows: maker.used,
         left_out: maker.left_out,
+        source: None,
         series,
         others,
     })

@@ -39,6 +39,9 @@ pub struct SeriesCommand {
     /// Show this key, written as in documents; may be given several times
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
+    /// Ask the server of `serve --history`, which may have numbers of times before the oldest window
+    #[arg(long, conflicts_with = "key")]
+    history: bool,
     /// Show counts per second
     #[arg(long)]
     rate: bool,
@@ -59,7 +62,11 @@ impl SeriesCommand {
             query.extend(value.map(|value| (name, value)));
         }
         query.extend(self.key.into_iter().map(|key| ("key", key)));
-        let answer = session.fleet.one()?.series(&self.name, &query).await?;
+        let client = session.fleet.one()?;
+        let answer = match self.history {
+            true => client.past_series(&self.name, &query).await?,
+            false => client.series(&self.name, &query).await?,
+        };
         let chart = answer.read()?;
         self.view.output.show(&print::value(&answer)?, |screen| render(&chart, self.rate, screen))
     }
@@ -93,7 +100,9 @@ fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
             row.number("OTHERS", &cell(others.values.get(point).and_then(Option::as_ref), *seconds));
         }
     }
+    let from = chart.source.as_ref().map(|source| format!("from {source}\n"));
     let mut text = if table.is_empty() { "no windows\n".to_owned() } else { table.render(screen) };
+    text.push_str(&from.unwrap_or_default());
     if chart.left_out > 0 {
         text.push_str(&format!("{} windows could not be used\n", chart.left_out));
     }
@@ -120,6 +129,7 @@ mod tests {
             seconds: vec![2.0, 2.0],
             windows: 2,
             left_out: 1,
+            source: None,
             series: vec![ChartSeries {
                 key: serde_json::json!({ "address": "192.0.2.1", "port": 53 }),
                 total: Some(30_u64.into()),

@@ -1,0 +1,222 @@
+//! The answer of a server as a chart, in the form of those over retained windows.
+
+use jiff::Timestamp;
+use serde_json::Number as JsonNumber;
+use twinprobe_api::{Chart, ChartKind, ChartSeries, OtherKeys};
+use twinprobe_client::SampleSeries;
+
+use crate::history::expression::{HistorySubject, KEYS, MARK, TOTAL};
+use crate::history::steps::HistorySteps;
+
+/// The numbers of a key, or of all keys, at each point; `None` where there are none.
+type Course = Vec<Option<f64>>;
+
+/// The parts of an answer.
+#[derive(Default)]
+struct HistoryParts {
+    keys: Vec<(SampleSeries, Course)>,
+    total: Option<Course>,
+    /// The number of all keys.
+    count: u64,
+}
+
+/// Makes the chart. `source` names the server.
+pub fn chart(
+    subject: &HistorySubject,
+    steps: HistorySteps,
+    top: usize,
+    source: String,
+    answer: Vec<SampleSeries>,
+) -> Chart {
+    let kind = subject.kind();
+    let HistoryParts { mut keys, total, count } = parts(subject, steps, answer);
+    keys.sort_by(|(_, one), (_, other)| {
+        let size = |course: &Course| joined(kind, course).unwrap_or(f64::NEG_INFINITY);
+        size(other).total_cmp(&size(one))
+    });
+    keys.truncate(top);
+    let has = |point: usize| {
+        let is_there = |course: &Course| course.get(point).is_some_and(Option::is_some);
+        total.as_ref().is_some_and(is_there) || keys.iter().any(|(_, course)| is_there(course))
+    };
+    let known: Vec<bool> = (0..steps.count as usize).map(has).collect();
+    // As over windows: where something was counted, a key without samples has counted nothing.
+    let filled = |course: &Course| -> Course {
+        let nothing = |known: &bool| (*known && kind == ChartKind::Increase).then_some(0.0);
+        course.iter().zip(&known).map(|(number, known)| number.or_else(|| nothing(known))).collect()
+    };
+    let numbers = |course: &Course| -> Vec<Option<JsonNumber>> {
+        course.iter().map(|number| subject.number.original((*number)?)).collect()
+    };
+    let sum = |course: &Course| subject.number.original(joined(kind, course)?);
+    // Keys of which the server has nothing but `other` are among the others, as one.
+    let others = count.saturating_sub(keys.len() as u64);
+    let others = (others > 0).then(|| {
+        let rest = total.filter(|_| kind == ChartKind::Increase).map(|total| filled(&without(&total, &keys)));
+        let rest = rest.unwrap_or_else(|| vec![None; known.len()]);
+        OtherKeys { keys: others, total: sum(&rest), values: numbers(&rest) }
+    });
+    let series = keys.iter().map(|(of, course)| {
+        let course = filled(course);
+        ChartSeries { key: subject.number.key(&of.labels), total: sum(&course), values: numbers(&course) }
+    });
+    let time = |end| Timestamp::from_second(end).map(|time| format!("{time:.3}")).unwrap_or_default();
+    Chart {
+        probe: subject.probe.clone(),
+        metric: subject.metric.clone(),
+        direction: subject.direction,
+        field: subject.field.clone(),
+        shows: kind,
+        times: steps.ends().map(time).collect(),
+        seconds: known.iter().map(|known| if *known { steps.step as f64 } else { 0.0 }).collect(),
+        windows: 0,
+        left_out: 0,
+        source: Some(source),
+        series: series.collect(),
+        others,
+    }
+}
+
+fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries>) -> HistoryParts {
+    let mut parts = HistoryParts::default();
+    // A range that is longer than the step has the growth of more than the step.
+    let share = match subject.kind() {
+        ChartKind::Increase => steps.step as f64 / subject.lookback(steps.step) as f64,
+        _ => 1.0,
+    };
+    for mut series in answer {
+        let mut course = vec![None; steps.count as usize];
+        for (time, text) in series.values.drain(..) {
+            let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+            if let (Some(point), Some(number)) = (steps.point(time), number) {
+                course[point] = Some(number);
+            }
+        }
+        if series.labels.get(MARK).is_some_and(|mark| mark == KEYS) {
+            parts.count = course.into_iter().flatten().fold(0.0, f64::max) as u64;
+            continue;
+        }
+        course.iter_mut().flatten().for_each(|number| *number *= share);
+        if series.labels.get(MARK).is_some_and(|mark| mark == TOTAL) {
+            parts.total = Some(course);
+        } else if !subject.number.is_others(&series.labels) {
+            parts.keys.push((series, course));
+        }
+    }
+    parts
+}
+
+/// Returns what the points of a course come to.
+fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
+    let mut numbers = course.iter().flatten().copied();
+    match kind {
+        ChartKind::Increase => numbers.reduce(|sum, number| sum + number),
+        ChartKind::Max => numbers.reduce(f64::max),
+        ChartKind::Min => numbers.reduce(f64::min),
+        ChartKind::Or | ChartKind::Last => numbers.next_back(),
+    }
+}
+
+/// Returns the sum of all keys but these. Servers compute with floats, so that nothing may be a little less than nothing.
+fn without(total: &Course, keys: &[(SampleSeries, Course)]) -> Course {
+    let shown = |point: usize| keys.iter().filter_map(|(_, course)| course[point]).sum::<f64>();
+    total.iter().enumerate().map(|(point, all)| Some(((*all)? - shown(point)).max(0.0))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use serde_json::json;
+    use twinprobe_ebpf_common::{
+        Direction, Layout, MapKind, MergeRule, MergeRules, MetricHead, TableLayout, Temporality,
+    };
+    use twinprobe_exporter::{ExportedNumber, Metric};
+
+    use super::*;
+    use crate::engine::series::query::ChartQuery;
+
+    fn subject(temporality: Temporality) -> HistorySubject {
+        let (key, value) = (Layout::unsigned(2), Layout::unsigned(8));
+        let layout = TableLayout { kind: MapKind::Hash, key, value, slots: 1, inner: None };
+        let head = MetricHead::new(Direction::Ingress, "m_nanoseconds", "m", Arc::new(layout));
+        let mut head = MetricHead { temporality, ..head };
+        head.series.merge = Some(MergeRules::default());
+        let metric: Arc<Metric> = Arc::new(head.into());
+        HistorySubject {
+            probe: "p".to_owned(),
+            node: "a".to_owned(),
+            metric: "m_nanoseconds".to_owned(),
+            direction: Direction::Ingress,
+            field: String::new(),
+            number: ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap(),
+            temporality,
+            rule: MergeRule::Sum,
+        }
+    }
+
+    /// Three points of a minute: the ends are 60, 120 and 180.
+    fn steps() -> HistorySteps {
+        let query = ChartQuery {
+            from: Some(0),
+            to: Some(180_000_000_000),
+            step: Some(Duration::from_secs(60)),
+            ..ChartQuery::default()
+        };
+        HistorySteps::new(&query, 0, None).unwrap()
+    }
+
+    fn series(label: (&str, &str), values: &[(f64, &str)]) -> SampleSeries {
+        let labels = BTreeMap::from([(label.0.to_owned(), label.1.to_owned())]);
+        SampleSeries {
+            labels,
+            values: values.iter().map(|(time, text)| (*time, (*text).to_owned())).collect(),
+        }
+    }
+
+    #[test]
+    fn an_answer_becomes_a_chart_as_of_windows() {
+        let answer = vec![
+            series(("key", "7"), &[(60.437, "1e-9")]),
+            series(("key", "8"), &[(60.437, "0.000000002"), (180.437, "5e-9")]),
+            series((MARK, TOTAL), &[(60.437, "10e-9"), (180.437, "5e-9"), (999.0, "1")]),
+            series((MARK, KEYS), &[(60.437, "4")]),
+        ];
+        let chart = chart(&subject(Temporality::Window), steps(), 10, "server".to_owned(), answer);
+        let shown = serde_json::to_value(&chart).unwrap();
+        assert_eq!(shown["seconds"], json!([60.0, 0.0, 60.0]));
+        assert_eq!(shown["times"][0], "1970-01-01T00:01:00.000Z");
+        assert_eq!(
+            shown["series"],
+            json!([
+                { "key": 8, "total": 7, "values": [2, null, 5] },
+                { "key": 7, "total": 1, "values": [1, null, 0] },
+            ])
+        );
+        assert_eq!(shown["others"], json!({ "keys": 2, "total": 7, "values": [7, null, 0] }));
+        assert_eq!((&shown["source"], &shown["shows"]), (&json!("server"), &json!("increase")));
+    }
+
+    #[test]
+    fn growth_over_five_minutes_is_that_of_a_step() {
+        let answer = vec![series(("key", "7"), &[(60.437, "50e-9"), (120.437, "NaN")])];
+        let chart = chart(&subject(Temporality::Cumulative), steps(), 10, String::new(), answer);
+        assert_eq!(serde_json::to_value(&chart.series[0].values).unwrap(), json!([10, null, null]));
+        assert!(chart.others.is_none());
+    }
+
+    #[test]
+    fn last_numbers_have_no_sum() {
+        let answer = vec![
+            series(("key", "7"), &[(60.437, "3e-9"), (180.437, "1e-9")]),
+            series((MARK, TOTAL), &[(60.437, "10e-9")]),
+            series((MARK, KEYS), &[(60.437, "2")]),
+        ];
+        let chart = chart(&subject(Temporality::Live), steps(), 1, String::new(), answer);
+        let shown = serde_json::to_value(&chart).unwrap();
+        assert_eq!(shown["series"][0], json!({ "key": 7, "total": 1, "values": [3, null, 1] }));
+        assert_eq!(shown["others"], json!({ "keys": 1, "total": null, "values": [null, null, null] }));
+    }
+}

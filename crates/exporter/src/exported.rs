@@ -1,0 +1,257 @@
+//! One number of a metric as samples show it: the name and the labels by which a server that has stored them finds them again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Number as JsonNumber, Value};
+use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
+
+use crate::encode::openmetrics::names::family::{FamilyKind, kind, sample_name};
+use crate::encode::openmetrics::names::units::Scale;
+use crate::encode::openmetrics::samples::Dimension;
+use crate::encode::openmetrics::series::MetricSeries;
+use crate::metric::Metric;
+
+/// The name of a key that stands for all others, and the label of such a key that has several labels.
+const OTHER: &str = "other";
+const WHOLE: &str = "key";
+/// The label that tells the values of CPUs apart.
+const CPU: &str = "cpu";
+/// The part of a number by which a float may differ from the integer that it stands for.
+const NOISE: f64 = 1e-9;
+
+/// The samples of one number of a metric.
+#[derive(Clone, Debug)]
+pub struct ExportedNumber {
+    /// The name of the samples.
+    pub name: String,
+    /// True if the samples are those of a counter.
+    pub is_counter: bool,
+    /// The labels by which the samples of different keys differ.
+    pub by: Vec<String>,
+    /// The labels of the values of CPUs and of the items of arrays, whose samples make one number.
+    pub parts: Vec<String>,
+    /// True if only the largest keys have samples.
+    pub is_limited: bool,
+    /// The labels that make the key, and its plan; `None` if there are no keys.
+    keys: Vec<String>,
+    plan: Option<Plan<String>>,
+    scale: Scale,
+}
+
+/// The number has no samples of its own. The text says why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoSamples(&'static str);
+
+impl ExportedNumber {
+    /// Finds the samples of the number with this path in the values. `configured` are the labels of the probe's configuration.
+    pub fn new(
+        metric: &Arc<Metric>,
+        path: &str,
+        configured: &BTreeMap<String, String>,
+    ) -> Result<Self, NoSamples> {
+        let series = MetricSeries::new("", configured, &[], metric, Arc::default());
+        let samples = &series.samples;
+        if samples.is_histogram {
+            return Err(NoSamples(
+                "it is a histogram, whose samples are counts of ranges and not one number",
+            ));
+        }
+        let value = samples.values.iter().find(|value| value.field == path);
+        let value = value.ok_or(NoSamples("OpenMetrics has no samples of it"))?;
+        if value.scale == Scale::SinceBoot {
+            return Err(NoSamples("it is a time, which has no course over time"));
+        }
+        let kind = kind(&series, value);
+        let cpus = series.is_percpu().then(|| CPU.to_owned());
+        let items = value.arrays.iter().map(|Dimension { prefix, .. }| label_of(prefix));
+        let keys: Vec<String> = samples.keys.iter().map(|key| label_of(&key.label)).collect();
+        let layout = &series.metric.layout;
+        let plan = layout.kind.has_keys().then(|| Plan::new(&layout.key, str::to_owned));
+        let mut by = keys.clone();
+        by.extend(plan.as_ref().map(|_| label_of(&samples.padding.1)));
+        if series.is_limited() && keys.len() > 1 && !by.iter().any(|label| label == WHOLE) {
+            by.push(WHOLE.to_owned());
+        }
+        Ok(Self {
+            name: sample_name(kind, value),
+            is_counter: kind == FamilyKind::Counter,
+            by,
+            parts: cpus.into_iter().chain(items).collect(),
+            is_limited: series.is_limited(),
+            keys,
+            plan,
+            scale: value.scale,
+        })
+    }
+
+    /// Tells whether samples with these labels stand for all keys that have none of their own.
+    pub fn is_others(&self, labels: &BTreeMap<String, String>) -> bool {
+        let is_other = |name: &str| labels.get(name).is_some_and(|text| text.trim_end_matches('_') == OTHER);
+        self.is_limited
+            && match &self.keys[..] {
+                [one] => is_other(one),
+                several => {
+                    is_other(WHOLE) && several.iter().all(|name| name == WHOLE || !labels.contains_key(name))
+                }
+            }
+    }
+
+    /// Returns the key that samples with these labels have, as documents show it; `null` if the map has no keys.
+    pub fn key(&self, labels: &BTreeMap<String, String>) -> Value {
+        let text = |name: &String| labels.get(name).map_or("", |text| text.as_str());
+        match &self.plan {
+            None => Value::Null,
+            Some(plan) if leaves(plan) == self.keys.len() => assembled(plan, &mut self.keys.iter().map(text)),
+            Some(_) => self.keys.first().map(text).unwrap_or_default().into(),
+        }
+    }
+
+    /// Returns a sample in the unit of the metric, as documents have it; `None` for NaN and for infinities.
+    pub fn original(&self, sample: f64) -> Option<JsonNumber> {
+        let number = match self.scale {
+            Scale::Decimal(power @ ..0) => sample * 10_f64.powi(-i32::from(power)),
+            Scale::Decimal(power) => sample / 10_f64.powi(power.into()),
+            Scale::Binary(power) => sample / 2_f64.powi(power.into()),
+            Scale::SinceBoot => sample,
+        };
+        let whole = number.round();
+        let is_whole = (number - whole).abs() <= NOISE * whole.abs().max(1.0);
+        match is_whole && whole.abs() < 9e18 {
+            true if whole >= 0.0 => Some((whole as u64).into()),
+            true => Some((whole as i64).into()),
+            false => JsonNumber::from_f64(number),
+        }
+    }
+}
+
+/// Returns the name of a label from its start `,name="`.
+fn label_of(start: &str) -> String {
+    let name = start.strip_prefix(',').and_then(|start| start.strip_suffix("=\""));
+    name.unwrap_or(start).to_owned()
+}
+
+/// Returns the number of labels that the parts of a key have.
+fn leaves(plan: &Plan<String>) -> usize {
+    match plan {
+        Plan::Struct(fields) => fields.iter().map(|field| leaves(&field.plan)).sum(),
+        Plan::Array { element, len, .. } => leaves(element).saturating_mul(*len),
+        _ => 1,
+    }
+}
+
+/// Makes a key of the texts of its parts, in their order.
+fn assembled<'a>(plan: &Plan<String>, texts: &mut impl Iterator<Item = &'a str>) -> Value {
+    match plan {
+        Plan::Struct(fields) => {
+            let fields = fields.iter().map(|field| (field.label.clone(), assembled(&field.plan, texts)));
+            Value::Object(fields.collect::<Map<_, _>>())
+        }
+        Plan::Array { element, len, .. } => (0..*len).map(|_| assembled(element, texts)).collect(),
+        leaf => part(leaf, texts.next().unwrap_or_default()),
+    }
+}
+
+/// Returns a part of a key as documents show it: what is a number there is text in a label.
+fn part(plan: &Plan<String>, text: &str) -> Value {
+    let number = match plan {
+        Plan::Scalar { kind: Scalar::Bool, .. } => {
+            return text.parse().map_or_else(|_| text.into(), Value::Bool);
+        }
+        Plan::Scalar { kind: Scalar::Hex | Scalar::Ktime | Scalar::Time, .. } => None,
+        // An enumeration and an interface have a number where they have no name.
+        Plan::Scalar { .. } => integer(text),
+        Plan::Float { .. } => text.parse().ok().and_then(JsonNumber::from_f64),
+        _ => None,
+    };
+    number.map_or_else(|| text.into(), Value::Number)
+}
+
+fn integer(text: &str) -> Option<JsonNumber> {
+    let unsigned = text.parse::<u64>().map(JsonNumber::from).ok();
+    unsigned.or_else(|| text.parse::<i64>().map(JsonNumber::from).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::{Layout, MapKind, Member, Render, Shape, TableLayout, Temporality};
+
+    use super::*;
+
+    fn member(name: &str, offset: usize, layout: Layout) -> Member {
+        Member { name: name.into(), bit_offset: 8 * offset, bitfield: None, layout }
+    }
+
+    fn structure(size: usize, members: Vec<Member>) -> Layout {
+        Layout { size, shape: Shape::Struct(members), render: None }
+    }
+
+    fn flows() -> Arc<Metric> {
+        let address = Layout { render: Some(Render::Ipv4), ..Layout::unsigned(4) };
+        let key = structure(6, vec![member("src", 0, address), member("port", 4, Layout::unsigned(2))]);
+        let value =
+            vec![member("bytes", 0, Layout::unsigned(8)), member("time_nanoseconds", 8, Layout::unsigned(8))];
+        let layout = TableLayout {
+            kind: MapKind::PercpuHash,
+            key,
+            value: structure(16, value),
+            slots: 2,
+            inner: None,
+        };
+        Arc::new(Metric::example("flows", layout).with(|head| {
+            (head.temporality, head.series.subsystem) = (Temporality::Cumulative, Some("net".to_owned()));
+            head.series.merge = Some(Default::default());
+        }))
+    }
+
+    fn labels(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+        all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_number_is_found_by_the_name_and_the_labels_of_its_samples() {
+        let found = ExportedNumber::new(&flows(), "bytes", &BTreeMap::new()).unwrap();
+        assert_eq!((&*found.name, found.is_counter), ("net_flows_bytes_total", true));
+        assert_eq!((found.by.join(" "), found.parts.join(" ")), ("src port padding".into(), "cpu".into()));
+        let key = found.key(&labels(&[("src", "192.0.2.1"), ("port", "53"), ("node", "a")]));
+        assert_eq!(key, serde_json::json!({ "src": "192.0.2.1", "port": 53 }));
+        let error = ExportedNumber::new(&flows(), "packets", &BTreeMap::new()).unwrap_err();
+        assert!(error.to_string().contains("no samples"), "{error}");
+    }
+
+    #[test]
+    fn numbers_have_the_unit_of_the_metric_again() {
+        let found = ExportedNumber::new(&flows(), "time_nanoseconds", &BTreeMap::new()).unwrap();
+        assert_eq!(found.name, "net_flows_time_seconds_total");
+        let original = |sample| found.original(sample).map(|number| number.to_string());
+        assert_eq!(original(0.000_012_345), Some("12345".to_owned()));
+        assert_eq!((original(1.5), original(-2e-9)), (Some("1500000000".to_owned()), Some("-2".to_owned())));
+        assert_eq!((original(f64::NAN), original(2.5e-10)), (None, Some("0.25".to_owned())));
+    }
+
+    #[test]
+    fn all_other_keys_have_samples_together() {
+        let limited = Arc::new(Metric::clone(&flows()).with(|head| head.series.max_series = Some(3)));
+        let found = ExportedNumber::new(&limited, "bytes", &BTreeMap::new()).unwrap();
+        assert_eq!(found.by.join(" "), "src port padding key");
+        assert!(found.is_others(&labels(&[("key", "other")])));
+        assert!(!found.is_others(&labels(&[("src", "192.0.2.1"), ("port", "53")])));
+    }
+
+    #[test]
+    fn histograms_are_refused() {
+        let slots = Layout { render: Some(Render::Histogram), ..Layout::unsigned(8) };
+        let layout = TableLayout {
+            kind: MapKind::Array,
+            key: Layout::unsigned(4),
+            value: slots,
+            slots: 1,
+            inner: None,
+        };
+        let metric = Arc::new(Metric::example("sizes", layout));
+        assert!(
+            ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap_err().to_string().contains("histogram")
+        );
+    }
+}
