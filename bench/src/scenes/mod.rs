@@ -3,7 +3,6 @@
 pub mod adaptive;
 pub mod attack;
 pub mod bcc;
-pub mod decisions;
 pub mod ebpf_exporter;
 pub mod events;
 pub mod exporters;
