@@ -355,7 +355,7 @@ fn what_is_there_and_what_is_missing() -> Result<()> {
         problem["errors"][0]["message"].as_str().expect("text").to_owned()
     };
     let text = message(put("from_the_future()"));
-    assert!(text.contains("the helper function 9999 is not among"), "{text}");
+    assert!(text.contains("the helper function 9999 is not allowed"), "{text}");
     let response = put("ktime_get_tai_ns()");
     if response.status == 422 {
         let text = message(response);
