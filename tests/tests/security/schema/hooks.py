@@ -45,8 +45,8 @@ IN_WORDS = [
     (r"^window\.interval$|^expires$|sum_expires$", "not a duration|are possible|resets nothing"),
     # The schema says it by dependentRequired, which the generator leaves out of account.
     (r"series_by$", "it needs max_series"),
-    (r"key_label$", "two '_' first|metrics have already|has a label .* already"),
-    (r"^labels", "metrics have already|bytes; .* are the limit|control character"),
+    (r"key_label$", "two '_' first|metrics already have|has a label .* already"),
+    (r"^labels", "metrics already have|bytes; .* are the limit|control character"),
     (r"^shared_maps", "both are needed|must agree"),
     (r"calls$", "is for the dialect bcc"),
     (r"files", "a folder of|leaves the source's folder|is the name of the source|is not a name of a file|is for the compiler|are the limit"),
