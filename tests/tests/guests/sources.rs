@@ -196,7 +196,10 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
     refused(json!({ "source": source("refused-devmap")? }), "\"line\":8")?;
     refused(json!({ "source": source("refused-kfunc")? }), "bpf_xdp_metadata_rx_hash")?;
     refused(json!({ "source": source("refused-declared")? }), "struct flow_key is only declared")?;
-    refused(json!({ "source": source("refused-helper")? }), "the helper function bpf_snprintf is not allowed")?;
+    refused(
+        json!({ "source": source("refused-helper")? }),
+        "the helper function bpf_snprintf is not allowed",
+    )?;
     let chosen = at_xdp(&json!({ "source": tutorial, "entry": "xdp_pass_func" }), &["stats"]);
     daemon.put("/v1/probes/tutorial", &chosen).expect(201);
     assert_eq!(

@@ -42,8 +42,10 @@ struct PeriodProgress {
     members: RuleMembers,
     periods: Periods<Parcel>,
     length: Duration,
-    /// The rule, once there was a window.
+    /// The rule, once there was a window that it can judge.
     judge: Option<FleetRule>,
+    /// The reason why it can't judge the windows so far.
+    refused: Option<String>,
     /// Parcels of periods that were judged and that the next process needs, oldest first.
     held: VecDeque<(u64, Parcel)>,
     judged: Option<u64>,
@@ -84,7 +86,8 @@ impl RuleLane {
                 let nodes = members.nodes.len();
                 tracing::info!(rule = self.rule.name, nodes, period = ?length, "the rule begins");
                 let (periods, held) = (Periods::new(length), VecDeque::new());
-                return Some(PeriodProgress { members, periods, length, judge: None, held, judged: None });
+                let (judge, refused, judged) = (None, None, None);
+                return Some(PeriodProgress { members, periods, length, judge, refused, held, judged });
             }
             if !told {
                 told = true;
@@ -181,10 +184,18 @@ impl RuleLane {
                 let state = state_before(&progress.members.events, period, progress.length, actions);
                 let shape = (*first.shape).clone();
                 match FleetRule::new(self.rule.document.clone(), shape, progress.length, state) {
-                    Ok(judge) => none.insert(judge),
+                    Ok(judge) => {
+                        self.counts.stopped.set(0);
+                        none.insert(judge)
+                    }
                     Err(rejection) => {
-                        let found = rejection.findings.first().map(|finding| finding.message.clone());
-                        tracing::error!(rule = self.rule.name, reason = found, "the windows can't be judged");
+                        // A replacement of the probe may bring windows that fit.
+                        self.counts.stopped.set(1);
+                        let reason = rejection.findings.first().map(|finding| finding.message.clone());
+                        if progress.refused != reason {
+                            tracing::error!(rule = self.rule.name, reason, "the windows can't be judged");
+                            progress.refused = reason;
+                        }
                         return;
                     }
                 }
