@@ -75,6 +75,23 @@ test("it is live without asking again", async ({ page, scene }) => {
   expect(requests).toEqual([]);
 });
 
+// A window may be closed while its probe is deleted. The daemon then tells of the window without the numbers of all windows.
+test("a window that is told after its probe was deleted changes nothing", async ({ page, scene }) => {
+  const [entry] = JSON.parse((await scene.api("GET", "/v1/probes/packet-counter/windows")).text).windows;
+  let ended = 0;
+  await page.route("**/v1/changes", async (route) => {
+    const probe = JSON.parse((await scene.api("GET", "/v1/probes/packet-counter")).text);
+    const tell = (event: string, data: unknown) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
+    const hello = { node: "gw-1", version: "0", who: "test", role: "collector" };
+    const told = [["hello", hello], ["probe", probe], ["listed", {}], ["window", { probe: probe.name, window: entry }]] as const;
+    await route.fulfill({ status: 200, contentType: "text/event-stream", body: told.map(([event, data]) => tell(event, data)).join("") });
+    ended++;
+  }, { times: 1 });
+  await open(page, scene, "collector");
+  expect(ended).toBe(1);
+  await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
+});
+
 test("what is wrong stands above: what is not attached, and a map without room", async ({ page, scene }) => {
   await open(page, scene, "collector");
   await expect(page.locator("article").first()).toBeVisible();

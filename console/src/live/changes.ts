@@ -77,10 +77,11 @@ function take(event: string, data: any) {
       break;
     }
     case "window": {
-      const { probe: name, window, windows } = data as { probe: string; window: WindowEntry; windows: WindowsStatus };
+      const { probe: name, window, windows } = data as { probe: string; window: WindowEntry; windows?: WindowsStatus };
       const probe = probes.value.get(name);
       batch(() => {
-        if (probe) put({ ...probe, windows });
+        // The last window of a probe that was removed comes without numbers of its windows.
+        if (probe && windows) put({ ...probe, windows });
         for (const listener of listeners) listener(name, window);
       });
       break;
