@@ -36,6 +36,7 @@ pub mod reboot;
 pub mod replays;
 mod room;
 pub mod sample;
+pub mod servers;
 pub mod silent;
 pub mod store;
 pub mod stream;

@@ -17,6 +17,7 @@ mod reading;
 mod rules;
 mod scale;
 mod stores;
+mod streams;
 
 use anyhow::Result;
 
@@ -51,4 +52,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "charts", run: charts::run },
     Experiment { name: "rate", run: rate::run },
     Experiment { name: "stores", run: stores::run },
+    Experiment { name: "streams", run: streams::run },
 ];

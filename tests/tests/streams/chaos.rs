@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use twinprobe_tests::scaled;
+use twinprobe_tests::servers::nats::NatsServer;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::nats::{MAKE, Server};
+use crate::nats::{MAKE, messages};
 use crate::push::server::send_all;
 use crate::scene::{COLLECTOR, Node, Stream, configuration, python};
 
@@ -51,7 +52,7 @@ fn acknowledged(node: &Node, before: u64) -> Result<u64> {
 }
 
 /// Kills streams, daemons and the broker, and silences the broker, in turn, at random moments.
-fn chaos(nodes: &mut [Node], server: &mut Server, config: &Path) -> Result<()> {
+fn chaos(nodes: &mut [Node], server: &mut NatsServer, config: &Path) -> Result<()> {
     let (mut moments, mut before) = (Moments::new()?, [0; NODES.len()]);
     let mut running = Stream::start(config)?;
     for kill in 0..scaled(8, 400) {
@@ -83,7 +84,7 @@ fn chaos(nodes: &mut [Node], server: &mut Server, config: &Path) -> Result<()> {
 #[test]
 fn three_nodes_are_exact_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut server = Server::new(&directory.path().join("nats"))?;
+    let mut server = NatsServer::new(&directory.path().join("nats"))?;
     python(MAKE, &[&server.url()])?;
     let (mut nodes, mut traffic) = (Vec::new(), Vec::new());
     for name in NODES {
@@ -101,7 +102,7 @@ fn three_nodes_are_exact_whatever_is_killed() -> Result<()> {
         node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
     }
     send_all(&config)?;
-    let messages = server.messages()?;
+    let messages = messages(&server)?;
     for (name, sent) in ["node-0", "gw%2F1%2Eexample", "node-2"].into_iter().zip(sent) {
         let subject = format!("twinprobe.{name}.p");
         let own: Vec<_> = messages.iter().filter(|message| message[0] == subject).collect();

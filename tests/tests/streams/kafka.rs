@@ -1,151 +1,25 @@
 //! Kafka: the real broker, read by kcat.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use twinprobe_tests::scaled;
+use twinprobe_tests::servers::kafka::KafkaBroker;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, stream, tool};
+use crate::scene::{COLLECTOR, Node, Stream, configuration, kill_in_turn, stream};
 
-/// A broker that is its own controller. It is killed on drop.
-struct Broker {
-    child: Option<Child>,
-    directory: TempDir,
-    /// The ports without TLS and with it.
-    ports: [u16; 2],
-}
-
-impl Broker {
-    fn new() -> Result<Self> {
-        let mut broker =
-            Self { child: None, directory: tempfile::tempdir()?, ports: [free_port()?, free_port()?] };
-        broker.certificates()?;
-        let ([plain, encrypted], controller) = (broker.ports, free_port()?);
-        let settings = [
-            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER".to_owned(),
-            format!("controller.quorum.voters=1@127.0.0.1:{controller}"),
-            format!(
-                "listeners=PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{encrypted},CONTROLLER://127.0.0.1:{controller}"
-            ),
-            format!("advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{encrypted}"),
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT".to_owned(),
-            format!("log.dirs={}", broker.path("data").display()),
-            // One broker, which is ready soon.
-            "offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1".to_owned(),
-            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1".to_owned(),
-            "transaction.state.log.num.partitions=1\nnum.partitions=3\nauto.create.topics.enable=false"
-                .to_owned(),
-            "ssl.client.auth=required\nssl.keystore.type=PEM\nssl.truststore.type=PEM".to_owned(),
-            format!("ssl.keystore.location={}", broker.path("server").display()),
-            format!("ssl.truststore.location={}", broker.path("authority").display()),
-        ];
-        fs::write(broker.path("settings"), settings.join("\n"))?;
-        let mut format = broker.java("kafka.tools.StorageTool")?;
-        let output = format
-            .args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"])
-            .arg(broker.path("settings"))
-            .output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        broker.start()?;
-        Ok(broker)
+/// A receiver that connects over TLS, with these fields besides.
+fn receiver(broker: &KafkaBroker, more: &Value) -> Value {
+    let mut options = json!({
+        "brokers": [format!("127.0.0.1:{}", broker.ports[1])], "topic": "windows", "tls": "require", "ca": broker.path("authority"),
+        "cert": broker.path("client"), "key": broker.path("client"),
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        options[name] = value.clone();
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn java(&self, class: &str) -> Result<Command> {
-        let mut command = Command::new("java");
-        command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"]).arg(tool("kafka")?.join("*")).arg(class);
-        Ok(command)
-    }
-
-    /// Writes certificates for the broker and its clients, the authority that has signed them, and another authority.
-    fn certificates(&self) -> Result<()> {
-        let authority = authority("an authority")?;
-        for (name, usage) in
-            [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
-        {
-            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-            // OpenSSL takes a certificate whose name is that of its authority for the authority.
-            params.distinguished_name.push(DnType::CommonName, name);
-            params.extended_key_usages = vec![usage];
-            let key = KeyPair::generate()?;
-            let cert = params.signed_by(&key, &authority)?.pem();
-            fs::write(self.path(name), format!("{}{cert}", key.serialize_pem()))?;
-        }
-        fs::write(self.path("authority"), authority.pem())?;
-        Ok(fs::write(self.path("other"), self::authority("another")?.pem())?)
-    }
-
-    fn start(&mut self) -> Result<()> {
-        let log = fs::File::create(self.path("log"))?;
-        let mut command = self.java("kafka.Kafka")?;
-        command.arg(self.path("settings")).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        self.child = Some(command.spawn()?);
-        wait_for("Kafka", PATIENCE, || {
-            let log = fs::read_to_string(self.path("log"))?;
-            let tail = log.get(log.len().saturating_sub(2_000)..).unwrap_or_default().to_owned();
-            let metadata = self.kcat(&["-L", "-m", "1"]);
-            metadata.map(drop).context(tail)
-        })
-    }
-
-    fn kill(&mut self) -> Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
-        }
-        Ok(())
-    }
-
-    fn kcat(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new("kcat");
-        command.args(["-b", &format!("127.0.0.1:{}", self.ports[0])]).args(arguments);
-        let output = command.stdin(Stdio::null()).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    /// The messages that a consumer sees for good: partition, offset, headers, key, and the document as text.
-    fn messages(&self, topic: &str) -> Result<Vec<Value>> {
-        let text =
-            self.kcat(&["-C", "-t", topic, "-e", "-q", "-J", "-X", "isolation.level=read_committed"])?;
-        text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
-    }
-
-    /// A receiver that connects over TLS, with these fields besides.
-    fn receiver(&self, more: &Value) -> Value {
-        let mut options = json!({
-            "brokers": [format!("127.0.0.1:{}", self.ports[1])], "topic": "windows", "tls": "require", "ca": self.path("authority"),
-            "cert": self.path("client"), "key": self.path("client"),
-        });
-        for (name, value) in more.as_object().into_iter().flatten() {
-            options[name] = value.clone();
-        }
-        json!([{ "kafka": options }])
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.kill();
-    }
-}
-
-fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>> {
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
+    json!([{ "kafka": options }])
 }
 
 fn packets(message: &Value) -> Result<u64> {
@@ -175,11 +49,11 @@ fn send_all(config: &Path) -> Result<()> {
 #[test]
 fn a_topic_has_each_packet_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut broker = Broker::new()?;
+    let mut broker = KafkaBroker::new()?;
     let mut node = Node::new("gw/1.example")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;
-    let config = configuration(directory.path(), &[&node], &broker.receiver(&json!({})), &json!({}))?;
+    let config = configuration(directory.path(), &[&node], &receiver(&broker, &json!({})), &json!({}))?;
     let mut restart = || {
         broker.kill()?;
         broker.start()
@@ -205,12 +79,12 @@ fn a_topic_has_each_packet_once_whatever_is_killed() -> Result<()> {
 #[test]
 fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let (broker, node) = (Broker::new()?, Node::new("node-0")?);
+    let (broker, node) = (KafkaBroker::new()?, Node::new("node-0")?);
     node.deploy(&json!({ "retain": 2, "collectors": [COLLECTOR] }));
     for _ in 0..5 {
         node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
     }
-    let small = broker.receiver(&json!({ "maxMessageBytes": 1_100 }));
+    let small = receiver(&broker, &json!({ "maxMessageBytes": 1_100 }));
     let held = Stream::start(&configuration(directory.path(), &[&node], &small, &json!({}))?)?;
     wait_for("the reason", PATIENCE, || {
         ensure!(held.log().contains("more than maxMessageBytes"), "{}", held.log());
@@ -220,7 +94,7 @@ fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     ensure!(node.unacknowledged() == 2);
     for more in [json!({}), json!({ "exactlyOnce": false, "topic": "plain", "compression": "lz4" })] {
         let topic = more["topic"].as_str().unwrap_or("windows").to_owned();
-        send_all(&configuration(directory.path(), &[&node], &broker.receiver(&more), &json!({}))?)?;
+        send_all(&configuration(directory.path(), &[&node], &receiver(&broker, &more), &json!({}))?)?;
         let messages = broker.messages(&topic)?;
         let seqs: Vec<_> = messages.iter().filter_map(|message| header(message, "Twinprobe-Seq")).collect();
         if topic == "windows" {
@@ -242,10 +116,10 @@ fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
 #[test]
 fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let (broker, node) = (Broker::new()?, Node::new("node-0")?);
+    let (broker, node) = (KafkaBroker::new()?, Node::new("node-0")?);
     node.deploy(&json!({ "collectors": [COLLECTOR] }));
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
-    let config = configuration(directory.path(), &[&node], &broker.receiver(&json!({})), &json!({}))?;
+    let config = configuration(directory.path(), &[&node], &receiver(&broker, &json!({})), &json!({}))?;
     let output = stream(&["-f", &config.display().to_string(), "--dry-run"])?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success() && told.contains("/windows key node-0/p"), "{told}");
@@ -259,7 +133,7 @@ fn refusals_of_the_broker_say_what_to_change() -> Result<()> {
         (json!({ "cursorTopic": "old" }), "set it to compact"),
     ] {
         let before = node.unacknowledged();
-        let config = configuration(directory.path(), &[&node], &broker.receiver(&more), &json!({}))?;
+        let config = configuration(directory.path(), &[&node], &receiver(&broker, &more), &json!({}))?;
         if expected.is_empty() {
             send_all(&config)?;
             node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);

@@ -1,15 +1,12 @@
 //! NATS JetStream: the real server, read by another client.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::pidfd::{open_pidfd, send_signal};
 use twinprobe_tests::scaled;
+use twinprobe_tests::servers::nats::NatsServer;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, python, stream, tool};
+use crate::scene::{COLLECTOR, Node, Stream, configuration, kill_in_turn, python, stream};
 
 /// Makes a stream that forgets ids soon, so that the expected last sequence must tell repeats.
 pub const MAKE: &str = "import asyncio, json, sys, nats
@@ -39,63 +36,16 @@ async def main():
     print(json.dumps(found))
 asyncio.run(main())";
 
-/// A server. It is killed on drop.
-pub struct Server {
-    child: Option<Child>,
-    port: u16,
-    directory: PathBuf,
-}
-
-impl Server {
-    pub fn new(directory: &Path) -> Result<Self> {
-        let mut server = Self { child: None, port: free_port()?, directory: directory.to_owned() };
-        server.start()?;
-        Ok(server)
-    }
-
-    pub fn start(&mut self) -> Result<()> {
-        let mut command = Command::new(tool("bin/nats-server")?);
-        command.args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"]).arg(&self.directory);
-        self.child = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
-        wait_for("nats-server", PATIENCE, || {
-            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(drop).context("it listens")
-        })
-    }
-
-    pub fn kill(&mut self) -> Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
-        }
-        Ok(())
-    }
-
-    pub fn signal(&self, signal: i32) -> Result<()> {
-        let child = self.child.as_ref().context("it runs")?;
-        send_signal(&open_pidfd(child.id())?, signal);
-        Ok(())
-    }
-
-    pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
-    }
-
-    pub fn messages(&self) -> Result<Vec<Value>> {
-        Ok(serde_json::from_value(python(READ, &[&self.url()])?)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.kill();
-    }
+/// All messages of the stream.
+pub fn messages(server: &NatsServer) -> Result<Vec<Value>> {
+    Ok(serde_json::from_value(python(READ, &[&server.url()])?)?)
 }
 
 /// Stream, daemon and server are killed at any moment. JetStream has each window once, in order, beyond its time for ids as well.
 #[test]
 fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut server = Server::new(&directory.path().join("nats"))?;
+    let mut server = NatsServer::new(&directory.path().join("nats"))?;
     python(MAKE, &[&server.url()])?;
     let mut node = Node::new("gw-1.example")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
@@ -111,7 +61,7 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
     let output = stream(&["-f", &config.display().to_string(), "--once"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = server.messages()?;
+    let messages = messages(&server)?;
     let packets: u64 = messages.iter().filter_map(|message| message[3].as_u64()).sum();
     ensure!(packets == sent, "{sent} were sent, {packets} are in {} messages", messages.len());
     for (index, message) in messages.iter().enumerate() {
@@ -125,7 +75,7 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
 #[test]
 fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut server = Server::new(&directory.path().join("nats"))?;
+    let mut server = NatsServer::new(&directory.path().join("nats"))?;
     server.kill()?;
     let node = Node::new("node-0")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 60, "collectors": [COLLECTOR] }));
@@ -142,7 +92,6 @@ fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     ensure!(running.sample("twinprobe_stream_memory_bytes{receiver=\"nats\"}")? <= 1_048_576.0);
     ensure!(running.sample("twinprobe_stream_receiver_up{receiver=\"nats\"}")? < 0.5);
     ensure!(running.sample("twinprobe_stream_lag_seconds{receiver=\"nats\"}")? > 0.5);
-    ensure!(server.child.is_none());
     server.start()?;
     wait_for("the receiver", PATIENCE, || {
         let up = running.sample("twinprobe_stream_receiver_up{receiver=\"nats\"}")?;
@@ -150,7 +99,7 @@ fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
         Ok(())
     })?;
     running.terminate()?;
-    let messages = server.messages()?;
+    let messages = messages(&server)?;
     // A separate message names the missing numbers between two messages.
     let (mut next, mut gaps) = (1, 0);
     for message in &messages {

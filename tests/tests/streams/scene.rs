@@ -1,6 +1,5 @@
 //! A node with traffic, a stream that can be killed, and readers of its messages.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -10,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use twinprobe_tests::sample::counter_config;
+pub use twinprobe_tests::servers::{free_port, python, tool};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Running};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, helper};
@@ -17,31 +17,12 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology, helper};
 /// The name of the streams, as the probes know it.
 pub const COLLECTOR: &str = "archive";
 
-/// Returns a tool that setup/test-tools.sh has fetched.
-pub fn tool(path: &str) -> Result<PathBuf> {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("test-tools").join(path);
-    ensure!(path.exists(), "run setup/test-tools.sh: {} is not there", path.display());
-    Ok(path)
-}
-
-/// Runs a script of Python with the clients of receivers. Returns the JSON that it prints.
-pub fn python(script: &str, arguments: &[&str]) -> Result<Value> {
-    let output = Command::new(tool("streams/bin/python")?).args(["-c", script]).args(arguments).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
-}
-
 /// Returns the rows that DuckDB finds for a query.
 pub fn duckdb(query: &str) -> Result<Value> {
     const SCRIPT: &str = "import duckdb, json, sys
 rows = duckdb.sql(sys.argv[1]).fetchall()
 print(json.dumps([[int(cell) if hasattr(cell, 'as_tuple') else cell for cell in row] for row in rows], default=str))";
     python(SCRIPT, &[query])
-}
-
-/// Returns a port without a listener.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// A node whose probe `p` counts packets, with windows of 50 ms for [`COLLECTOR`].

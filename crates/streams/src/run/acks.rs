@@ -2,15 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::backoff::Backoff;
 use super::stopping::Stopping;
 use crate::receiver::SeriesName;
 use crate::sources::daemon::SourceDaemon;
+
+/// The time in which windows share an acknowledgement, which is a write to the daemon's disk.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The progress of each receiver with the windows of one probe.
 #[derive(Debug)]
@@ -123,6 +128,8 @@ pub async fn acknowledge(
                 Ok(()) => {
                     last = seq;
                     backoff.reset();
+                    gather(&mut common).await;
+                    continue;
                 }
                 Err(error) if error.status() == Some(404) => return true,
                 Err(error) => {
@@ -142,9 +149,29 @@ pub async fn acknowledge(
     }
 }
 
+/// Waits while further windows may share the next acknowledgement, at most until the end of all feeds.
+async fn gather(common: &mut watch::Receiver<u64>) {
+    let _ = timeout(TOGETHER, async { while common.changed().await.is_ok() {} }).await;
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn windows_share_an_acknowledgement_until_the_feeds_end() {
+        let (sender, mut common) = watch::channel(1);
+        let began = Instant::now();
+        sender.send_replace(2);
+        gather(&mut common).await;
+        assert_eq!(began.elapsed(), TOGETHER);
+        sender.send_replace(3);
+        drop(sender);
+        gather(&mut common).await;
+        assert_eq!((began.elapsed(), *common.borrow()), (TOGETHER, 3));
+    }
 
     #[test]
     fn a_window_counts_once_all_before_it_and_all_receivers_have_it() {

@@ -157,6 +157,12 @@ impl WindowReader {
         place.map(|&place| format::read_table(&*self.content()?, place)).transpose()
     }
 
+    /// Tells whether [`Self::chunk`] waits for no disk at this place.
+    pub fn is_at_hand(&self, metric: usize, index: usize) -> bool {
+        let is_over = self.chunks.get(metric).is_none_or(|chunks| index >= chunks.len());
+        is_over || self.content().is_ok_and(|content| matches!(*content, Content::Bytes(_)))
+    }
+
     /// Calls `each` with the keys and values of each chunk of a metric's rows, where they are in memory and no tables are in them.
     /// Returns false if they are not; then `each` may have been called for some.
     pub fn each_flat(&self, metric: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<bool> {

@@ -255,8 +255,13 @@ impl Cursor {
             Self::Stored { window, metric, next } => {
                 let (window, metric, index) = (Arc::clone(window), *metric, *next);
                 *next += 1;
-                let chunk = tokio::task::spawn_blocking(move || window.chunk(metric, index)).await;
-                let chunk = chunk.map_err(std::io::Error::other).and_then(|chunk| chunk);
+                // Another thread costs more than the rows of a small window.
+                let chunk = if window.is_at_hand(metric, index) {
+                    window.chunk(metric, index)
+                } else {
+                    let chunk = tokio::task::spawn_blocking(move || window.chunk(metric, index)).await;
+                    chunk.map_err(std::io::Error::other).and_then(|chunk| chunk)
+                };
                 chunk
                     .map(|chunk| chunk.map(Arc::new))
                     .map_err(|error| Broken(format!("the window can't be read: {error}")))

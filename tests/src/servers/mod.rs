@@ -1,0 +1,32 @@
+//! Servers of others that streams send to: the real ones, which setup/test-tools.sh has fetched.
+
+pub mod kafka;
+pub mod nats;
+
+use std::env;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+/// Returns a tool that setup/test-tools.sh has fetched.
+pub fn tool(path: &str) -> Result<PathBuf> {
+    // This executable is below the directory target/ of cargo.
+    let executable = env::current_exe()?;
+    let mut found = executable.ancestors().map(|target| target.join("tmp/test-tools").join(path));
+    found.find(|tool| tool.exists()).with_context(|| format!("run setup/test-tools.sh: {path} is not there"))
+}
+
+/// Runs a script of Python with the clients of receivers. Returns the JSON that it prints.
+pub fn python(script: &str, arguments: &[&str]) -> Result<Value> {
+    let output = Command::new(tool("streams/bin/python")?).args(["-c", script]).args(arguments).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Returns a port without a listener.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
