@@ -20,6 +20,8 @@ pub struct Answer<T> {
     pub ran: Option<Duration>,
     /// The digest of the shape of a window's document, if the request asked for it (`Twinprobe-Shape`).
     pub shape: Option<String>,
+    /// The tag of the version that the answer shows (`ETag`).
+    pub etag: Option<String>,
     /// The bytes as the daemon sent them.
     pub body: Vec<u8>,
     content: PhantomData<fn() -> T>,
@@ -34,10 +36,10 @@ impl<T> Answer<T> {
         let ran = milliseconds.and_then(|time| Duration::try_from_secs_f64(time / 1e3).ok());
         let is_unchanged =
             response.headers().get("twinprobe-outcome").is_some_and(|outcome| outcome == "unchanged");
-        let shape = response.headers().get("twinprobe-shape").and_then(|shape| shape.to_str().ok());
-        let shape = shape.map(str::to_owned);
+        let text = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
+        let (shape, etag) = (text("twinprobe-shape"), text("etag"));
         let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
-        Ok(Self { call, status, is_unchanged, ran, shape, body: body.into(), content: PhantomData })
+        Ok(Self { call, status, is_unchanged, ran, shape, etag, body: body.into(), content: PhantomData })
     }
 
     /// Returns the body as JSON, with the fields that this version does not know.

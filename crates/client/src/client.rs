@@ -93,6 +93,18 @@ impl Client {
         self.whole(explained(self.probe(Method::PUT, name, [], JSON)?, message).json(config)).await
     }
 
+    /// `PUT /v1/probes/{name}` for a probe that is still as `etag` says; otherwise the daemon refuses with 412.
+    pub async fn replace(
+        &self,
+        name: &str,
+        config: &ConfigDocument,
+        etag: &str,
+        message: Option<&str>,
+    ) -> Result<Answer<ProbeStatus>, ClientError> {
+        let request = self.probe(Method::PUT, name, [], JSON)?.header("if-match", etag);
+        self.whole(explained(request, message).json(config)).await
+    }
+
     /// `GET /v1/probes`.
     pub async fn probes(&self) -> Result<Answer<ProbeList>, ClientError> {
         self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await

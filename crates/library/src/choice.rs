@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use twinprobe_api::{ConfigDocument, DirectionDocument, FleetProbeSpec};
+use twinprobe_api::{ConfigDocument, DirectionDocument, FleetProbeSpec, RuleChange};
 
 use crate::knobs::{self, Knob};
 use crate::library::library_probe;
@@ -15,6 +15,8 @@ pub enum ChoiceError {
     Define { probe: String, name: String, known: String },
     #[error("{name}: {probe} has no such variable; {known}")]
     Variable { probe: String, name: String, known: String },
+    #[error("{0} is not a whole number; with sample: N the probe sees one packet in N")]
+    Sample(Value),
 }
 
 /// Defines macros and gives variables their initial values, each in the directions that have it.
@@ -37,6 +39,18 @@ pub fn choose(
 pub fn fleet_probe(name: &str, spec: &FleetProbeSpec) -> Result<ConfigDocument, String> {
     let mut config = library_probe(name).map_err(|error| error.to_string())?;
     choose(&mut config, &spec.defines, &spec.variables).map_err(|error| error.to_string())?;
+    Ok(config)
+}
+
+/// Returns a configuration with the values that a rule gives it.
+pub fn changed(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, ChoiceError> {
+    let mut config = config.clone();
+    config.name = Some(change.name.clone());
+    choose(&mut config, &change.defines, &change.variables)?;
+    if let Some(sample) = &change.sample {
+        let sample = sample.as_u64().ok_or_else(|| ChoiceError::Sample(sample.clone()))?;
+        directions(&mut config).for_each(|direction| direction.sample = Some(sample));
+    }
     Ok(config)
 }
 

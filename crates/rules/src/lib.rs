@@ -18,7 +18,7 @@ mod view;
 
 pub use self::expression::fault::ExpressionFault;
 pub use self::fleet::rule::{
-    FleetEvent, FleetRule, NodeWindow, PeriodDecision, end_in, end_of, period_of, reason, state_before,
+    FleetEvent, FleetRule, NodeWindow, PeriodDecision, end_of, period_of, reason, reason_back, state_before,
 };
 pub use self::rule::{FLEET, Judgement, Rule};
 pub use self::state::{Decision, RuleState};

@@ -133,6 +133,54 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     })
 }
 
+/// A change goes to the nodes where the rule holds, and is taken back, also by the next process. What an operator has changed since stays.
+#[test]
+fn a_change_goes_where_it_holds_and_is_taken_back() -> Result<()> {
+    let nodes = nodes(&json!({ "interval": "500ms", "retain": 10_000, "collectors": [COLLECTOR] }))?;
+    for node in &nodes {
+        node.daemon().put("/v1/probes/q", &counter_config("mon0", "XDP_PASS")).expect(201);
+    }
+    let sample = |node: &Node| node.daemon().json("/v1/probes/q")["config"]["ingress"]["sample"].as_u64();
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("coarse.yaml");
+    let mut coarse = rule("sum(ingress.packets) > 50", "where");
+    coarse["do"]
+        .as_array_mut()
+        .context("actions")?
+        .insert(0, json!({ "change": { "name": "q", "sample": 4 } }));
+    fs::write(&path, coarse.to_string())?;
+    let running = Running::start(&path, &nodes)?;
+    let traffic = nodes[1].traffic()?;
+    wait_for_fine(&nodes[1], true)?;
+    ensure!(nodes.iter().map(sample).eq([None, Some(4), None]));
+    drop(running);
+
+    let _running = Running::start(&path, &nodes)?;
+    drop(traffic);
+    wait_for_fine(&nodes[1], false)?;
+    ensure!(sample(&nodes[1]).is_none(), "the change is taken back before the probe is removed");
+    let revisions = nodes[1].daemon().json("/v1/probes/q/revisions");
+    let reasons: Vec<&str> = revisions["revisions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["message"].as_str())
+        .collect();
+    ensure!(reasons.len() == 2 && reasons[1].ends_with(", taken back"), "{revisions}");
+    ensure!(reasons.iter().all(|why| why.starts_with("fleet rule coarse, ")), "{revisions}");
+
+    let traffic = nodes[1].traffic()?;
+    wait_for_fine(&nodes[1], true)?;
+    ensure!(sample(&nodes[1]) == Some(4));
+    let mut other = counter_config("mon0", "XDP_PASS");
+    other["ingress"]["sample"] = json!(16);
+    nodes[1].daemon().put("/v1/probes/q", &other).expect(200);
+    drop(traffic);
+    wait_for_fine(&nodes[1], false)?;
+    ensure!(sample(&nodes[1]) == Some(16), "it stays as the operator wants it");
+    Ok(())
+}
+
 #[test]
 fn rules_that_a_stream_can_not_run_are_refused() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use twinprobe_access::Principal;
 use twinprobe_api::{ConfigDocument, RuleAction, RuleChange, RuleDocument};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_library::ChoiceError;
 
 use crate::engine::conditions::{Conditions, tag};
 use crate::engine::engine::{Engine, permitted};
@@ -15,19 +16,10 @@ use crate::store::rules::{ChangedProbe, StoredRule};
 
 /// Returns a configuration with other choices.
 fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, Rejection> {
-    let mut config = config.clone();
-    config.name = Some(change.name.clone());
-    let done = twinprobe_library::choose(&mut config, &change.defines, &change.variables);
-    done.map_err(|error| Rejection::from(Finding::config("", error.to_string())))?;
-    if let Some(sample) = &change.sample {
-        let message =
-            || format!("{sample} is not a whole number; with sample: N the probe sees one packet in N");
-        let sample = sample.as_u64().ok_or_else(|| Finding::config("sample", message()))?;
-        for direction in [&mut config.ingress, &mut config.egress].into_iter().flatten() {
-            direction.sample = Some(sample);
-        }
-    }
-    Ok(config)
+    twinprobe_library::changed(config, change).map_err(|error| {
+        let field = if matches!(error, ChoiceError::Sample(_)) { "sample" } else { "" };
+        Rejection::from(Finding::config(field, error.to_string()))
+    })
 }
 
 /// Tells whether two configurations are the same. The name in them does not count: a probe is known by its path.

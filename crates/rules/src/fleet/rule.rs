@@ -76,11 +76,12 @@ impl FleetRule {
                     let message = "over a fleet the name of a probe has no value of a window in it";
                     findings.push(Finding::config(format!("{field}.apply.name"), message));
                 }
-                RuleAction::Change(_) => {
-                    let message = "over a fleet a rule can't change a probe; deploy another one by `apply`";
-                    findings.push(Finding::config(format!("{field}.change"), message));
+                RuleAction::Change(change) if change.name.contains("{{") => {
+                    let message = "over a fleet the name of a probe has no value of a window in it";
+                    findings.push(Finding::config(format!("{field}.change.name"), message));
                 }
                 RuleAction::Apply(_)
+                | RuleAction::Change(_)
                 | RuleAction::Notify(_)
                 | RuleAction::Delete(_)
                 | RuleAction::Mark(_) => {}
@@ -205,10 +206,23 @@ pub fn reason(rule: &str, end: i64) -> String {
     format!("fleet rule {rule}, {time}")
 }
 
-/// Returns the end of the period from such a reason; `None` if it is not of this rule.
-pub fn end_in(reason: &str, rule: &str) -> Option<i64> {
-    let time = reason.strip_prefix("fleet rule ")?.strip_prefix(rule)?.strip_prefix(", ")?;
-    i64::try_from(time.parse::<Timestamp>().ok()?.as_nanosecond()).ok()
+/// The end of the reason for a change that the rule takes back.
+const BACK: &str = ", taken back";
+
+/// The reason that daemons note when a rule takes a change back.
+pub fn reason_back(rule: &str, end: i64) -> String {
+    reason(rule, end) + BACK
+}
+
+impl FleetEvent {
+    /// Reads the reason of a change; `None` if it is not of this rule. `is_put` is true if a probe was created or replaced.
+    pub fn of_reason(reason: &str, rule: &str, is_put: bool) -> Option<Self> {
+        let time = reason.strip_prefix("fleet rule ")?.strip_prefix(rule)?.strip_prefix(", ")?;
+        let back = time.strip_suffix(BACK);
+        let time: Timestamp = back.unwrap_or(time).parse().ok()?;
+        let end = i64::try_from(time.as_nanosecond()).ok()?;
+        Some(Self { end, has_begun: is_put && back.is_none() })
+    }
 }
 
 #[cfg(test)]

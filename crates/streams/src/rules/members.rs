@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use twinprobe_api::{ChangeKind, ConfigDocument, RuleAction, RuleProbe};
+use twinprobe_api::{ChangeKind, ConfigDocument, RuleAction, RuleChange, RuleProbe};
 use twinprobe_client::{Notification, notify};
-use twinprobe_rules::{FleetEvent, end_in, reason};
+use twinprobe_rules::{FleetEvent, reason, reason_back};
 
 use super::document::NamedRule;
 use crate::sources::daemon::{AskError, SourceDaemon};
@@ -71,6 +71,7 @@ impl RuleMembers {
     pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) -> u64 {
         match action {
             RuleAction::Apply(probe) => self.at_each(firing, &NodeWork::Apply(probe.clone())).await,
+            RuleAction::Change(change) => self.at_each(firing, &NodeWork::Change(change.clone())).await,
             RuleAction::Delete(name) => {
                 self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await
             }
@@ -79,8 +80,6 @@ impl RuleMembers {
                 tracing::info!(rule = firing.rule.name, text, "mark");
                 0
             }
-            // `FleetRule::check` has refused it.
-            RuleAction::Change(_) => 0,
         }
     }
 
@@ -90,9 +89,12 @@ impl RuleMembers {
         let firing = FleetFiring { rule, end, nodes: &nodes };
         let mut failures = 0;
         for action in &rule.document.actions {
-            let RuleAction::Apply(probe) = action else { continue };
-            failures +=
-                self.at_each(firing, &NodeWork::Delete { name: probe.name.clone(), is_own: true }).await;
+            let work = match action {
+                RuleAction::Apply(probe) => NodeWork::Delete { name: probe.name.clone(), is_own: true },
+                RuleAction::Change(change) => NodeWork::ChangeBack(change.name.clone()),
+                RuleAction::Delete(_) | RuleAction::Notify(_) | RuleAction::Mark(_) => continue,
+            };
+            failures += self.at_each(firing, &work).await;
         }
         failures
     }
@@ -116,6 +118,9 @@ impl RuleMembers {
 #[derive(Clone, Debug)]
 enum NodeWork {
     Apply(Box<RuleProbe>),
+    Change(RuleChange),
+    /// Gives the probe of this name the configuration from before the rule.
+    ChangeBack(String),
     /// With `is_own` only a probe that the rule has made.
     Delete {
         name: String,
@@ -173,9 +178,8 @@ async fn ask(daemon: &Arc<SourceDaemon>, rule: &str, watch: &str) -> Result<Memb
     let interval = config.window.as_ref().and_then(|window| window.interval.as_deref());
     let length = interval.and_then(|text| text.parse::<SignedDuration>().ok()?.try_into().ok());
     let events = history.iter().filter_map(|entry| {
-        let end = end_in(entry.message.as_deref()?, rule)?;
-        let has_begun = matches!(entry.change, ChangeKind::Created | ChangeKind::Replaced);
-        Some(FleetEvent { end, has_begun })
+        let is_put = matches!(entry.change, ChangeKind::Created | ChangeKind::Replaced);
+        FleetEvent::of_reason(entry.message.as_deref()?, rule, is_put)
     });
     let member = RuleMember { daemon: Arc::clone(daemon), labels: status.labels, config };
     Ok((status.node, member, length, events.collect()))
@@ -189,6 +193,8 @@ impl RuleMember {
         loop {
             let done = match &work {
                 NodeWork::Apply(probe) => self.apply(probe, &rule, &why).await,
+                NodeWork::Change(change) => self.change(change, &rule, &why).await,
+                NodeWork::ChangeBack(name) => self.change_back(name, &rule, &reason_back(&rule, end)).await,
                 NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
             };
             match done {

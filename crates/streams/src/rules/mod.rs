@@ -1,5 +1,6 @@
 //! Rules over the windows of many nodes.
 
+pub mod changes;
 pub mod document;
 pub mod lane;
 pub mod members;

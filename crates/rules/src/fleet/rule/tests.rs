@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{FleetEvent, FleetRule, NodeWindow, PeriodDecision, end_in, period_of, reason, state_before};
+use super::{
+    FleetEvent, FleetRule, NodeWindow, PeriodDecision, period_of, reason, reason_back, state_before,
+};
 use crate::shapes::shape;
 use crate::state::{Decision, RuleState};
 
@@ -90,9 +92,12 @@ fn the_next_process_goes_on_from_what_daemons_remember() {
 fn periods_and_reasons_are_known_again() {
     let at = |seconds: i64| seconds * 1_000_000_000 + 3_000_000;
     assert_eq!([14, 15, 20, 24].map(|seconds| period_of(at(seconds), LENGTH)), [1, 2, 2, 2]);
-    assert_eq!(end_in(&reason("scan", 20_000_000_000), "scan"), Some(20_000_000_000));
-    assert_eq!(end_in(&reason("scans", 20_000_000_000), "scan"), None);
-    assert_eq!(end_in("why", "scan"), None);
+    let (end, of) = (20_000_000_000, FleetEvent::of_reason);
+    assert_eq!(of(&reason("scan", end), "scan", true), Some(FleetEvent { end, has_begun: true }));
+    assert_eq!(of(&reason("scan", end), "scan", false), Some(FleetEvent { end, has_begun: false }));
+    assert_eq!(of(&reason_back("scan", end), "scan", true), Some(FleetEvent { end, has_begun: false }));
+    assert_eq!(of(&reason("scans", end), "scan", true), None);
+    assert_eq!(of("why", "scan", true), None);
 }
 
 #[test]
@@ -108,7 +113,7 @@ fn what_a_fleet_can_not_do_is_refused() {
     for (changes, field) in [
         (json!({ "on": "some" }), "on"),
         (json!({ "scope": "world" }), "scope"),
-        (json!({ "do": [{ "change": { "name": "q", "sample": 2 } }] }), "do[0].change"),
+        (json!({ "do": [{ "change": { "name": "q-{{window.seq}}", "sample": 2 } }] }), "do[0].change.name"),
         (
             json!({ "do": [{ "apply": { "name": "q", "template": "t", "expires": "1m" } }] }),
             "do[0].apply.template",
