@@ -17,6 +17,12 @@ pub type Word = Cow<'static, str>;
 /// The answer to `GET /v1/probes`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbeList {
+    /// The name of the machine. Versions that do not tell it leave it out, and the version, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// The version of the daemon.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     pub probes: Vec<ProbeStatus>,
 }
 

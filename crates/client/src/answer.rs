@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::ClientError;
+use crate::transport::body;
 
 /// A whole answer: its bytes, which hold a `T` in JSON.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ pub struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Reads `response` to its end; `call` is its method and path, for errors.
-    pub(crate) async fn receive(call: String, response: Response) -> Result<Self, ClientError> {
+    /// Reads `response` to its end, at most `most` bytes; `call` is its method and path, for errors.
+    pub(crate) async fn receive(call: String, response: Response, most: usize) -> Result<Self, ClientError> {
         let status = response.status();
         let timing = response.headers().get("server-timing").and_then(|timing| timing.to_str().ok());
         let milliseconds = timing.and_then(|timing| timing.strip_prefix("run;dur=")?.parse::<f64>().ok());
@@ -36,8 +37,8 @@ impl<T> Answer<T> {
             response.headers().get("twinprobe-outcome").is_some_and(|outcome| outcome == "unchanged");
         let shape = response.headers().get("twinprobe-shape").and_then(|shape| shape.to_str().ok());
         let shape = shape.map(str::to_owned);
-        let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
-        Ok(Self { call, status, is_unchanged, ran, shape, body: body.into(), content: PhantomData })
+        let body = body(&call, response, most).await?;
+        Ok(Self { call, status, is_unchanged, ran, shape, body, content: PhantomData })
     }
 
     /// Returns the body as JSON, with the fields that this version does not know.

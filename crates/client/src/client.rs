@@ -83,6 +83,13 @@ impl Client {
         Ok(Self { transport: Transport::new(server, at, credentials, connections)? })
     }
 
+    /// The same client, which takes answers of at most this many bytes.
+    #[must_use]
+    pub fn taking(mut self, most: usize) -> Self {
+        self.transport.most = most;
+        self
+    }
+
     /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions shows `message`.
     pub async fn put(
         &self,
@@ -341,7 +348,7 @@ impl Client {
 
     pub(crate) async fn whole<T>(&self, request: RequestBuilder) -> Result<Answer<T>, ClientError> {
         let (call, response) = self.transport.send(request).await?;
-        Answer::receive(call, response).await
+        Answer::receive(call, response, self.transport.most).await
     }
 }
 

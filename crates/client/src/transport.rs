@@ -18,6 +18,8 @@ pub(crate) struct Transport {
     server: Server,
     /// The URL below which the paths of the API are.
     root: Url,
+    /// The most bytes of an answer.
+    pub most: usize,
 }
 
 impl Transport {
@@ -44,7 +46,7 @@ impl Transport {
             }
         };
         let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
-        Ok(Self { http, server, root })
+        Ok(Self { http, server, root, most: usize::MAX })
     }
 
     /// Returns a request for `/first/second/...`. A segment is encoded, so that none of its characters ends it.
@@ -76,9 +78,21 @@ impl Transport {
         if status.is_success() {
             return Ok((call, response));
         }
-        let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
+        let body = body(&call, response, self.most).await?;
         Err(ClientError::Refused(Box::new(Problem::read(status, &body))))
     }
+}
+
+/// Reads an answer of at most `most` bytes to its end.
+pub(crate) async fn body(call: &str, mut response: Response, most: usize) -> Result<Vec<u8>, ClientError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| ClientError::exchange(call, error))? {
+        if body.len() + chunk.len() > most {
+            return Err(ClientError::TooLarge { call: call.to_owned(), most });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
 }
 
 pub(crate) fn builder(idle: usize) -> ClientBuilder {

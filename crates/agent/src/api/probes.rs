@@ -87,7 +87,8 @@ pub async fn list(State(api): State<Api>, Extension(principal): Extension<Princi
         true => shown.map(ProbeStatus::without_sources).collect(),
         false => shown.map(ProbeStatus::without_secrets).collect(),
     };
-    Json(ProbeList { probes }).into_response()
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Json(ProbeList { node: api.engine.node.clone(), version, probes }).into_response()
 }
 
 /// Answers `DELETE /v1/probes/{name}`.
