@@ -20,6 +20,11 @@ test("a table of all nodes tells which answer, what runs there, and what is wron
   await expect(row(page, "gw-1")).toContainText("packet-counter, packet-sizes, sampled-headers, top-talkers");
   await expect(row(page, "gw-2")).toContainText(/zone=east.*answers.*0\.1\.0.*packet-sizes, top-talkers.*\d+\sns/);
   await expect(row(page, "gw-3")).toContainText(/unix:.* can't be reached: .*no answer/);
+  // 350 packets arrive at both ends each second, and the host sends some answers.
+  const rate = row(page, "gw-2").getByRole("cell").nth(3);
+  await expect(rate).toHaveText(/^\d+$/);
+  await expect.poll(async () => Number(await rate.textContent())).toBeGreaterThan(200);
+  await expect(row(page, "gw-1").getByRole("cell").nth(4)).toHaveText(/^[\d.]+\s[kM]bit\/s$/);
   await expect(page.getByText("3 nodes, 1 without an answer")).toBeVisible();
   const filter = page.getByRole("searchbox", { name: "Filter" });
   await filter.fill("zone=east");
@@ -55,6 +60,9 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   const number = (name: string, key: string) => legend(page, name).filter({ has: page.getByText(key, { exact: true }) }).locator(".number");
   await expect(number("gw-1", "192.0.2.1")).toHaveText(/^(1[5-9]\d|2[0-4]\d)(\.\d+)?\/s$/);
   await expect(number("gw-2", "192.0.2.1")).toHaveText("0/s");
+  // Each panel leads to the console of its node, with the same choices; a Unix socket has none.
+  await expect(page.getByRole("link", { name: "Console of gw-1" })).toHaveAttribute("href", `${scene.url}#/probe/top-talkers?metric=ingress%2Ftalker`);
+  await expect(page.getByRole("link", { name: "Console of gw-2" })).toHaveCount(0);
   const field = page.getByRole("combobox", { name: "Field" });
   await field.selectOption("value.bytes");
   await expect(page).toHaveURL(/field=value\.bytes/);

@@ -46,7 +46,7 @@ export class Scene {
     const files = (key: string, out: string) => ["-keyout", this.path(key), "-out", this.path(out)];
     const fresh = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     const own = ["req", "-x509", ...fresh, "-days", "2"];
-    openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", ...files("key.pem", "cert.pem"));
+    openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", ...files("key.pem", "cert.pem"));
     // Clients' certificates: their authority, and the certificate of an operator.
     openssl(...own, "-subj", "/CN=clients", ...files("clients-key.pem", "clients.pem"));
     openssl("req", "-new", ...fresh, "-subj", "/CN=person", ...files("person-key.pem", "person.csr"));
@@ -174,10 +174,11 @@ export class Neighbour {
       const answer = await scene.api("PUT", `/v1/probes/${template}`, body, "sock-2");
       if (answer.status >= 300) throw new Error(answer.text);
     }
-    const lines = [`gw-1 unix:${scene.path("sock")} zone=west`, `gw-2 unix:${scene.path("sock-2")} zone=east`, `gw-3 unix:${scene.path("none")} zone=east`];
+    const lines = [`gw-1 ${scene.url.replace(/\/$/, "")} zone=west`, `gw-2 unix:${scene.path("sock-2")} zone=east`, `gw-3 unix:${scene.path("none")} zone=east`];
     writeFileSync(scene.path("nodes"), `${lines.join("\n")}\n`);
     await scene.stop("SIGTERM");
-    scene.more = ["--nodes", scene.path("nodes")];
+    writeFileSync(scene.path("nodes-token"), scene.tokens.collector, { mode: 0o600 });
+    scene.more = ["--nodes", scene.path("nodes"), "--nodes-token-file", scene.path("nodes-token"), "--nodes-ca", scene.path("cert.pem")];
     await scene.start();
     return neighbour;
   }
@@ -188,6 +189,7 @@ export class Neighbour {
     const daemon = spawn("nsenter", [
       `--net=/run/netns/${process.env.CONSOLE_CLIENT}`, process.env.TWINPROBE!, "serve", "--listen", `unix:${scene.path("sock-2")}`,
       "--state-dir", scene.path("state-2"), "--bpffs", this.bpffs, "--node-name", "gw-2", "--detach-on-exit",
+      "--tokens", scene.path("tokens"),
     ], { stdio: ["ignore", "ignore", "pipe"] });
     this.daemon = daemon;
     let text = "";

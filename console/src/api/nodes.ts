@@ -28,6 +28,8 @@ export interface NodeStatus {
   problem?: NodeProblem;
   node?: string;
   version?: string;
+  /** What has passed the interfaces of its probes so far. Earlier versions do not tell it. */
+  traffic?: { time: string; packets: number; bytes: number };
   probes: NodeProbe[];
 }
 

@@ -1,5 +1,6 @@
 // Several nodes side by side: which of them a filter shows, and charts that can be compared.
 import type { NodeChart, NodeStatus } from "../api/nodes.ts";
+import type { Document } from "../api/types.ts";
 import { linesIn } from "./aggregated.ts";
 import { exact } from "./format.ts";
 import type { Choice, Line } from "./series.ts";
@@ -11,10 +12,38 @@ export function isShown(node: NodeStatus, filter: string): boolean {
   return words.every((word) => (word.includes("=") ? labels.includes(word) : node.name.toLowerCase().includes(word)));
 }
 
+/** What passes in a second. */
+export interface NodeRate {
+  packets: number;
+  bits: number;
+}
+
+/** The rates between two lists, by the clock of each node. A node whose counters fell has other interfaces now, and no rate. */
+export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, NodeRate> {
+  const then = new Map(before.map(({ name, traffic }) => [name, traffic]));
+  return new Map(now.flatMap(({ name, traffic }) => {
+    const last = then.get(name);
+    const seconds = last && traffic ? (Date.parse(traffic.time) - Date.parse(last.time)) / 1000 : 0;
+    if (!last || !traffic || seconds <= 0 || traffic.packets < last.packets || traffic.bytes < last.bytes) return [];
+    return [[name, { packets: (traffic.packets - last.packets) / seconds, bits: (8 * (traffic.bytes - last.bytes)) / seconds }]];
+  }));
+}
+
 /** The most points of a chart that stands beside others. */
 const MOST_POINTS = 300;
 /** The steps of a chart in seconds; behind them come multiples of a day. */
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
+
+const UNITS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600 };
+
+/** The seconds of an interval such as `1m30s`. */
+const secondsIn = (interval: string) => [...interval.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)].reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit!]!, 0);
+
+/** The longest time between two windows of a probe, in seconds. Without an interval, the newest windows tell it. */
+export function windowSeconds(nodes: NodeStatus[], probe: string, documents: Document[]): number {
+  const intervals = nodes.flatMap((node) => node.probes.find(({ name }) => name === probe)?.interval ?? []).map(secondsIn);
+  return Math.max(0.001, ...(intervals.length > 0 ? intervals : documents.map(({ window }) => (window?.duration_ns ?? 1e9) / 1e9)));
+}
 
 /** The step of a chart in seconds; `null` if each window may be a point. Windows end some milliseconds early or late, so
  * each step has room for two: none is empty. */

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::series::Chart;
-use crate::status::{ProbeStatus, Word};
+use crate::status::{ProbeStatus, ProbeTraffic, Word};
 
 /// The answer of `GET /v1/nodes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub struct NodeStatus {
     /// Its version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
+    /// What has passed the interfaces of its probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<ProbeTraffic>,
     pub probes: Vec<NodeProbe>,
 }
 

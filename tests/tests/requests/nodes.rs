@@ -164,9 +164,15 @@ fn nodes_are_asked_side_by_side() -> Result<()> {
     // Before the first window there is neither a chart nor a document.
     let none = scene.ask("/v1/nodes/windows?probe=p&node=gw-1");
     ensure!(detail(&none, "gw-1")?.contains("no window yet") && none["nodes"][0]["problem"]["status"] == 404);
-    // Each node has counted its own packets.
+    // Each node has counted its own packets, and so has its kernel.
     scene.members[0].send(700)?;
     scene.members[1].send(30)?;
+    let later = scene.ask("/v1/nodes");
+    for (name, packets) in [("gw-1", 700), ("gw-2", 30)] {
+        let passed = |list| Ok::<_, anyhow::Error>(of(list, name)?["traffic"]["packets"].as_u64());
+        let (before, after) = (passed(&list)?.context("traffic")?, passed(&later)?.context("traffic")?);
+        ensure!((packets..packets + 30).contains(&(after - before)), "{name}: {before} to {after}");
+    }
     let charts = scene.ask(SERIES);
     for (name, packets) in [("gw-1", 700), ("gw-2", 30)] {
         let chart = &of(&charts, name)?["chart"];

@@ -6,7 +6,7 @@ import type { Document } from "../../api/types.ts";
 import { exact, inUnit, plural, unitOf } from "../../data/format.ts";
 import { slotRange } from "../../data/histogram.ts";
 import { isPort } from "../../data/names.ts";
-import { isShown, keysOf, mostOf, type Panel, panelsOf, stepFor } from "../../data/nodes.ts";
+import { isShown, keysOf, mostOf, type Panel, panelsOf, stepFor, windowSeconds } from "../../data/nodes.ts";
 import { LAST, lengthOf, rangeOf } from "../../data/range.ts";
 import { type Column, mainColumn, metricAt, type Place, placeId, placesOf, rowsOf, unitName } from "../../data/rows.ts";
 import { useLive } from "../../live/asked.ts";
@@ -27,9 +27,6 @@ const MOST = 24;
 
 /** The query of the nodes that a request is for. */
 const forNodes = (probe: string, nodes: NodeStatus[]): [string, string][] => [["probe", probe], ...nodes.map(({ name }) => ["node", name] as [string, string])];
-
-/** The seconds of the shortest window. */
-const shortest = (documents: Document[]) => Math.min(...documents.map(({ window }) => (window?.duration_ns ?? 1e9) / 1e9));
 
 /** The range of time in the address, as parameters of the request and in seconds. */
 function timeOf(query: URLSearchParams): { parameters: [string, string][]; length: number; to: number | null } {
@@ -71,7 +68,7 @@ function Card({ node, problem, probe, children }: CardProps) {
       <h2>
         <span>{name}</span>
         <span class="muted aside">{Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`).join(" ")}</span>
-        {/^https?:/.test(server) && <a class="whole" href={`${server}/${linkWith(["probe", probe], Object.entries(query))}`} rel="noreferrer" aria-label={`Console of ${name}`}>its console</a>}
+        {/^https?:/.test(server) && <a class="whole" href={`${server}/${linkWith(["probe", probe], Object.entries(query))}`} rel="noreferrer" aria-label={`console of ${name}`}>console</a>}
       </h2>
       {problem ? <p class="reason">{problem.detail}</p> : children}
     </article>
@@ -96,7 +93,7 @@ function Charts({ probe, documents, nodes, place, columns, field }: ChartsProps)
   const [hosts] = toggle("addresses", false);
   const { parameters, length, to } = timeOf(route.value.query);
   const path = field.id.replace(/^value\.?/, "");
-  const step = stepFor(length, shortest(documents));
+  const step = stepFor(length, windowSeconds(nodes, probe, documents));
   const asked = nodes.filter((node) => !node.problem);
   const query = new URLSearchParams([
     ...forNodes(probe, asked), ["metric", place.name], ["direction", place.direction], ["top", String(keysOf(Number(top)))],

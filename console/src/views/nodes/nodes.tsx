@@ -1,7 +1,8 @@
 // The daemons of `serve --nodes` in a table: which of them answer, what runs on them, and what is wrong.
+import { useRef } from "preact/hooks";
 import type { NodeProbe, NodeStatus } from "../../api/nodes.ts";
-import { duration, exact, plural } from "../../data/format.ts";
-import { isShown } from "../../data/nodes.ts";
+import { bits, count, duration, exact, plural } from "../../data/format.ts";
+import { isShown, type NodeRate, ratesOf } from "../../data/nodes.ts";
 import { useLive } from "../../live/asked.ts";
 import { hello, may } from "../../live/changes.ts";
 import { Badge, Empty, ProblemBox, Section } from "../../parts/basics.tsx";
@@ -38,7 +39,7 @@ function State({ node }: { node: NodeStatus }) {
   return <Badge kind="good">answers</Badge>;
 }
 
-function Row({ node, filter }: { node: NodeStatus; filter: string }) {
+function Row({ node, rate, filter }: { node: NodeStatus; rate: NodeRate | undefined; filter: string }) {
   const costs = node.probes.flatMap((probe) => probe.ns_per_packet ?? []);
   const wrong = [node.problem?.detail ?? "", ...node.probes.map(trouble)].filter(Boolean);
   const isOther = node.version && node.version !== hello.value?.version;
@@ -51,6 +52,8 @@ function Row({ node, filter }: { node: NodeStatus; filter: string }) {
       <td data-label="State"><span><State node={node} /></span></td>
       <td data-label="Version"><span>{node.version || "–"}{isOther && <span class="muted"> (here {hello.value?.version})</span>}</span></td>
       <td data-label="Probes"><span>{node.probes.length === 0 ? "–" : node.probes.map((probe, index) => <>{index > 0 && ", "}<a href={comparison(probe.name, filter)} class={isAll(probe) ? "" : "warn-text"}>{probe.name}</a></>)}</span></td>
+      <td class="number" data-label="Packets/s">{rate ? count(rate.packets) : "–"}</td>
+      <td class="number" data-label="Traffic">{rate ? `${bits(rate.bits)}/s` : "–"}</td>
       <td class="number" data-label="Highest cost per packet">{costs.length > 0 ? duration(Math.max(...costs)) : "–"}</td>
       <td class="number" data-label="Windows lost">{node.problem ? "–" : exact(node.probes.reduce((sum, probe) => sum + probe.lost, 0))}</td>
     </tr>
@@ -65,15 +68,23 @@ function Probes({ nodes, filter }: { nodes: NodeStatus[]; filter: string }) {
   return (
     <Section title="Compare a probe">
       <ul class="choices">
-        {[...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name, count]) => (
-          <li><a href={comparison(name, filter)}>{name}</a> <span class="muted">{plural(count, "node")}</span></li>
+        {[...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name, number]) => (
+          <li><a href={comparison(name, filter)}>{name}</a> <span class="muted">{plural(number, "node")}</span></li>
         ))}
       </ul>
     </Section>
   );
 }
 
+/** The rates between the last two answers. */
+function useRates(all: NodeStatus[]): Map<string, NodeRate> {
+  const kept = useRef<{ all: NodeStatus[]; rates: Map<string, NodeRate> }>({ all, rates: new Map() });
+  if (kept.current.all !== all) kept.current = { all, rates: ratesOf(kept.current.all, all) };
+  return kept.current.rates;
+}
+
 function Table({ all }: { all: NodeStatus[] }) {
+  const rates = useRates(all);
   const [filter] = parameter("filter");
   const nodes = all.filter((node) => isShown(node, filter));
   const silent = all.filter((node) => node.problem).length;
@@ -87,10 +98,11 @@ function Table({ all }: { all: NodeStatus[] }) {
             <thead>
               <tr>
                 <th scope="col">Node</th><th scope="col">State</th><th scope="col">Version</th><th scope="col">Probes</th>
+                <th scope="col" class="number">Packets/s</th><th scope="col" class="number">Traffic</th>
                 <th scope="col" class="number">Highest cost per packet</th><th scope="col" class="number">Windows lost</th>
               </tr>
             </thead>
-            <tbody>{nodes.map((node) => <Row key={node.name} node={node} filter={filter} />)}</tbody>
+            <tbody>{nodes.map((node) => <Row key={node.name} node={node} rate={rates.get(node.name)} filter={filter} />)}</tbody>
           </table>
         </div>
       )}

@@ -63,7 +63,7 @@ use Role::{Collector, Operator, Viewer};
 /// The routes of the API, by path.
 #[rustfmt::skip]
 pub const ROUTES: &[Route] = &[
-    route("GET", PROBES, Viewer, &[200], || get(probes::list)),
+    route("GET", PROBES, Viewer, &[200, 400], || get(probes::list)),
     route("GET", PROBE, Viewer, &[200, 400, 404], || get(probes::get)),
     route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(probes::put)),
     route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429, 507], || delete(probes::delete)),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use twinprobe_api::{
     NodeChart, NodeCharts, NodeDocument, NodeDocuments, NodeList, NodeProbe, NodeProblem, NodeStatus,
-    ProbeList,
+    ProbeList, ProbeTraffic,
 };
 use twinprobe_client::{Answer, Client, ClientError, LargestEntries, NamedServer};
 
@@ -24,7 +24,10 @@ impl NodeBook {
     pub async fn list(self: &Arc<Self>) -> NodeList {
         let places: Vec<usize> = (0..self.nodes.len()).collect();
         let answers = self.ask(&places, LISTS, probes).await;
-        let status = |(NamedServer { name, server, labels, .. }, answer): (&NamedServer, _)| {
+        let status = |(NamedServer { name, server, labels, .. }, answer): (
+            &NamedServer,
+            Result<ToldProbes, NodeProblem>,
+        )| {
             let mut status = NodeStatus {
                 name: name.clone(),
                 server: server.to_string(),
@@ -32,11 +35,13 @@ impl NodeBook {
                 problem: None,
                 node: String::new(),
                 version: String::new(),
+                traffic: None,
                 probes: Vec::new(),
             };
             match answer {
-                Ok((node, version, probes)) => {
-                    (status.node, status.version, status.probes) = (node, version, probes);
+                Ok(told) => {
+                    (status.node, status.version, status.traffic) = (told.node, told.version, told.traffic);
+                    status.probes = told.probes;
                 }
                 Err(problem) => status.problem = Some(problem),
             }
@@ -71,11 +76,17 @@ impl NodeBook {
     }
 }
 
-type ToldProbes = (String, String, Vec<NodeProbe>);
+/// What the list of a node's probes tells, in short.
+struct ToldProbes {
+    node: String,
+    version: String,
+    traffic: Option<ProbeTraffic>,
+    probes: Vec<NodeProbe>,
+}
 
 async fn probes(client: Client) -> Result<ToldProbes, NodeProblem> {
-    let ProbeList { node, version, probes } = read(client.probes().await).await?;
-    Ok((node, version, probes.into_iter().map(NodeProbe::from).collect()))
+    let ProbeList { node, version, traffic, probes } = read(client.probes_and_traffic().await).await?;
+    Ok(ToldProbes { node, version, traffic, probes: probes.into_iter().map(NodeProbe::from).collect() })
 }
 
 async fn newest(client: &Client, probe: &str, top: usize) -> Result<Value, NodeProblem> {

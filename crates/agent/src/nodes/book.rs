@@ -66,8 +66,7 @@ impl NodeBook {
         if let Some(KnownClients { clients, .. }) = known.as_ref().filter(|known| known.digest == digest) {
             return Ok(Arc::clone(clients));
         }
-        let client = |node: &NamedServer| Client::new(node.server.clone(), &credentials);
-        let clients: Result<Vec<_>, _> = self.nodes.iter().map(client).collect();
+        let clients = Client::many(self.nodes.iter().map(|node| &node.server), &credentials);
         let clients = Arc::new(clients.map_err(|error| with_causes(&error))?);
         *known = Some(KnownClients { digest, clients: Arc::clone(&clients) });
         Ok(clients)
