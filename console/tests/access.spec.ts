@@ -1,7 +1,7 @@
 // The keyboard, screen readers, dark and light, narrow screens.
 import type { Page } from "@playwright/test";
 import axe from "axe-core";
-import { expect, open, test } from "./scene.ts";
+import { expect, Neighbour, open, test } from "./scene.ts";
 
 const VIEWS: [string, RegExp][] = [
   ["", /packet-sizes/],
@@ -12,6 +12,8 @@ const VIEWS: [string, RegExp][] = [
   ["probe/top-talkers/attachment", /count_talkers/],
   ["probe/top-talkers/revisions", /deployed/],
   ["probe/top-talkers/windows", /etained windows/],
+  ["nodes", /all answer|without an answer/],
+  ["nodes/top-talkers", /one scale and one time/],
   ["rules", /watched/],
   ["rule/watched/firings", /taken/],
   ["rule/watched/document", /Fires when/],
@@ -25,7 +27,10 @@ const VIEWS: [string, RegExp][] = [
 // The condition has a long line, and the second document makes a difference.
 const CONDITION = `${"rate(ingress.talker, 'packets') > 100 || ".repeat(4)}max(ingress.talker, 'packets') > 100`;
 
+let neighbour: Neighbour;
+
 test.beforeAll(async ({ scene }) => {
+  neighbour = await Neighbour.make(scene, "top-talkers");
   for (const text of ["most", "most of {{top(ingress.talker)}}"]) {
     const rule = { watch: "top-talkers", when: CONDITION, do: [{ mark: text }] };
     expect((await scene.api("PUT", "/v1/rules/watched", rule)).status).toBeLessThan(300);
@@ -33,6 +38,7 @@ test.beforeAll(async ({ scene }) => {
 });
 test.afterAll(async ({ scene }) => {
   await scene.api("DELETE", "/v1/rules/watched");
+  await neighbour.end();
 });
 
 async function violations(page: Page) {

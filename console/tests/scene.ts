@@ -46,7 +46,7 @@ export class Scene {
     const files = (key: string, out: string) => ["-keyout", this.path(key), "-out", this.path(out)];
     const fresh = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     const own = ["req", "-x509", ...fresh, "-days", "2"];
-    openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", ...files("key.pem", "cert.pem"));
+    openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", ...files("key.pem", "cert.pem"));
     // Clients' certificates: their authority, and the certificate of an operator.
     openssl(...own, "-subj", "/CN=clients", ...files("clients-key.pem", "clients.pem"));
     openssl("req", "-new", ...fresh, "-subj", "/CN=person", ...files("person-key.pem", "person.csr"));
@@ -126,10 +126,10 @@ export class Scene {
   }
 
   /** Sends a request over the Unix socket, with all rights. */
-  api(method: string, path: string, body?: unknown): Promise<{ status: number; text: string }> {
+  api(method: string, path: string, body?: unknown, socket = "sock"): Promise<{ status: number; text: string }> {
     return new Promise((resolve, reject) => {
       const headers = body === undefined ? {} : { "content-type": "application/json" };
-      const sent = request({ socketPath: this.path("sock"), method, path, headers }, (answer) => {
+      const sent = request({ socketPath: this.path(socket), method, path, headers }, (answer) => {
         let text = "";
         answer.on("data", (data) => (text += data));
         answer.on("end", () => resolve({ status: answer.statusCode!, text }));
@@ -153,6 +153,71 @@ export class Scene {
     this.proxy.close();
     this.proxy.closeAllConnections?.();
     rmSync(this.directory, { recursive: true, force: true });
+    rmSync(this.bpffs, { recursive: true, force: true });
+  }
+}
+
+/** A second daemon, at the other end of the link: it has the name gw-2, and the first one knows it from a file of nodes. */
+export class Neighbour {
+  private daemon: ChildProcess | null = null;
+  private bpffs = `/sys/fs/bpf/twinprobe-${process.env.CONSOLE_ID}-2`;
+
+  private constructor(private scene: Scene) {}
+
+  /** Starts it with probes of the library, and then restarts the first daemon with `--nodes`. The file also names a daemon that is down. */
+  static async make(scene: Scene, ...templates: string[]): Promise<Neighbour> {
+    const neighbour = new Neighbour(scene);
+    await neighbour.start();
+    for (const template of templates) {
+      const { interface: _, name: __, ...config } = source(template);
+      const body = { ...config, interface: "client0", window: { interval: "1s", retain: 200 } };
+      const answer = await scene.api("PUT", `/v1/probes/${template}`, body, "sock-2");
+      if (answer.status >= 300) throw new Error(answer.text);
+    }
+    const lines = [`gw-1 ${scene.url.replace(/\/$/, "")} zone=west`, `gw-2 unix:${scene.path("sock-2")} zone=east`, `gw-3 unix:${scene.path("none")} zone=east`];
+    writeFileSync(scene.path("nodes"), `${lines.join("\n")}\n`);
+    await scene.stop("SIGTERM");
+    writeFileSync(scene.path("nodes-token"), scene.tokens.collector, { mode: 0o600 });
+    scene.more = ["--nodes", scene.path("nodes"), "--nodes-token-file", scene.path("nodes-token"), "--nodes-ca", scene.path("cert.pem")];
+    await scene.start();
+    return neighbour;
+  }
+
+  /** Starts it with the probes that it had. */
+  async start() {
+    const { scene } = this;
+    const daemon = spawn("nsenter", [
+      `--net=/run/netns/${process.env.CONSOLE_CLIENT}`, process.env.TWINPROBE!, "serve", "--listen", `unix:${scene.path("sock-2")}`,
+      "--state-dir", scene.path("state-2"), "--bpffs", this.bpffs, "--node-name", "gw-2", "--detach-on-exit",
+      "--tokens", scene.path("tokens"),
+    ], { stdio: ["ignore", "ignore", "pipe"] });
+    this.daemon = daemon;
+    let text = "";
+    await new Promise<void>((resolve, reject) => {
+      daemon.stderr!.on("data", (data: Buffer) => {
+        text += data;
+        if (/listening on unix:/.test(text)) resolve();
+      });
+      daemon.on("exit", () => reject(new Error(`the second daemon has ended:\n${text}`)));
+    });
+  }
+
+  /** Ends it and waits for its end. */
+  async stop() {
+    const { daemon } = this;
+    this.daemon = null;
+    if (!daemon) return;
+    const ended = new Promise((resolve) => daemon.once("exit", resolve));
+    daemon.kill("SIGTERM");
+    await ended;
+  }
+
+  /** Ends it, and restarts the first daemon without `--nodes`. */
+  async end() {
+    await this.stop();
+    await this.scene.stop("SIGTERM");
+    this.scene.more = [];
+    await this.scene.start();
     rmSync(this.bpffs, { recursive: true, force: true });
   }
 }

@@ -12,6 +12,8 @@ export interface Hello {
   role: Role;
   /** The server for charts beyond the retained windows, if the operator has named one. */
   history?: string;
+  /** The number of other daemons that the operator has named. */
+  nodes?: number;
 }
 
 export type Connection = "connecting" | "live" | "lost" | "signed-out";

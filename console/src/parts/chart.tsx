@@ -5,6 +5,7 @@ import type { Line } from "../data/series.ts";
 import { clock, moment } from "../data/format.ts";
 import { colour, lineColour, shown } from "./theme.ts";
 
+/** The usual height in pixels. */
 const HEIGHT = 260;
 /** The time that is shown before and after a single point, in seconds. */
 const ALONE = 30;
@@ -20,6 +21,10 @@ export interface ChartProps {
   binary?: boolean;
   /** The range of time that is drawn, in seconds; without one, that of the points. */
   range?: { from: number; to: number } | null;
+  /** The end of the scale, if it is not that of these lines: charts side by side have one. */
+  most?: number;
+  /** In pixels. */
+  height?: number;
   /** Called with the range that was drawn with the pointer, in seconds; with `null` to show all again. */
   onZoom?: (range: { from: number; to: number } | null) => void;
 }
@@ -36,11 +41,11 @@ const timeLabel = (splits: number[]) => {
   return (time: number) => (isLong ? moment(time * 1000).slice(5, 16) : clock(time * 1000));
 };
 
-export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, onZoom }: ChartProps) {
+export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, most, height = HEIGHT, onZoom }: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const newest = useRef({ format, hasOthers, range, onZoom });
-  newest.current = { format, hasOthers, range, onZoom };
+  const newest = useRef({ format, hasOthers, range, most, onZoom });
+  newest.current = { format, hasOthers, range, most, onZoom };
   const data = [times, ...lines.map((line) => line.values)] as uPlot.AlignedData;
   const latest = useRef(data);
   latest.current = data;
@@ -54,13 +59,13 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
     const made = new uPlot(
       {
         width: element.clientWidth,
-        height: HEIGHT,
-        padding: [8, 12, 0, 0],
+        height,
+        padding: [8, height < HEIGHT ? 26 : 12, 0, 0],
         legend: { show: false },
         // A zoom is a range of time in the address, so new windows do not end it.
         cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
         axes: [
-          { ...axis, values: (_, splits) => splits.map(timeLabel(splits)), space: 90 },
+          { ...axis, values: (_, splits) => splits.map(timeLabel(splits)), space: 90, ...(height < HEIGHT && { size: 32 }) },
           { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72, ...(binary && { incrs: POWERS }) },
         ],
         scales: {
@@ -70,7 +75,10 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
             if (range) return [range.from, range.to];
             return plot.data[0].length === 1 ? [from - ALONE, from + ALONE] : [from, to];
           } },
-          y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
+          y: { range: (_, __, max) => {
+            const end = newest.current.most ?? max;
+            return [0, end > 0 ? end * 1.05 : 1];
+          } },
         },
         series: [
           {},
@@ -95,7 +103,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
       element,
     );
     plot.current = made;
-    const resize = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    const resize = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     resize.observe(element);
     made.over.addEventListener("dblclick", () => newest.current.onZoom?.(null));
     return () => {
@@ -104,7 +112,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
     };
   }, [names, mode, binary, times.length < 40]);
 
-  useEffect(() => plot.current?.setData(data), [times, lines, range?.from, range?.to]);
+  useEffect(() => plot.current?.setData(data), [times, lines, range?.from, range?.to, most]);
 
   // The legend shows the values under the pointer, or else the newest ones.
   const value = (line: Line) => line.values[at ?? line.values.length - 1];

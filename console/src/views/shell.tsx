@@ -9,7 +9,7 @@ import { Overview } from "./overview/overview.tsx";
 import { ProbeView } from "./probe/probe.tsx";
 import { SignIn } from "./signin.tsx";
 
-const PLACES = [["", "Overview"], ["rules", "Rules"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
+const PLACES = [["", "Overview"], ["nodes", "Nodes"], ["rules", "Rules"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
 
 /** A view whose code the browser loads when the user opens it. */
 function Later({ load, ...rest }: { load: () => Promise<ComponentType<any>>; [more: string]: unknown }) {
@@ -23,6 +23,7 @@ function Later({ load, ...rest }: { load: () => Promise<ComponentType<any>>; [mo
 const loadEditor = () => import("./editor/editor.tsx").then((file) => file.Editor as ComponentType<any>);
 const loadRules = () => import("./rules/rules.tsx").then((file) => file.Rules as ComponentType<any>);
 const loadRule = () => import("./rules/rule.tsx").then((file) => file.RuleView as ComponentType<any>);
+const loadNodes = () => import("./nodes/nodes.tsx").then((file) => file.Nodes as ComponentType<any>);
 const loadReplay = () => import("./replay.tsx").then((file) => file.Replay as ComponentType<any>);
 
 function View() {
@@ -31,6 +32,7 @@ function View() {
   switch (place) {
     case undefined: return <Overview />;
     case "probe": return <ProbeView key={name} name={name ?? ""} tab={tab ?? "chart"} />;
+    case "nodes": return <Later key="nodes" load={loadNodes} probe={name} />;
     case "rules": return <Later key="rules" load={loadRules} />;
     case "rule": return <Later key={`rule ${name}`} load={loadRule} name={name ?? ""} tab={tab ?? "firings"} />;
     case "new": return <Later key={`new ${name}`} load={loadEditor} template={name} />;
@@ -47,7 +49,7 @@ function State() {
 }
 
 const title = (parts: string[]) =>
-  [parts[0] === "probe" || parts[0] === "rule" ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
+  [parts[0] === "probe" || parts[0] === "rule" || (parts[0] === "nodes" && parts[1]) ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
 
 export function Shell() {
   const { parts } = route.value;
@@ -64,7 +66,7 @@ export function Shell() {
         <a class="brand" href="#/">twinprobe{hello.value && <span class="node">{hello.value.node}</span>}</a>
         {!signedOut && (
           <nav aria-label="Views">
-            {PLACES.map(([id, text]) => <a href={`#/${id}`} aria-current={here === id ? "page" : undefined}>{text}</a>)}
+            {PLACES.filter(([id]) => id !== "nodes" || hello.value?.nodes).map(([id, text]) => <a href={`#/${id}`} aria-current={here === id ? "page" : undefined}>{text}</a>)}
           </nav>
         )}
         <div class="status">

@@ -9,6 +9,7 @@ mod history;
 mod limits;
 mod local;
 mod names;
+mod nodes;
 mod privileges;
 mod rules;
 mod serve;

@@ -24,6 +24,8 @@ use crate::history::options::{HistoryOptions, HistorySource};
 use crate::limits::options::RequestLimits;
 use crate::names::book::NameBook;
 use crate::names::options::NameOptions;
+use crate::nodes::book::NodeBook;
+use crate::nodes::options::NodesOptions;
 use crate::privileges::Needs;
 use crate::rules::book::RuleBook;
 use crate::rules::options::RuleOptions;
@@ -84,6 +86,8 @@ pub struct Serve {
     names: NameOptions,
     #[command(flatten)]
     history: HistoryOptions,
+    #[command(flatten)]
+    nodes: NodesOptions,
     #[command(flatten)]
     rules: RuleOptions,
     #[command(flatten)]
@@ -170,6 +174,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
     let book = NameBook::open(options.names).map_err(|error| anyhow!(error))?;
     let history = HistorySource::open(options.history).map_err(|error| anyhow!(error))?;
+    let nodes = NodeBook::open(options.nodes).map_err(|error| anyhow!(error))?;
     let store = Store::open(&options.state_dir, options.limits.keep_history)
         .context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
@@ -221,6 +226,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         rules: Arc::clone(&rules),
         names: Arc::new(book),
         history: history.map(Arc::new),
+        nodes: nodes.map(Arc::new),
         readiness: Arc::clone(&readiness),
         access: Arc::clone(&access),
         answered: Arc::clone(&answered),

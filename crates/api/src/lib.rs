@@ -7,6 +7,7 @@ mod entries;
 mod fleet;
 mod history;
 mod names;
+mod nodes;
 mod pods;
 mod problem;
 mod rule;
@@ -37,6 +38,9 @@ pub use self::fleet::status::{
 };
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::names::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, PortNames};
+pub use self::nodes::{
+    NodeChart, NodeCharts, NodeDocument, NodeDocuments, NodeList, NodeProbe, NodeProblem, NodeStatus,
+};
 pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, Workload};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
@@ -48,7 +52,7 @@ pub use self::rule_history::{RuleRevision, RuleRevisionList};
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
     AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,
-    ProbeStatus, ProgramStatus, Revision, RevisionList, Rollback, SharedMapStatus, SumStatus,
+    ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList, Rollback, SharedMapStatus, SumStatus,
     ValidationReport, WindowStatus, Word,
 };
 pub use self::template::{TemplateList, TemplateStatus};

@@ -17,7 +17,25 @@ pub type Word = Cow<'static, str>;
 /// The answer to `GET /v1/probes`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbeList {
+    /// The name of the machine. Versions that do not tell it leave it out, and the version, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// The version of the daemon.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// The traffic so far, if the request asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<ProbeTraffic>,
     pub probes: Vec<ProbeStatus>,
+}
+
+/// What has passed the interfaces of all probes since their creation, in both directions, each interface once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeTraffic {
+    /// The time of the count, RFC 3339.
+    pub time: String,
+    pub packets: u64,
+    pub bytes: u64,
 }
 
 /// The answer to `GET /v1/probes/{name}`.

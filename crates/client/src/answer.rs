@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::ClientError;
+use crate::transport::body;
 
 /// A whole answer: its bytes, which hold a `T` in JSON.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ pub struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Reads `response` to its end; `call` is its method and path, for errors.
-    pub(crate) async fn receive(call: String, response: Response) -> Result<Self, ClientError> {
+    /// Reads `response` to its end, at most `most` bytes; `call` is its method and path, for errors.
+    pub(crate) async fn receive(call: String, response: Response, most: usize) -> Result<Self, ClientError> {
         let status = response.status();
         let timing = response.headers().get("server-timing").and_then(|timing| timing.to_str().ok());
         let milliseconds = timing.and_then(|timing| timing.strip_prefix("run;dur=")?.parse::<f64>().ok());
@@ -38,8 +39,8 @@ impl<T> Answer<T> {
             response.headers().get("twinprobe-outcome").is_some_and(|outcome| outcome == "unchanged");
         let text = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
         let (shape, etag) = (text("twinprobe-shape"), text("etag"));
-        let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
-        Ok(Self { call, status, is_unchanged, ran, shape, etag, body: body.into(), content: PhantomData })
+        let body = body(&call, response, most).await?;
+        Ok(Self { call, status, is_unchanged, ran, shape, etag, body, content: PhantomData })
     }
 
     /// Returns the body as JSON, with the fields that this version does not know.

@@ -83,6 +83,29 @@ impl Client {
         Ok(Self { transport: Transport::new(server, at, credentials, connections)? })
     }
 
+    /// Creates a client for each of several daemons. Those over TLS share what they have read of the system.
+    pub fn many<'a>(
+        servers: impl Iterator<Item = &'a Server>,
+        credentials: &Credentials,
+    ) -> Result<Vec<Self>, ClientError> {
+        let mut clients: Vec<Self> = Vec::new();
+        for server in servers {
+            let known = clients.iter().find_map(|client| client.transport.elsewhere(server));
+            clients.push(match known {
+                Some(transport) => Self { transport },
+                None => Self::new(server.clone(), credentials)?,
+            });
+        }
+        Ok(clients)
+    }
+
+    /// The same client, which takes answers of at most this many bytes.
+    #[must_use]
+    pub fn taking(mut self, most: usize) -> Self {
+        self.transport.most = most;
+        self
+    }
+
     /// `PUT /v1/probes/{name}`: creates (201) or replaces (200) a probe. The list of its revisions shows `message`.
     pub async fn put(
         &self,
@@ -108,6 +131,12 @@ impl Client {
     /// `GET /v1/probes`.
     pub async fn probes(&self) -> Result<Answer<ProbeList>, ClientError> {
         self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await
+    }
+
+    /// `GET /v1/probes?traffic=true`: the probes, and what has passed their interfaces.
+    pub async fn probes_and_traffic(&self) -> Result<Answer<ProbeList>, ClientError> {
+        let request = self.transport.request(Method::GET, ["v1", "probes"], JSON);
+        self.whole(request.query(&[("traffic", "true")])).await
     }
 
     /// `GET /v1/probes/{name}`.
@@ -353,7 +382,7 @@ impl Client {
 
     pub(crate) async fn whole<T>(&self, request: RequestBuilder) -> Result<Answer<T>, ClientError> {
         let (call, response) = self.transport.send(request).await?;
-        Answer::receive(call, response).await
+        Answer::receive(call, response, self.transport.most).await
     }
 }
 

@@ -14,6 +14,9 @@ pub enum ClientError {
     /// The answer is missing or broke off. `call` is the method and the path.
     #[error("{call} failed")]
     Exchange { call: String, source: HttpCause },
+    /// The answer is larger than the client takes.
+    #[error("the answer to {call} has more than {most} bytes")]
+    TooLarge { call: String, most: usize },
     /// The daemon refused the request, and gave the reason.
     #[error("{0}")]
     Refused(Box<Problem>),

@@ -29,4 +29,4 @@ pub use notifier::{Notification, SigningKeys, notify};
 pub use reqwest::StatusCode;
 pub use samples::answer::{SampleSeries, range_answer};
 pub use samples::server::{RangeQuestion, SampleServer};
-pub use server::{Server, ServerError};
+pub use server::{NamedServer, Server, ServerError};

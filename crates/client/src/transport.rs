@@ -18,6 +18,8 @@ pub(crate) struct Transport {
     server: Server,
     /// The URL below which the paths of the API are.
     root: Url,
+    /// The most bytes of an answer.
+    pub most: usize,
 }
 
 impl Transport {
@@ -44,7 +46,18 @@ impl Transport {
             }
         };
         let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
-        Ok(Self { http, server, root })
+        Ok(Self { http, server, root, most: usize::MAX })
+    }
+
+    /// Returns the same for another daemon, if the HTTP client fits it: over TLS or not, as this one. The authorities of the
+    /// system are read once then.
+    pub fn elsewhere(&self, server: &Server) -> Option<Self> {
+        match (&self.server, server) {
+            (Server::Http(here), Server::Http(there)) if here.scheme() == there.scheme() => {
+                Some(Self { server: server.clone(), root: there.clone(), ..self.clone() })
+            }
+            _ => None,
+        }
     }
 
     /// Returns a request for `/first/second/...`. A segment is encoded, so that none of its characters ends it.
@@ -76,9 +89,21 @@ impl Transport {
         if status.is_success() {
             return Ok((call, response));
         }
-        let body = response.bytes().await.map_err(|error| ClientError::exchange(&call, error))?;
+        let body = body(&call, response, self.most).await?;
         Err(ClientError::Refused(Box::new(Problem::read(status, &body))))
     }
+}
+
+/// Reads an answer of at most `most` bytes to its end.
+pub(crate) async fn body(call: &str, mut response: Response, most: usize) -> Result<Vec<u8>, ClientError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| ClientError::exchange(call, error))? {
+        if body.len() + chunk.len() > most {
+            return Err(ClientError::TooLarge { call: call.to_owned(), most });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
 }
 
 pub(crate) fn builder(idle: usize) -> ClientBuilder {
@@ -107,6 +132,18 @@ mod tests {
         };
         assert_eq!(url("flow-features_2.1"), "http://host:81/v1/probes/flow-features_2.1/metrics");
         assert_eq!(url("a/b c?#ä%2F"), "http://host:81/v1/probes/a%2Fb%20c%3F%23%C3%A4%252F/metrics");
+    }
+
+    #[test]
+    fn a_client_fits_daemons_of_the_same_scheme() {
+        let server = |text: &str| text.parse::<Server>().unwrap();
+        let one = Transport::new(server("http://a:1"), None, &Credentials::default(), 0).unwrap();
+        let other = one.elsewhere(&server("http://b:2")).unwrap();
+        let request = other.request(Method::GET, ["x"], "*/*").build().unwrap();
+        assert_eq!(request.url().as_str(), "http://b:2/x");
+        for text in ["https://b:2", "unix:/b"] {
+            assert!(one.elsewhere(&server(text)).is_none(), "{text}");
+        }
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ mod history;
 mod hostile;
 mod leases;
 mod lifecycle;
+mod nodes;
 mod objects;
 mod origins;
 mod refusals;

@@ -20,7 +20,7 @@ const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
 /// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
 /// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 42] = [
+const REQUESTS: [(&str, &str, &str, &str, u16); 45] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -29,6 +29,9 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 42] = [
     ("GET", "/v1/probes/{name}/history", "/v1/probes/kept/history", "", 200),
     ("GET", "/v1/history", "/v1/history", "", 200),
     ("GET", "/v1/names", "/v1/names?port=443", "", 200),
+    ("GET", "/v1/nodes", "/v1/nodes", "", 404),
+    ("GET", "/v1/nodes/series", "/v1/nodes/series?probe=kept&metric=packets", "", 404),
+    ("GET", "/v1/nodes/windows", "/v1/nodes/windows?probe=kept", "", 404),
     ("GET", "/v1/pods", "/v1/pods", "", 200),
     ("PUT", "/v1/pods", "/v1/pods", "{", 400),
     ("GET", "/v1/rules", "/v1/rules", "", 200),

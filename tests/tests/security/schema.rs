@@ -66,6 +66,10 @@ fn requests_and_answers_are_as_described() -> Result<()> {
 fn run(python: &PathBuf, role: &'static str, seed: usize) -> Result<()> {
     let token = Token::new("schemathesis", role)?;
     let options = DaemonOptions::default().argument("--history").argument(format!("http://{HISTORY}"));
+    let files = tempfile::tempdir()?;
+    let nodes = files.path().join("nodes");
+    fs::write(&nodes, "gw-1 unix:/none\n")?;
+    let options = options.argument("--nodes").argument(&nodes);
     let scene = Scene::new(&[&token], options)?;
     let history = scene.namespace().enter(|| TcpListener::bind(HISTORY))??;
     // The thread ends with the process of the test.

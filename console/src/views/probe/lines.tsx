@@ -23,7 +23,7 @@ const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 const rangeLabel = (label: string, scale: Scale, name: string) => (/^\d+$/.test(label) ? slotRange(Number(label), scale, name) : label);
 
 /** The unit of the axis. */
-function quantity(unitName: string, title: string, perSecond: boolean): string {
+export function quantity(unitName: string, title: string, perSecond: boolean): string {
   const { unit } = unitOf(unitName);
   const word = unit === "bytes" ? "bytes" : unit === "ns" ? "time" : title === "value" ? "count" : title.replaceAll("_", " ");
   return perSecond ? `${word} per second` : word;

@@ -7,6 +7,7 @@ pub mod entries;
 pub mod error;
 pub mod extract;
 pub mod names;
+pub mod nodes;
 pub mod pods;
 pub mod probes;
 pub mod replay;

@@ -1,11 +1,14 @@
 //! Handlers below `/v1/probes` and of `/v1/validate`.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
+use tokio::task::spawn_blocking;
 use twinprobe_api::{ConfigDocument, HistoryList, Object, ProbeList, ProbeStatus, RevisionList, Rollback};
 
 use crate::api::documents::negotiate;
@@ -78,16 +81,32 @@ pub fn conditions(headers: &HeaderMap) -> Conditions {
     Conditions { if_match: list(header::IF_MATCH), if_none_match: list(header::IF_NONE_MATCH) }
 }
 
+/// The query of a list.
+#[derive(Debug, Deserialize)]
+pub struct ProbeListQuery {
+    traffic: Option<bool>,
+}
+
 /// Answers `GET /v1/probes`. The list has no sources, which may be large.
-pub async fn list(State(api): State<Api>, Extension(principal): Extension<Principal>) -> Response {
+pub async fn list(
+    State(api): State<Api>,
+    Query(query): Query<ProbeListQuery>,
+    Extension(principal): Extension<Principal>,
+) -> ApiResult<Response> {
     let sees_all = principal.need(Role::Operator).is_ok();
+    let engine = Arc::clone(&api.engine);
+    let traffic = match query.traffic {
+        Some(true) => Some(spawn_blocking(move || engine.traffic()).await.map_err(EngineError::from)?),
+        _ => None,
+    };
     let probes = api.engine.registry.list();
     let shown = probes.iter().map(|probe| probe.status());
     let probes = match sees_all {
         true => shown.map(ProbeStatus::without_sources).collect(),
         false => shown.map(ProbeStatus::without_secrets).collect(),
     };
-    Json(ProbeList { probes }).into_response()
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(Json(ProbeList { node: api.engine.node.clone(), version, traffic, probes }).into_response())
 }
 
 /// Answers `DELETE /v1/probes/{name}`.

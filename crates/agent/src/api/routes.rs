@@ -9,6 +9,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::api::documents::scrape;
 use crate::api::error::ProblemAnswer;
+use crate::api::nodes::nodes;
 use crate::api::rules::{rules, templates};
 use crate::api::state::Api;
 use crate::api::streams::{changes, events};
@@ -62,7 +63,7 @@ use Role::{Collector, Operator, Viewer};
 /// The routes of the API, by path.
 #[rustfmt::skip]
 pub const ROUTES: &[Route] = &[
-    route("GET", PROBES, Viewer, &[200], || get(probes::list)),
+    route("GET", PROBES, Viewer, &[200, 400], || get(probes::list)),
     route("GET", PROBE, Viewer, &[200, 400, 404], || get(probes::get)),
     route("PUT", PROBE, Operator, &[200, 201, 400, 408, 409, 412, 413, 422, 429, 503, 507], || put(probes::put)),
     route("DELETE", PROBE, Operator, &[204, 400, 404, 412, 429, 507], || delete(probes::delete)),
@@ -74,6 +75,9 @@ pub const ROUTES: &[Route] = &[
     route("PUT", ENTRIES, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || put(entries::put)),
     route("GET", PODS, Operator, &[200], || get(pods::get)),
     route("PUT", PODS, Operator, &[200, 400, 408, 413, 422, 503, 507], || put(pods::put)),
+    route("GET", "/v1/nodes", Collector, &[200, 404], || get(nodes::list)),
+    route("GET", "/v1/nodes/series", Collector, &[200, 400, 404], || get(nodes::series)),
+    route("GET", "/v1/nodes/windows", Collector, &[200, 400, 404], || get(nodes::windows)),
     route("GET", "/v1/names", Collector, &[200, 400], || get(names::get)),
     route("GET", "/v1/rules", Operator, &[200], || get(rules::list)),
     route("GET", RULE, Operator, &[200, 400, 404], || get(rules::get)),

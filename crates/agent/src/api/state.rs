@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use crate::engine::engine::Engine;
 use crate::history::options::HistorySource;
 use crate::names::book::NameBook;
+use crate::nodes::book::NodeBook;
 use crate::rules::book::RuleBook;
 use twinprobe_access::Access;
 
@@ -21,6 +22,8 @@ pub struct Api {
     pub names: Arc<NameBook>,
     /// The server for charts beyond the retained windows; `None` if the operator has named none.
     pub history: Option<Arc<HistorySource>>,
+    /// The other daemons that the console shows; `None` if the operator has named none.
+    pub nodes: Option<Arc<NodeBook>>,
     pub access: Arc<Access>,
     /// Told of each request that has been answered.
     pub answered: Arc<Notify>,

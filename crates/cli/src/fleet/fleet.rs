@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use twinprobe_client::{Client, Credentials, Server};
+use twinprobe_client::{Client, Credentials, NamedServer, Server};
 
 use crate::error::CommandError;
-use crate::fleet::servers::NamedServer;
 
 /// A daemon under the name by which the user knows it.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ pub struct Fleet {
 impl Fleet {
     /// Prepares the connections to these daemons. Opens none yet.
     pub fn new(servers: Vec<NamedServer>, credentials: &Credentials) -> Result<Self, CommandError> {
-        let node = |NamedServer { name, server, labels }: NamedServer| {
+        let node = |NamedServer { name, server, labels, .. }: NamedServer| {
             Ok(Node { name, client: Client::new(server.clone(), credentials)?, server, labels })
         };
         Ok(Self { nodes: servers.into_iter().map(node).collect::<Result<_, CommandError>>()? })

@@ -1,30 +1,14 @@
 //! The list of daemons: `--server`, or a file.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use twinprobe_client::Server;
+use twinprobe_client::{NamedServer, Server};
 
 use crate::error::CommandError;
 
 /// The variable with the address of the daemon, where no option has one.
 const VARIABLE: &str = "TWINPROBE_SERVER";
-
-/// A daemon as the user names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedServer {
-    pub name: String,
-    pub server: Server,
-    /// The labels at which selectors of a fleet look.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl NamedServer {
-    fn unnamed(server: Server) -> Self {
-        Self { name: server.to_string(), server, labels: BTreeMap::new() }
-    }
-}
 
 /// The options that say which daemons a command talks to.
 #[derive(Clone, Debug, Default, Args)]
@@ -67,32 +51,7 @@ impl ServerOptions {
 fn read(path: &Path) -> Result<Vec<NamedServer>, CommandError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
-    let mut found = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let at = |what: &str| CommandError::Servers(format!("{}:{}: {what}", path.display(), number + 1));
-        let line = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (name, address, labels) = match &words[..] {
-            [] => continue,
-            [address] => (*address, *address, &[][..]),
-            [name, address, labels @ ..] => (*name, *address, labels),
-        };
-        let server: Result<Server, _> = address.parse();
-        let server = server.map_err(|error| at(&format!("{address}: {error}")))?;
-        let mut pairs = BTreeMap::new();
-        for label in labels {
-            let pair = label.split_once('=').filter(|(key, _)| !key.is_empty());
-            let (key, value) = pair.ok_or_else(|| {
-                at(&format!("{label:?} can't be a label; write URL, or NAME URL, or NAME URL KEY=VALUE"))
-            })?;
-            pairs.insert(key.to_owned(), value.to_owned());
-        }
-        found.push(NamedServer { name: name.to_owned(), server, labels: pairs });
-    }
-    if found.is_empty() {
-        return Err(CommandError::Servers(format!("{} names no server", path.display())));
-    }
-    Ok(found)
+    NamedServer::list(path, &text).map_err(CommandError::Servers)
 }
 
 #[cfg(test)]

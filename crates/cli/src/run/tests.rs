@@ -6,12 +6,11 @@ use std::path::Path;
 use clap::Parser;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use twinprobe_client::{ClientError, Credentials, Server};
+use twinprobe_client::{ClientError, Credentials, NamedServer, Server};
 
 use crate::args::ClientCommand;
 use crate::error::CommandError;
 use crate::fleet::fleet::Fleet;
-use crate::fleet::servers::NamedServer;
 use crate::fleet::session::Session;
 use crate::report::reporter::Reporter;
 use crate::run::ask;
@@ -24,7 +23,7 @@ struct Cli {
 
 async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError> {
     let fleet = Fleet::new(
-        vec![NamedServer { name: "here".to_owned(), server, labels: BTreeMap::new() }],
+        vec![NamedServer { name: "here".to_owned(), server, labels: BTreeMap::new(), line: 0 }],
         &Credentials::default(),
     )
     .unwrap();

@@ -30,8 +30,15 @@ async fn serve(listener: UnixListener, lines: tokio::sync::mpsc::UnboundedSender
     }
 }
 
-/// The console and the stream that it follows.
-const FOR_BROWSERS: [&str; 3] = ["GET /", "GET /console/{file}", "GET /v1/changes"];
+/// The console, the stream that it follows, and the nodes that it shows. Clients ask many daemons themselves.
+const FOR_BROWSERS: [&str; 6] = [
+    "GET /",
+    "GET /console/{file}",
+    "GET /v1/changes",
+    "GET /v1/nodes",
+    "GET /v1/nodes/series",
+    "GET /v1/nodes/windows",
+];
 
 /// The operations of `api/openapi.yaml` that are not for browsers, as method and path.
 fn described() -> BTreeSet<String> {

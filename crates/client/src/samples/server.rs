@@ -1,7 +1,6 @@
 //! Questions to servers with the API of Prometheus: numbers that they have stored over a range of time.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use reqwest::{Client, StatusCode, Url};
 use crate::credentials::Credentials;
 use crate::error::HttpCause;
 use crate::samples::answer;
+use crate::server;
 use crate::transport::builder;
 
 /// The path of the API below the URL of the server.
@@ -72,10 +72,7 @@ impl SampleServer {
 
     /// Tells whether others on the way could read what is sent.
     pub fn is_exposed(&self) -> bool {
-        let host = self.url.host_str().unwrap_or_default();
-        let is_own = host == "localhost"
-            || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-        self.url.scheme() == "http" && !is_own
+        server::is_exposed(&self.url)
     }
 
     /// Prepares for questions, which may read the authorities of the system. Opens no connection.

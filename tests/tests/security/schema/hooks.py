@@ -87,6 +87,8 @@ CHARTS = ("/series", "/series/history")
 
 # So are the addresses and ports whose names are asked for.
 OF_NAMES = "^address or port is missing|^address=.* is not an address|^port=.* is not possible"
+# And so are the nodes.
+OF_NODES = "^probe is missing: |^node=.*: the file of --nodes has no such name$"
 
 
 def chosen(case, one_of):
@@ -141,7 +143,7 @@ def before_call(context, case, kwargs):
     if changes and case.path_parameters.get("name") in ["kept", "reports"]:
         case.path_parameters["name"] = "flow-features"
     # hyper refuses a head of more than 16 KiB, and writes no problem document then.
-    if case.path == "/v1/names" and case.query and len(repr(case.query)) > 1024:
+    if case.path.startswith(("/v1/names", "/v1/nodes/")) and case.query and len(repr(case.query)) > 1024:
         case.query = {name: short(value) for name, value in case.query.items()}
     if not positive(case):
         return
@@ -175,6 +177,10 @@ def before_call(context, case, kwargs):
             case.body = {"watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{"mark": "many"}]}
     if case.path == "/v1/templates/{name}" and changes:
         case.path_parameters["name"] = "pinged"
+    if case.path.startswith("/v1/nodes/") and (must or chosen(case, 2)):
+        # The file of nodes has this name only.
+        metric = {"metric": "packets"} if case.path.endswith("/series") else {}
+        case.query = {"probe": "kept", "node": ["gw-1"], **metric}
     if case.path == "/v1/names" and (must or chosen(case, 2)):
         # Most addresses that are generated are none.
         case.query = {"address": ["192.0.2.1"], "port": ["443", "udp/53"]}
@@ -242,8 +248,9 @@ def only_described_refusals(ctx, response, case):
     detail = problem["detail"]
     of_a_chart = case.path.endswith(CHARTS) and re.search(OF_A_CHART, detail, re.DOTALL)
     of_names = case.path == "/v1/names" and re.search(OF_NAMES, detail, re.DOTALL)
+    of_nodes = case.path.startswith("/v1/nodes/") and re.search(OF_NODES, detail, re.DOTALL)
     # `by` needs `top`, and names a number that the metrics have.
-    known = of_a_chart or of_names or re.search("has no collector|it needs top|^by: ", detail)
+    known = of_a_chart or of_names or of_nodes or re.search("has no collector|it needs top|^by: ", detail)
     if not errors and not known:
         raise AssertionError(f"the schema allows what is refused: {detail}")
 

@@ -15,6 +15,7 @@ use crate::api::extract::Query;
 use crate::api::state::Api;
 use crate::api::streams::body::{SILENCE, StreamBody};
 use crate::engine::error::EngineError;
+use crate::engine::events::changes::ConsoleReach;
 use twinprobe_access::Principal;
 
 #[derive(Debug, Deserialize)]
@@ -33,8 +34,11 @@ pub async fn changes(
         api.engine.registry.get(name)?;
     }
     let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
-    let history = api.history.as_ref().map(|source| source.server.to_string());
-    let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe, history));
+    let reach = ConsoleReach {
+        history: api.history.as_ref().map(|source| source.server.to_string()),
+        nodes: api.nodes.as_ref().map(|book| book.nodes.len()),
+    };
+    let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe, reach));
     let next = move |context: &mut Context<'_>| {
         let _held = &place;
         changes.as_mut().poll_next(context)

@@ -14,9 +14,19 @@ struct Hello<'a> {
     version: &'a str,
     who: String,
     role: Option<String>,
-    /// The server for charts beyond the retained windows; `None` for those who may not ask for them.
+    #[serde(flatten)]
+    reach: ConsoleReach,
+}
+
+/// Further sources of the console, for those who may ask for them.
+#[derive(Debug, Default, Serialize)]
+pub struct ConsoleReach {
+    /// The server for charts beyond the retained windows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    history: Option<String>,
+    pub history: Option<String>,
+    /// The number of other daemons that the console shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -55,13 +65,13 @@ impl ToldStatus {
 }
 
 /// The first message to a client.
-pub fn hello(node: &str, by: &Principal, history: Option<String>) -> Bytes {
+pub fn hello(node: &str, by: &Principal, reach: ConsoleReach) -> Bytes {
     let hello = Hello {
         node,
         version: env!("CARGO_PKG_VERSION"),
         who: by.who.to_string(),
         role: by.role.map(|role| role.to_string()),
-        history: history.filter(|_| by.need(Role::Collector).is_ok()),
+        reach: if by.need(Role::Collector).is_ok() { reach } else { ConsoleReach::default() },
     };
     message("hello", &hello)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hyper::body::Bytes;
 use serde::Serialize;
+use twinprobe_api::ProbeTraffic;
 use twinprobe_kernel::clock::{Moment, rfc3339};
 use twinprobe_kernel::netns::Netns;
 use twinprobe_kernel::traffic::{self, Traffic};
@@ -44,6 +45,15 @@ impl Engine {
     pub fn counts(&self, all: bool) -> Bytes {
         let interfaces = self.count(all);
         message("traffic", &InterfaceCounts { time: rfc3339(Moment::now().wall), interfaces })
+    }
+
+    /// Adds up what has passed the interfaces of probes. Blocks: a namespace's path may wait for a disk.
+    pub fn traffic(&self) -> ProbeTraffic {
+        let counted = self.count(false);
+        let time = rfc3339(Moment::now().wall);
+        let ways = || counted.iter().flat_map(|one| [&one.received, &one.sent]);
+        let packets = ways().map(|way| way.packets).fold(0, u64::saturating_add);
+        ProbeTraffic { time, packets, bytes: ways().map(|way| way.bytes).fold(0, u64::saturating_add) }
     }
 
     /// Counts the packets that the interfaces of probes have received and sent. With `all`, also the other

@@ -15,7 +15,7 @@ use twinprobe_access::{Principal, Role};
 use twinprobe_windows::Closed;
 
 use crate::engine::engine::Engine;
-use crate::engine::events::changes;
+use crate::engine::events::changes::{self, ConsoleReach};
 use crate::engine::events::told::{About, ChangeFollower, ChangeTeller};
 
 /// The time between two looks at the states of probes: most fields of a status change without a notification.
@@ -25,12 +25,12 @@ const COUNT: Duration = Duration::from_secs(2);
 impl Engine {
     /// Follows the changes for one client. The stream begins with the state of all probes, and ends when the
     /// daemon stops, or when the client has missed changes because it was too slow. `only` names the one
-    /// probe of the stream, `history` the server for charts beyond the retained windows.
+    /// probe of the stream.
     pub fn follow_changes(
         self: &Arc<Self>,
         by: &Principal,
         only: Option<String>,
-        history: Option<String>,
+        reach: ConsoleReach,
     ) -> impl Stream<Item = Bytes> + Send + use<> {
         // Windows that are closed from now on are announced.
         let closed = self.readings.windows.closed.subscribe();
@@ -38,7 +38,7 @@ impl Engine {
         let is_first = state.is_none();
         let told = state.get_or_insert_with(ChangeTeller::new);
         let audience = usize::from(by.need(Role::Operator).is_ok());
-        let mut first = VecDeque::from([changes::hello(&self.node, by, history)]);
+        let mut first = VecDeque::from([changes::hello(&self.node, by, reach)]);
         first.extend(told.look(&self.registry.list(), Some(only.as_deref())));
         first.push_back(changes::listed());
         first.extend(told.counts[audience].clone());

@@ -67,6 +67,23 @@ impl ChartQuery {
         Ok(query)
     }
 
+    /// Returns the parameters of a request for the same chart. Its times are moments.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let moment = |time: i128| Timestamp::from_nanosecond(time).ok().map(|time| time.to_string());
+        let optional = [
+            ("direction", self.direction.map(|direction| direction.name().to_owned())),
+            ("field", self.field.clone()),
+            ("from", self.from.and_then(moment)),
+            ("to", self.to.and_then(moment)),
+            ("step", self.step.map(|step| format!("{}ms", step.as_millis()))),
+        ];
+        let mut parameters = vec![("metric", self.metric.clone())];
+        parameters.extend(optional.into_iter().filter_map(|(name, text)| Some((name, text?))));
+        parameters.extend(self.keys.iter().map(|key| ("key", key.clone())));
+        parameters.push(("top", self.top.to_string()));
+        parameters
+    }
+
     /// Tells whether a key, as documents show it, is one of those in the request.
     pub fn names(&self, key: &Value) -> bool {
         let is_it = |wanted: &String| {
@@ -115,6 +132,14 @@ mod tests {
         );
         let query = parse("metric=m&from=1970-01-01T00:00:01Z").unwrap();
         assert_eq!((query.from, query.to, query.top), (Some(1_000_000_000), None, USUAL_KEYS));
+    }
+
+    #[test]
+    fn the_parameters_of_a_chart_ask_for_the_same_chart() {
+        let text = "metric=m&direction=egress&field=a.b&from=-1h&to=now&step=90s&top=3&key=7&key=x";
+        let query = parse(text).unwrap();
+        let pairs = query.parameters().into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+        assert_eq!(format!("{query:?}"), format!("{:?}", ChartQuery::parse(pairs).unwrap()));
     }
 
     #[test]

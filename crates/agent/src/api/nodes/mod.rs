@@ -1,0 +1,3 @@
+//! Handlers for the nodes of `serve --nodes`.
+
+pub mod nodes;

@@ -1,0 +1,146 @@
+//! The nodes, with a client for each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use twinprobe_api::NodeProblem;
+use twinprobe_client::{Client, ClientError, NamedServer, StatusCode};
+use twinprobe_ebpf_common::finding::with_causes;
+
+use crate::nodes::options::{CredentialDigest, NodeCredentials, NodesOptions};
+
+/// The time that each node has for its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The questions that are under way at once. Each may have answers of some MiB.
+const PLACES: usize = 4;
+/// The most characters of a node's own words in an error.
+const MOST_WORDS: usize = 300;
+
+/// The room for the answers to a question, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerRoom {
+    /// For one answer.
+    pub each: usize,
+    /// For those of all nodes together.
+    pub all: usize,
+}
+
+/// The clients that credentials were good for. They are made anew once the files have other content.
+#[derive(Debug)]
+struct KnownClients {
+    digest: CredentialDigest,
+    clients: Arc<Vec<Client>>,
+}
+
+/// The nodes that the operator has named.
+#[derive(Debug)]
+pub struct NodeBook {
+    pub nodes: Vec<NamedServer>,
+    credentials: NodeCredentials,
+    known: Mutex<Option<KnownClients>>,
+    places: Semaphore,
+}
+
+impl NodeBook {
+    /// Returns the nodes; `None` without any. An error names the option, the line and what is wrong.
+    pub fn open(options: NodesOptions) -> Result<Option<Self>, String> {
+        let nodes = options.read()?;
+        if nodes.is_empty() {
+            return Ok(None);
+        }
+        let credentials = options.credentials;
+        let book = Self { nodes, credentials, known: Mutex::new(None), places: Semaphore::new(PLACES) };
+        book.clients()?;
+        Ok(Some(book))
+    }
+
+    /// Returns a client for each node. Reads the files of credentials.
+    fn clients(&self) -> Result<Arc<Vec<Client>>, String> {
+        let (credentials, digest) = self.credentials.read()?;
+        let mut known = self.known.lock();
+        if let Some(KnownClients { clients, .. }) = known.as_ref().filter(|known| known.digest == digest) {
+            return Ok(Arc::clone(clients));
+        }
+        let clients = Client::many(self.nodes.iter().map(|node| &node.server), &credentials);
+        let clients = Arc::new(clients.map_err(|error| with_causes(&error))?);
+        *known = Some(KnownClients { digest, clients: Arc::clone(&clients) });
+        Ok(clients)
+    }
+
+    /// Asks nodes, by their places, all at once. Each has its own time, so that one that hangs keeps no other from its answer.
+    pub async fn ask<T, F>(
+        self: &Arc<Self>,
+        places: &[usize],
+        room: AnswerRoom,
+        question: impl Fn(Client) -> F,
+    ) -> Vec<Result<T, NodeProblem>>
+    where
+        F: Future<Output = Result<T, NodeProblem>>,
+    {
+        // The semaphore is never closed.
+        let _place = self.places.acquire().await;
+        let book = Arc::clone(self);
+        let clients = spawn_blocking(move || book.clients()).await;
+        let clients = clients.unwrap_or_else(|error| Err(error.to_string()));
+        let clients = match clients {
+            Ok(clients) => clients,
+            Err(detail) => {
+                let problem = NodeProblem { detail, status: None };
+                return places.iter().map(|_| Err(problem.clone())).collect();
+            }
+        };
+        let most = room.each.min(room.all / places.len().max(1));
+        let asked =
+            places.iter().map(|place| timeout(PATIENCE, question(clients[*place].clone().taking(most))));
+        let late = |_| {
+            let detail = format!("it has not answered within {} s", PATIENCE.as_secs());
+            Err(NodeProblem { detail, status: None })
+        };
+        join_all(asked).await.into_iter().map(|answer| answer.unwrap_or_else(late)).collect()
+    }
+}
+
+/// Says why a node has no answer, in few words, and what to do.
+pub fn problem(error: &ClientError) -> NodeProblem {
+    let (status, words) = match error {
+        ClientError::Refused(problem) => {
+            let words = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
+            (StatusCode::from_u16(problem.status).ok(), words.clone())
+        }
+        ClientError::Connect { server, source } => (None, format!("{server} can't be reached: {source}")),
+        error => (None, with_causes(error)),
+    };
+    let words: String =
+        words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MOST_WORDS).collect();
+    let advice = match status {
+        Some(StatusCode::UNAUTHORIZED) => "; see --nodes-token-file of this daemon",
+        Some(StatusCode::FORBIDDEN) => "; --nodes-token-file of this daemon needs a token of that role",
+        _ => "",
+    };
+    NodeProblem { detail: format!("{words}{advice}"), status: status.map(|status| status.as_u16()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_api::Problem;
+
+    use super::*;
+
+    #[test]
+    fn problems_have_the_words_of_the_node_and_say_what_to_do() {
+        let refused =
+            |status, words: &str| problem(&ClientError::Refused(Box::new(Problem::new(status, words))));
+        let long = refused(StatusCode::NOT_FOUND, &"there  is no probe\n".repeat(90));
+        assert_eq!((long.status, long.detail.chars().count()), (Some(404), MOST_WORDS));
+        assert!(long.detail.starts_with("there is no probe there"));
+        assert!(refused(StatusCode::UNAUTHORIZED, "wrong").detail.contains("wrong; see --nodes-token-file"));
+        assert!(refused(StatusCode::FORBIDDEN, "no").detail.contains("needs a token of that role"));
+        let large = problem(&ClientError::TooLarge { call: "GET /x".to_owned(), most: 7 });
+        assert_eq!((large.status, &*large.detail), (None, "the answer to GET /x has more than 7 bytes"));
+    }
+}
