@@ -199,8 +199,12 @@ impl StreamItem {
 impl StreamWindow {
     /// Parses the document.
     pub fn parsed(&self) -> Result<Value, SendError> {
-        serde_json::from_slice(&self.document)
-            .map_err(|error| SendError::caused(&format!("window {} is not JSON", self.name), &error))
+        serde_json::from_slice(&self.document).map_err(|error| self.malformed(&error))
+    }
+
+    /// The error of a document that can't be read.
+    pub fn malformed(&self, error: &serde_json::Error) -> SendError {
+        SendError::caused(&format!("window {} is not JSON", self.name), error)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The cells of a row, from an entry of a document.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -13,7 +15,8 @@ pub enum Cell {
     Signed(i64),
     Float(f64),
     Bool(bool),
-    Text(String),
+    /// Rows of one window share their identity.
+    Text(Arc<str>),
     /// Nanoseconds since 1970.
     Time(i64),
 }
@@ -74,9 +77,9 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
 fn cell(kind: ColumnKind, value: &Value) -> Option<Cell> {
     Some(match (kind, value) {
         (ColumnKind::Json, Value::Null) => Cell::Missing,
-        (ColumnKind::Json, value) => Cell::Text(value.to_string()),
-        (ColumnKind::Text, Value::String(text)) => Cell::Text(text.clone()),
-        (ColumnKind::Text, Value::Number(number)) => Cell::Text(number.to_string()),
+        (ColumnKind::Json, value) => Cell::Text(value.to_string().into()),
+        (ColumnKind::Text, Value::String(text)) => Cell::Text(text.as_str().into()),
+        (ColumnKind::Text, Value::Number(number)) => Cell::Text(number.to_string().into()),
         (ColumnKind::Unsigned { .. }, value) => Cell::Unsigned(value.as_u64()?),
         (ColumnKind::Signed { .. }, value) => Cell::Signed(value.as_i64()?),
         // JSON has no NaN and no infinity: they are null.

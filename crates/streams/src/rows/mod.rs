@@ -5,6 +5,8 @@
 
 pub mod cell;
 pub mod columns;
+#[cfg(feature = "parquet-rows")]
+pub mod entries;
 #[cfg(feature = "tables")]
 pub mod identifier;
 #[cfg(feature = "parquet-rows")]

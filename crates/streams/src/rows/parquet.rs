@@ -98,10 +98,15 @@ fn fill(place: &mut SerializedColumnWriter<'_>, column: &FilledColumn) -> Result
             Cell::Bool(value) => Some(*value),
             _ => None,
         }),
-        ColumnKind::Text | ColumnKind::Json => write::<ByteArrayType>(place, cells, |cell| match cell {
-            Cell::Text(text) => Some(ByteArray::from(text.as_str())),
-            _ => None,
-        }),
+        ColumnKind::Text | ColumnKind::Json => {
+            let mut last: Option<(&Arc<str>, ByteArray)> = None;
+            write::<ByteArrayType>(place, cells, |cell| {
+                let Cell::Text(text) = cell else { return None };
+                let known = last.take().filter(|(known, _)| Arc::ptr_eq(known, text));
+                let (_, bytes) = last.insert(known.unwrap_or_else(|| (text, ByteArray::from(&**text))));
+                Some(bytes.clone())
+            })
+        }
     }
 }
 
@@ -114,10 +119,10 @@ const fn whole(cell: &Cell) -> Option<i64> {
     }
 }
 
-fn write<T: DataType>(
+fn write<'a, T: DataType>(
     place: &mut SerializedColumnWriter<'_>,
-    cells: &[Cell],
-    value: impl Fn(&Cell) -> Option<T::T>,
+    cells: &'a [Cell],
+    value: impl FnMut(&'a Cell) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
     let values: Vec<Option<T::T>> = cells.iter().map(value).collect();
     // A cell that is missing has level 0.

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use serde::Deserialize;
 use serde_json::Value;
 use twinprobe_ebpf_common::window::shape::{MetricShape, WindowShape};
 
 use super::cell::{Cell, CellRow, nanoseconds, rows};
 use super::columns::{ColumnKind, IDENTITY, REST, columns};
+use super::entries::each_entry;
 use super::names;
 use super::objects::ObjectPlace;
 use super::parquet::{FilledColumn, file};
@@ -45,8 +47,8 @@ struct HourGroup<'a> {
     series: Arc<SeriesName>,
     shape: Arc<WindowShape>,
     end: Arc<str>,
-    /// The places in the batch, and the windows with their documents.
-    windows: Vec<(usize, &'a StreamWindow, Value)>,
+    /// The windows with their places in the batch.
+    windows: Vec<(usize, &'a StreamWindow)>,
 }
 
 impl<P: ObjectPlace> ParquetTables<P> {
@@ -59,7 +61,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
         let mut fates = vec![ItemFate::Repeat; batch.len()];
-        for group in groups(batch)? {
+        for group in groups(batch) {
             let metrics = group
                 .shape
                 .metrics
@@ -96,19 +98,19 @@ impl<P: ObjectPlace> ParquetTables<P> {
         }
         let held = &self.held[&place];
         let is_new = |seq: u64| !held.iter().any(|(first, last)| (*first..=*last).contains(&seq));
-        let new: Vec<&(usize, &StreamWindow, Value)> =
-            group.windows.iter().filter(|(_, window, _)| is_new(window.name.seq)).collect();
-        let (Some((_, first, _)), Some((_, last, _))) = (new.first(), new.last()) else { return Ok(()) };
+        let new: Vec<&(usize, &StreamWindow)> =
+            group.windows.iter().filter(|(_, window)| is_new(window.name.seq)).collect();
+        let (Some((_, first)), Some((_, last))) = (new.first(), new.last()) else { return Ok(()) };
         let (first, last) = (first.name.seq, last.name.seq);
-        let documents = new.iter().map(|(_, window, document)| (&window.name, document));
+        let own = new.iter().map(|(_, window)| *window);
         let content = match metric {
-            Some(metric) => file(&entries(metric, documents))?,
-            None => file(&windows(documents))?,
+            Some(metric) => file(&entries(metric, own)?)?,
+            None => file(&windows(own)?)?,
         };
         let path = format!("{directory}/{}", names::file(&group.series, first, last));
         self.place.put(&path, content).await?;
         self.held.entry(place).or_default().push((first, last));
-        new.iter().for_each(|(at, ..)| fates[*at] = ItemFate::Stored);
+        new.iter().for_each(|(at, _)| fates[*at] = ItemFate::Stored);
         Ok(())
     }
 
@@ -118,7 +120,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
         let text = |name: &str, value: &str| FilledColumn {
             name: name.to_owned(),
             kind: ColumnKind::Text,
-            cells: vec![Cell::Text(value.to_owned())],
+            cells: vec![Cell::Text(value.into())],
         };
         let number = |name: &str, value: u64| FilledColumn {
             name: name.to_owned(),
@@ -162,7 +164,7 @@ impl<P: ObjectPlace> Receiver for ParquetTables<P> {
 }
 
 /// Returns the windows of a batch by series, hour and shape.
-fn groups(batch: &[Arc<StreamItem>]) -> Result<Vec<HourGroup<'_>>, SendError> {
+fn groups(batch: &[Arc<StreamItem>]) -> Vec<HourGroup<'_>> {
     let mut groups: BTreeMap<(Arc<SeriesName>, String, String), HourGroup<'_>> = BTreeMap::new();
     for (at, item) in batch.iter().enumerate() {
         let StreamItem::Window(window) = &**item else { continue };
@@ -175,9 +177,9 @@ fn groups(batch: &[Arc<StreamItem>]) -> Result<Vec<HourGroup<'_>>, SendError> {
             end: Arc::clone(end),
             windows: Vec::new(),
         });
-        group.windows.push((at, window, window.parsed()?));
+        group.windows.push((at, window));
     }
-    Ok(groups.into_values().collect())
+    groups.into_values().collect()
 }
 
 /// The columns that each table begins with, empty.
@@ -190,47 +192,67 @@ fn identity() -> Vec<FilledColumn> {
     IDENTITY.iter().map(|name| FilledColumn::new(*name, kind(name))).collect()
 }
 
-fn push_identity(columns: &mut [FilledColumn], name: &ItemName) {
+/// Adds the cells that this many rows of a window begin with.
+fn push_identity(table: &mut [FilledColumn], name: &ItemName, count: usize) {
     let SeriesName { node, instance, probe } = &*name.series;
+    let text = |text: &str| Cell::Text(text.into());
     let time = |text: &str| nanoseconds(text).map_or(Cell::Missing, Cell::Time);
     let cells = [
-        Cell::Text(node.clone()),
-        Cell::Text(probe.clone()),
-        Cell::Text(instance.clone()),
+        text(node),
+        text(probe),
+        text(instance),
         Cell::Unsigned(name.seq),
         time(&name.start),
         time(&name.end),
     ];
-    columns.iter_mut().zip(cells).for_each(|(column, cell)| column.cells.push(cell));
+    let columns = table.iter_mut().zip(cells);
+    columns.for_each(|(column, cell)| column.cells.extend(std::iter::repeat_n(cell, count)));
+}
+
+/// Adds the other cells of a row.
+fn push(table: &mut [FilledColumn], cells: impl IntoIterator<Item = Cell>) {
+    let columns = table[IDENTITY.len()..].iter_mut();
+    columns.zip(cells).for_each(|(column, cell)| column.cells.push(cell));
 }
 
 /// Returns the table of a metric: a row for each entry.
 fn entries<'a>(
     metric: &MetricShape,
-    documents: impl Iterator<Item = (&'a ItemName, &'a Value)>,
-) -> Vec<FilledColumn> {
+    windows: impl Iterator<Item = &'a StreamWindow>,
+) -> Result<Vec<FilledColumn>, SendError> {
     let parts = columns(metric);
     let mut table = identity();
     table.extend(parts.iter().map(|part| FilledColumn::new(part.name.clone(), part.kind)));
     table.push(FilledColumn::new(REST, ColumnKind::Json));
-    for (name, document) in documents {
-        let entries = &document[metric.direction.name()][&metric.name]["entries"];
-        for entry in entries.as_array().into_iter().flatten() {
+    for window in windows {
+        let mut count = 0;
+        let read = each_entry(&window.document, [metric.direction.name(), &metric.name], |entry| {
             for CellRow { cells, rest } in rows(entry, &parts, metric.per_cpu) {
-                push_identity(&mut table, name);
-                let rest = rest.map_or(Cell::Missing, Cell::Text);
-                let places = table[IDENTITY.len()..].iter_mut();
-                places
-                    .zip(cells.into_iter().chain([rest]))
-                    .for_each(|(column, cell)| column.cells.push(cell));
+                let rest = rest.map_or(Cell::Missing, |rest| Cell::Text(rest.into()));
+                push(&mut table, cells.into_iter().chain([rest]));
+                count += 1;
             }
-        }
+        });
+        read.map_err(|error| window.malformed(&error))?;
+        push_identity(&mut table, &window.name, count);
     }
-    table
+    Ok(table)
+}
+
+/// The parts of a document that tables of windows show.
+#[derive(Deserialize)]
+struct DocumentFacts {
+    #[serde(default)]
+    window: Value,
+    #[serde(default)]
+    interfaces: Value,
+    #[serde(default)]
+    labels: Value,
+    approximate: Option<String>,
 }
 
 /// Returns the table of windows: a row for each window, also for windows without data.
-fn windows<'a>(documents: impl Iterator<Item = (&'a ItemName, &'a Value)>) -> Vec<FilledColumn> {
+fn windows<'a>(windows: impl Iterator<Item = &'a StreamWindow>) -> Result<Vec<FilledColumn>, SendError> {
     let mut table = identity();
     table.push(FilledColumn::new("duration_ns", ColumnKind::Unsigned { bits: 64 }));
     table.push(FilledColumn::new("lost_windows", ColumnKind::Unsigned { bits: 64 }));
@@ -238,20 +260,21 @@ fn windows<'a>(documents: impl Iterator<Item = (&'a ItemName, &'a Value)>) -> Ve
         table.push(FilledColumn::new(name, ColumnKind::Json));
     }
     table.push(FilledColumn::new("approximate", ColumnKind::Text));
-    for (name, document) in documents {
-        push_identity(&mut table, name);
-        let window = &document["window"];
-        let json =
-            |value: &Value| if value.is_null() { Cell::Missing } else { Cell::Text(value.to_string()) };
+    for window in windows {
+        let facts = serde_json::from_slice(&window.document);
+        let facts: DocumentFacts = facts.map_err(|error| window.malformed(&error))?;
+        let json = |value: &Value| {
+            if value.is_null() { Cell::Missing } else { Cell::Text(value.to_string().into()) }
+        };
         let cells = [
-            window["duration_ns"].as_u64().map_or(Cell::Missing, Cell::Unsigned),
-            Cell::Unsigned(window["lost_windows"].as_u64().unwrap_or_default()),
-            json(&document["interfaces"]),
-            json(&document["labels"]),
-            document["approximate"].as_str().map_or(Cell::Missing, |text| Cell::Text(text.to_owned())),
+            facts.window["duration_ns"].as_u64().map_or(Cell::Missing, Cell::Unsigned),
+            Cell::Unsigned(facts.window["lost_windows"].as_u64().unwrap_or_default()),
+            json(&facts.interfaces),
+            json(&facts.labels),
+            facts.approximate.map_or(Cell::Missing, |text| Cell::Text(text.into())),
         ];
-        let places = table[IDENTITY.len()..].iter_mut();
-        places.zip(cells).for_each(|(column, cell)| column.cells.push(cell));
+        push(&mut table, cells);
+        push_identity(&mut table, &window.name, 1);
     }
-    table
+    Ok(table)
 }

@@ -96,8 +96,8 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
         (ColumnKind::Signed { bits: ..=32 }, Cell::Signed(number)) => {
             i32::try_from(*number).ok().map(|number| number.to_string())
         }
-        (ColumnKind::Json, Cell::Text(text)) => json_fits(text).then(|| text.clone()),
-        (_, Cell::Text(text)) => (!text.contains('\0')).then(|| text.clone()),
+        (ColumnKind::Json, Cell::Text(text)) => json_fits(text).then(|| text.to_string()),
+        (_, Cell::Text(text)) => (!text.contains('\0')).then(|| text.to_string()),
         (_, Cell::Signed(number)) => Some(number.to_string()),
         (_, Cell::Unsigned(number)) => Some(number.to_string()),
         (_, Cell::Float(number)) => Some(format!("{number:e}")),
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn cells_stay_what_they_are() {
-        let text = |text: &str| Cell::Text(text.to_owned());
+        let text = |text: &str| Cell::Text(text.into());
         for (kind, cell, expected, fits) in [
             (ColumnKind::Text, text("a\tb\n\\N"), "\ta\\tb\\n\\\\N", true),
             (ColumnKind::Text, text("a\0b"), "\t\\N", false),
