@@ -132,7 +132,8 @@ soak: format test-build
 
 # The profile `bench` compiles the traffic generator with optimizations, and writes to the directory of `release`.
 bench: console $(if $(QUICK)$(BENCH),,test-timed)
-	$(CARGO) build --release -p twinprobe
+	@sh setup/test-tools.sh $(TEST_TOOLS)
+	$(CARGO) build --release -p twinprobe -p twinprobe-streams
 	$(CARGO) run --profile bench -p twinprobe-bench -- $(if $(QUICK),--quick) $(BENCH)
 
 probes:

@@ -11,20 +11,20 @@ pub fn each_entry(
     [direction, metric]: [&str; 2],
     mut each: impl FnMut(&Value),
 ) -> serde_json::Result<()> {
-    let entries = Member { name: "entries", then: Entries(&mut each) };
-    let metric = Member { name: metric, then: entries };
+    let entries = MemberSeed { name: "entries", then: EntriesSeed(&mut each) };
+    let metric = MemberSeed { name: metric, then: entries };
     let mut document = serde_json::Deserializer::from_slice(document);
-    Member { name: direction, then: metric }.deserialize(&mut document)?;
+    MemberSeed { name: direction, then: metric }.deserialize(&mut document)?;
     document.end()
 }
 
 /// The member of this name in an object; others are skipped.
-struct Member<'a, T> {
+struct MemberSeed<'a, T> {
     name: &'a str,
     then: T,
 }
 
-impl<'de, T: DeserializeSeed<'de, Value = ()>> DeserializeSeed<'de> for Member<'_, T> {
+impl<'de, T: DeserializeSeed<'de, Value = ()>> DeserializeSeed<'de> for MemberSeed<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -32,7 +32,7 @@ impl<'de, T: DeserializeSeed<'de, Value = ()>> DeserializeSeed<'de> for Member<'
     }
 }
 
-impl<'de, T: DeserializeSeed<'de, Value = ()>> Visitor<'de> for Member<'_, T> {
+impl<'de, T: DeserializeSeed<'de, Value = ()>> Visitor<'de> for MemberSeed<'_, T> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,9 +57,9 @@ impl<'de, T: DeserializeSeed<'de, Value = ()>> Visitor<'de> for Member<'_, T> {
 }
 
 /// An array of entries.
-struct Entries<'a, F>(&'a mut F);
+struct EntriesSeed<'a, F>(&'a mut F);
 
-impl<'de, F: FnMut(&Value)> DeserializeSeed<'de> for Entries<'_, F> {
+impl<'de, F: FnMut(&Value)> DeserializeSeed<'de> for EntriesSeed<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -67,7 +67,7 @@ impl<'de, F: FnMut(&Value)> DeserializeSeed<'de> for Entries<'_, F> {
     }
 }
 
-impl<'de, F: FnMut(&Value)> Visitor<'de> for Entries<'_, F> {
+impl<'de, F: FnMut(&Value)> Visitor<'de> for EntriesSeed<'_, F> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
