@@ -1,5 +1,7 @@
 //! A typed call per route of the API.
 
+mod revisions;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,11 +18,8 @@ use crate::credentials::Credentials;
 use crate::error::ClientError;
 use crate::server::Server;
 use crate::transport::Transport;
-use twinprobe_api::Chart;
-use twinprobe_api::ConfigDocument;
 use twinprobe_api::{
-    HistoryList, MapEntries, ProbeList, ProbeStatus, RevisionList, Rollback, RuleDocument, RuleTrial,
-    ValidationReport,
+    Chart, ConfigDocument, MapEntries, ProbeList, ProbeStatus, RuleDocument, RuleTrial, ValidationReport,
 };
 
 pub(crate) const JSON: &str = "application/json";
@@ -116,18 +115,6 @@ impl Client {
         self.whole(explained(self.probe(Method::PUT, name, [], JSON)?, message).json(config)).await
     }
 
-    /// `PUT /v1/probes/{name}` for a probe that is still as `etag` says; otherwise the daemon refuses with 412.
-    pub async fn replace(
-        &self,
-        name: &str,
-        config: &ConfigDocument,
-        etag: &str,
-        message: Option<&str>,
-    ) -> Result<Answer<ProbeStatus>, ClientError> {
-        let request = self.probe(Method::PUT, name, [], JSON)?.header("if-match", etag);
-        self.whole(explained(request, message).json(config)).await
-    }
-
     /// `GET /v1/probes`.
     pub async fn probes(&self) -> Result<Answer<ProbeList>, ClientError> {
         self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await
@@ -148,31 +135,6 @@ impl Client {
     pub async fn delete(&self, name: &str, message: Option<&str>) -> Result<(), ClientError> {
         let request = explained(self.probe(Method::DELETE, name, [], JSON)?, message);
         self.transport.send(request).await.map(drop)
-    }
-
-    /// `GET /v1/probes/{name}/history`, or `GET /v1/history` without a name.
-    pub async fn history(&self, name: Option<&str>) -> Result<Answer<HistoryList>, ClientError> {
-        self.whole(match name {
-            Some(name) => self.probe(Method::GET, name, ["history"], JSON)?,
-            None => self.transport.request(Method::GET, ["v1", "history"], JSON),
-        })
-        .await
-    }
-
-    /// `GET /v1/probes/{name}/revisions`.
-    pub async fn revisions(&self, name: &str) -> Result<Answer<RevisionList>, ClientError> {
-        self.whole(self.probe(Method::GET, name, ["revisions"], JSON)?).await
-    }
-
-    /// `POST /v1/probes/{name}/rollback`.
-    pub async fn roll_back(
-        &self,
-        name: &str,
-        to: Rollback,
-        message: Option<&str>,
-    ) -> Result<Answer<ProbeStatus>, ClientError> {
-        let request = self.probe(Method::POST, name, ["rollback"], JSON)?;
-        self.whole(explained(request, message).json(&to)).await
     }
 
     /// `GET /v1/probes/{name}/maps/{map}/entries`.

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 
+use twinprobe_api::Rollback;
+
 use super::*;
 use crate::captures::Captures;
 
