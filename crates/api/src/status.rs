@@ -17,10 +17,10 @@ pub type Word = Cow<'static, str>;
 /// The answer to `GET /v1/probes`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbeList {
-    /// The name of the machine. Versions that do not tell it leave it out, and the version, too.
+    /// The name of the machine, if the request asks for the traffic.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// The version of the daemon.
+    /// The version of the daemon, if the request asks for the traffic.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// The traffic so far, if the request asks for it.

@@ -17,6 +17,9 @@ const WINDOWS: u64 = 12;
 /// The size of the store's pages in bytes, and that of the head of most of them.
 const PAGE: usize = 4096;
 const HEAD: usize = 32;
+/// The place of the number of the format (`user_version`), and the number that this version writes.
+const FORMAT: usize = 60;
+const KNOWN_FORMAT: u32 = 2;
 
 fn path(probe: &str) -> String {
     format!("/v1/probes/{probe}")
@@ -83,7 +86,14 @@ fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
     let log = daemon.log();
     let (exit, _) = daemon.terminate()?;
     ensure!(exit.code() == Some(1) && !log.contains("panicked"), "{exit}: {log}");
-    for word in [file.to_str().context("UTF-8")?, "is damaged and stays as it is", "move the file away"] {
+    // A wrong byte in the number of the format makes a format of the future.
+    let format = content.get(FORMAT..FORMAT + 4).context("the format")?;
+    let reasons = if u32::from_be_bytes(format.try_into()?) > KNOWN_FORMAT {
+        ["has format", "use a later one"]
+    } else {
+        ["is damaged and stays as it is", "move the file away"]
+    };
+    for word in [file.to_str().context("UTF-8")?].into_iter().chain(reasons) {
         ensure!(log.contains(word), "{word:?} is missing: {log}");
     }
     ensure!(fs::read(file)? == content, "the store was changed");

@@ -105,8 +105,11 @@ pub async fn list(
         true => shown.map(ProbeStatus::without_sources).collect(),
         false => shown.map(ProbeStatus::without_secrets).collect(),
     };
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Json(ProbeList { node: api.engine.node.clone(), version, traffic, probes }).into_response())
+    let mut list = ProbeList { node: String::new(), version: String::new(), traffic, probes };
+    if list.traffic.is_some() {
+        (list.node, list.version) = (api.engine.node.clone(), env!("CARGO_PKG_VERSION").to_owned());
+    }
+    Ok(Json(list).into_response())
 }
 
 /// Answers `DELETE /v1/probes/{name}`.
