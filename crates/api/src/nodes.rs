@@ -34,7 +34,7 @@ pub struct NodeStatus {
     /// Its version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// What has passed the interfaces of its probes.
+    /// The traffic at the interfaces of its probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<ProbeTraffic>,
     pub probes: Vec<NodeProbe>,

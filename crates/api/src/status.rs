@@ -29,7 +29,7 @@ pub struct ProbeList {
     pub probes: Vec<ProbeStatus>,
 }
 
-/// What has passed the interfaces of all probes since their creation, in both directions, each interface once.
+/// The traffic at the interfaces of all probes since their creation, in both directions, each interface once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeTraffic {
     /// The time of the count, RFC 3339.

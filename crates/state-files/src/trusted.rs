@@ -11,6 +11,16 @@ use rustix::fs::OFlags;
 /// The largest size of a file in bytes.
 const LIMIT: u64 = 16 << 20;
 
+/// Reads the file of a command line's option. The error names the option and the file.
+pub fn of_option(option: &str, path: &Path) -> Result<Vec<u8>, String> {
+    read(path).map_err(|error| wrong(option, path, &error))
+}
+
+/// The error of the file of an option.
+pub fn wrong(option: &str, path: &Path, error: &dyn std::error::Error) -> String {
+    format!("the file {} of {option}: {error}", path.display())
+}
+
 /// Reads a whole file that gives rights. Fails if other users could change it, and where a pipe is in its place: the daemon
 /// would wait for a writer, and read no file again.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {

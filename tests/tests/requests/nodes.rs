@@ -119,7 +119,7 @@ impl Scene {
         })
     }
 
-    /// What the hub answers to who has a token of its own.
+    /// The answer of the hub to a client with a token of its own.
     fn ask(&self, path: &str) -> Value {
         let authorization = format!("Bearer {}", self.asker);
         self.hub.request("GET", path, &[("authorization", &authorization)], b"").expect(200).json()

@@ -1,6 +1,6 @@
 //! The options of `serve` about history, and the server that they name.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tokio::sync::Semaphore;
 use twinprobe_client::{Credentials, SampleServer};
@@ -56,25 +56,18 @@ impl HistorySource {
     pub fn credentials(&self) -> Result<Credentials, String> {
         let mut credentials = Credentials::default();
         if let Some(path) = &self.ca {
-            let pem = read("--history-ca", path)?;
-            credentials =
-                credentials.authorities(&pem).map_err(|error| wrong("--history-ca", path, &error))?;
+            let pem = trusted::of_option("--history-ca", path)?;
+            credentials = credentials
+                .authorities(&pem)
+                .map_err(|error| trusted::wrong("--history-ca", path, &error))?;
         }
         if let Some(path) = &self.token {
-            let text = String::from_utf8_lossy(&read("--history-token", path)?).into_owned();
+            let text = String::from_utf8_lossy(&trusted::of_option("--history-token", path)?).into_owned();
             let with = credentials.token(text.trim());
-            credentials = with.map_err(|error| wrong("--history-token", path, &error))?;
+            credentials = with.map_err(|error| trusted::wrong("--history-token", path, &error))?;
         }
         Ok(credentials)
     }
-}
-
-fn read(option: &str, path: &Path) -> Result<Vec<u8>, String> {
-    trusted::read(path).map_err(|error| wrong(option, path, &error))
-}
-
-fn wrong(option: &str, path: &Path, error: &dyn std::error::Error) -> String {
-    format!("the file {} of {option}: {error}", path.display())
 }
 
 #[cfg(test)]

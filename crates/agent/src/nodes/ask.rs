@@ -76,7 +76,7 @@ impl NodeBook {
     }
 }
 
-/// What the list of a node's probes tells, in short.
+/// The list of a node's probes, in short.
 struct ToldProbes {
     node: String,
     version: String,

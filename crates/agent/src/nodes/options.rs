@@ -1,6 +1,6 @@
 //! The options of `serve` about nodes, and the files that they name.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
 use twinprobe_client::{Credentials, NamedServer};
@@ -43,8 +43,8 @@ impl NodesOptions {
     /// Reads the daemons; none without the option. An error names the file, the line and what to do.
     pub fn read(&self) -> Result<Vec<NamedServer>, String> {
         let Some(path) = &self.nodes else { return Ok(Vec::new()) };
-        let bytes = read("--nodes", path)?;
-        let text = String::from_utf8(bytes).map_err(|error| wrong("--nodes", path, &error))?;
+        let bytes = trusted::of_option("--nodes", path)?;
+        let text = String::from_utf8(bytes).map_err(|error| trusted::wrong("--nodes", path, &error))?;
         let nodes = NamedServer::list(path, &text).map_err(|error| format!("--nodes: {error}"))?;
         let at = |node: &NamedServer| format!("--nodes: {}:{}", path.display(), node.line);
         if let Some(node) = nodes.get(MOST_NODES) {
@@ -67,7 +67,7 @@ impl NodeCredentials {
     pub fn read(&self) -> Result<(Credentials, CredentialDigest), String> {
         let (mut credentials, mut digest) = (Credentials::default(), Sha256::new());
         let mut bytes_of = |option: &str, path: &PathBuf| {
-            let bytes = read(option, path)?;
+            let bytes = trusted::of_option(option, path)?;
             digest.update((bytes.len() as u64).to_be_bytes());
             digest.update(&bytes);
             Ok::<_, String>(bytes)
@@ -75,11 +75,13 @@ impl NodeCredentials {
         if let Some(path) = &self.nodes_token_file {
             let option = "--nodes-token-file";
             let text = String::from_utf8_lossy(&bytes_of(option, path)?).into_owned();
-            credentials = credentials.token(text.trim()).map_err(|error| wrong(option, path, &error))?;
+            credentials =
+                credentials.token(text.trim()).map_err(|error| trusted::wrong(option, path, &error))?;
         }
         if let Some(path) = &self.nodes_ca {
             let pem = bytes_of("--nodes-ca", path)?;
-            credentials = credentials.authorities(&pem).map_err(|error| wrong("--nodes-ca", path, &error))?;
+            credentials =
+                credentials.authorities(&pem).map_err(|error| trusted::wrong("--nodes-ca", path, &error))?;
         }
         if let Some(path) = &self.nodes_cert {
             let mut pem = bytes_of("--nodes-cert", path)?;
@@ -87,18 +89,11 @@ impl NodeCredentials {
                 pem.push(b'\n');
                 pem.extend(bytes_of("--nodes-key", key)?);
             }
-            credentials = credentials.identity(&pem).map_err(|error| wrong("--nodes-cert", path, &error))?;
+            credentials =
+                credentials.identity(&pem).map_err(|error| trusted::wrong("--nodes-cert", path, &error))?;
         }
         Ok((credentials, digest.finalize().into()))
     }
-}
-
-fn read(option: &str, path: &Path) -> Result<Vec<u8>, String> {
-    trusted::read(path).map_err(|error| wrong(option, path, &error))
-}
-
-fn wrong(option: &str, path: &Path, error: &dyn std::error::Error) -> String {
-    format!("the file {} of {option}: {error}", path.display())
 }
 
 #[cfg(test)]

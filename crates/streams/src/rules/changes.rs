@@ -3,7 +3,7 @@
 use twinprobe_api::{ConfigDocument, Revision, RuleChange};
 use twinprobe_rules::FleetEvent;
 
-use super::members::RuleMember;
+use crate::sources::daemon::SourceDaemon;
 
 /// A probe of a node with its revisions, newest first.
 struct RevisedProbe {
@@ -29,13 +29,16 @@ fn is_change(revision: &Revision, rule: &str) -> bool {
     event.is_some_and(|event| event.has_begun)
 }
 
-impl RuleMember {
+/// A daemon whose probes a rule changes.
+pub struct ChangedDaemon<'a>(pub &'a SourceDaemon);
+
+impl ChangedDaemon<'_> {
     /// Gives a probe other values. They replace those of earlier changes of the rule.
     pub async fn change(&self, change: &RuleChange, rule: &str, why: &str) -> Result<(), String> {
         let name = &change.name;
         let probe = self.revised(name).await?;
         let probe = probe.ok_or_else(|| format!("there is no probe named {name}; deploy it first"))?;
-        let config = twinprobe_library::changed(self.before(&probe, name, rule)?, change);
+        let config = twinprobe_library::changed(Self::before(&probe, name, rule)?, change);
         self.replace(name, &probe, &config.map_err(|error| error.to_string())?, why).await
     }
 
@@ -43,18 +46,13 @@ impl RuleMember {
     pub async fn change_back(&self, name: &str, rule: &str, why: &str) -> Result<(), String> {
         match self.revised(name).await? {
             Some(probe) if probe.is_changed_by(rule) => {
-                self.replace(name, &probe, self.before(&probe, name, rule)?, why).await
+                self.replace(name, &probe, Self::before(&probe, name, rule)?, why).await
             }
             _ => Ok(()),
         }
     }
 
-    fn before<'a>(
-        &self,
-        probe: &'a RevisedProbe,
-        name: &str,
-        rule: &str,
-    ) -> Result<&'a ConfigDocument, String> {
+    fn before<'a>(probe: &'a RevisedProbe, name: &str, rule: &str) -> Result<&'a ConfigDocument, String> {
         let gone =
             || format!("the revision of probe {name} from before rule {rule} is not retained any more");
         probe.before(rule).ok_or_else(gone)
@@ -62,13 +60,13 @@ impl RuleMember {
 
     /// Asks for a probe and its revisions; `None` if it does not exist.
     async fn revised(&self, name: &str) -> Result<Option<RevisedProbe>, String> {
-        let client = self.daemon.client();
+        let client = self.0.client();
         // The tag is older than the revisions: a change in between is refused.
-        let status = match self.daemon.ask(client.status(name)).await {
+        let status = match self.0.ask(client.status(name)).await {
             Err(error) if error.status() == Some(404) => return Ok(None),
             answer => answer.map_err(|error| error.to_string())?,
         };
-        let revisions = self.daemon.ask(client.revisions(name)).await;
+        let revisions = self.0.ask(client.revisions(name)).await;
         let revisions = revisions.and_then(|answer| Ok(answer.read()?)).map_err(|error| error.to_string())?;
         let mut revisions = revisions.revisions;
         revisions.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
@@ -83,8 +81,8 @@ impl RuleMember {
         config: &ConfigDocument,
         why: &str,
     ) -> Result<(), String> {
-        let client = self.daemon.client();
-        let put = self.daemon.ask(client.replace(name, config, &probe.etag, Some(why))).await;
+        let client = self.0.client();
+        let put = self.0.ask(client.replace(name, config, &probe.etag, Some(why))).await;
         put.map(drop).map_err(|error| error.to_string())
     }
 }

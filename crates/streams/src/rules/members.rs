@@ -12,6 +12,7 @@ use twinprobe_api::{ChangeKind, ConfigDocument, RuleAction, RuleChange, RuleProb
 use twinprobe_client::{Notification, notify};
 use twinprobe_rules::{FleetEvent, reason, reason_back};
 
+use super::changes::ChangedDaemon;
 use super::document::NamedRule;
 use crate::sources::daemon::{AskError, SourceDaemon};
 
@@ -193,8 +194,10 @@ impl RuleMember {
         loop {
             let done = match &work {
                 NodeWork::Apply(probe) => self.apply(probe, &rule, &why).await,
-                NodeWork::Change(change) => self.change(change, &rule, &why).await,
-                NodeWork::ChangeBack(name) => self.change_back(name, &rule, &reason_back(&rule, end)).await,
+                NodeWork::Change(change) => ChangedDaemon(&self.daemon).change(change, &rule, &why).await,
+                NodeWork::ChangeBack(name) => {
+                    ChangedDaemon(&self.daemon).change_back(name, &rule, &reason_back(&rule, end)).await
+                }
                 NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
             };
             match done {
