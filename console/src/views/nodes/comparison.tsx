@@ -17,7 +17,7 @@ import { chooseRange } from "../../parts/range.tsx";
 import { choose, linkWith, parameter, route, toggle } from "../../parts/route.ts";
 import { columnsIn, placeOptions, usePlace } from "../probe/choice.ts";
 import { quantity } from "../probe/lines.tsx";
-import { Filter } from "./nodes.tsx";
+import { Filter } from "./filter.tsx";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 /** The range without a choice. */

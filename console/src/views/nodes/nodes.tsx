@@ -8,20 +8,7 @@ import { hello, may } from "../../live/changes.ts";
 import { Badge, Empty, ProblemBox, Section } from "../../parts/basics.tsx";
 import { linkWith, parameter } from "../../parts/route.ts";
 import { Comparison } from "./comparison.tsx";
-
-/** The filter of both pages: it stays on the way from one to the other. */
-export function Filter({ shown, all }: { shown: number; all: number }) {
-  const [filter, setFilter] = parameter("filter");
-  return (
-    <>
-      <label class="field grow">
-        <span>Filter</span>
-        <input type="search" value={filter} placeholder="gw- or zone=west" onInput={(event) => setFilter(event.currentTarget.value, true)} />
-      </label>
-      {filter && <p class="muted" role="status">{exact(shown)} of {plural(all, "node")}</p>}
-    </>
-  );
-}
+import { Filter } from "./filter.tsx";
 
 /** The page that has a probe of several nodes side by side. */
 const comparison = (probe: string, filter: string) => linkWith(["nodes", probe], [["filter", filter || null]]);
