@@ -72,8 +72,8 @@ impl Position {
     pub const NAMES: [(&'static str, Self); 2] = [("first", Self::First), ("last", Self::Last)];
 }
 
-/// The kernel's program type of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kernel's program type of a probe. Like hooks, types can be matched and not compared.
+#[derive(Clone, Copy, Debug)]
 pub enum ProgramKind {
     Xdp,
     Tc,
@@ -114,7 +114,10 @@ impl ProgramKind {
 }
 
 /// A place on an interface that packets pass, as the kernel has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Hooks can't be compared, since a comparison with one hook would decide silently for each hook to come: a `match` makes
+/// the compiler ask. [`Hook::name`] identifies a hook where two of them may be the same.
+#[derive(Clone, Copy, Debug)]
 pub enum Hook {
     Xdp,
     TcIngress,

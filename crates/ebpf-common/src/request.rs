@@ -12,7 +12,7 @@ use crate::metric::{Counting, MapCopy, OnReplace, StrategyChoice, Visibility};
 use crate::{Aggregation, MergeRules};
 
 /// The hook at which a direction's program runs, and the program's place there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct AttachRequest {
     pub hook: Hook,
     pub xdp_mode: XdpMode,
@@ -23,6 +23,22 @@ pub struct AttachRequest {
     pub priority: i16,
     pub position: Position,
 }
+
+impl AttachRequest {
+    /// All of the request, with the hook by its name: hooks have no equality.
+    fn parts(self) -> impl Eq {
+        let Self { hook, xdp_mode, verdict, sample, priority, position } = self;
+        (hook.name(), xdp_mode, verdict, sample, priority, position)
+    }
+}
+
+impl PartialEq for AttachRequest {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for AttachRequest {}
 
 /// An entry that a map begins with; key and value are written as documents render them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ pub mod events;
 pub mod placement;
 pub mod pods;
 pub mod probe;
+pub mod reading;
 pub mod readings;
 pub mod registry;
 pub mod replay;

@@ -10,6 +10,7 @@ use crate::plan::object::{Definitions, ProbeObject};
 use crate::plan::probe_plan::ProbePlan;
 use crate::plan::request::{DirectionRequest, KernelFacts};
 use crate::plan::together;
+use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::request::MetricRequest;
 
 impl ProbePlan {
@@ -72,7 +73,9 @@ pub fn directions<'a>(
 ) -> Vec<Planned> {
     let wanted: Vec<(DirectionRequest, &Definitions)> = wanted.into_iter().collect();
     let others = wanted.iter().map(|(of, _)| {
-        let others = wanted.iter().filter(|(other, _)| other.attach.hook != of.attach.hook);
+        let others = wanted
+            .iter()
+            .filter(|(other, _)| Direction::from(other.attach.hook) != Direction::from(of.attach.hook));
         let metrics = others.flat_map(|(other, _)| &other.metrics);
         metrics.filter(|metric| common.contains(&metric.map)).cloned().collect()
     });

@@ -23,7 +23,8 @@ use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::{Probe, ProbeState, RunningParts};
 use crate::engine::probe::running::Running;
 use crate::engine::probe::status::Shown;
-use crate::engine::window::base::begin;
+use crate::engine::reading::base::begin;
+use crate::engine::reading::open::OpenWindow;
 use crate::limits::ledger::Share;
 use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
@@ -57,7 +58,7 @@ impl Probe {
         }
         let (running, replaces) = match old_state.as_deref() {
             Some(ProbeState::Running(running)) => {
-                (Some(&**running), ReplacedDeployment::Attached(&running.attached))
+                (Some(&**running), ReplacedDeployment::Attached(&running.open.attached))
             }
             Some(ProbeState::Failed { held: Some(held), .. }) => (None, ReplacedDeployment::Held(held)),
             _ => (None, ReplacedDeployment::Nothing),
@@ -72,7 +73,7 @@ impl Probe {
         let (first, order) = (windows.last_seq() + 1, old.and_then(|old| old.order));
         let identity = Identity { probe: &name, netns: config.netns() };
         let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
-            Some(old) => old.with_more(direction, map, layout, rows),
+            Some(old) => old.open.with_more(direction, map, layout, rows),
             None => rows,
         };
         let (kernel, directions, attached) =
@@ -81,7 +82,14 @@ impl Probe {
             Deployable::new(&kernel.host, identity, directions, attached, first, order, &more_known)?;
         warnings.extend(deployable.losses().iter().map(&warning));
         let serial = deployable.record().serial;
-        let begun = begin(&mut readers, &deployable, running, lineage.before, lineage.replaces, &windows);
+        let begun = begin(
+            &mut readers,
+            &deployable,
+            running.map(|old| &old.open),
+            lineage.before,
+            lineage.replaces,
+            &windows,
+        );
         let prepared = begun.map_err(EngineError::from).and_then(|awaited| {
             crash::point("saved");
             let (objects, cost) = (&loaded.objects, loaded.cost);
@@ -117,14 +125,14 @@ impl Probe {
             attached.epoch.set_opened(Moment::now());
         }
         let counters = engine.telemetry.probe(&name);
-        let mut running =
-            Running::new(config, stored.origin(&engine.node), attached, readers, awaited, windows, counters);
+        let open = OpenWindow::new(attached, readers, awaited, windows);
+        let mut running = Running::new(config, stored.origin(&engine.node), open, counters);
         match old_state.as_deref_mut().map(|state| std::mem::replace(state, ProbeState::Gone)) {
             Some(ProbeState::Running(old)) => warnings.extend(running.succeed(*old).iter().map(&warning)),
             state => {
                 running.resume();
                 if let Some(ProbeState::Failed { held: Some(held), .. }) = state {
-                    held.retire(&running.attached);
+                    held.retire(&running.open.attached);
                 }
             }
         }
@@ -166,10 +174,10 @@ impl Probe {
             lease: Mutex::new(lease),
             warnings,
             running: Some(RunningParts { namespace, pods, events, share }),
-            windows: Arc::clone(&running.windows),
+            windows: Arc::clone(&running.open.windows),
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),
-            sums: Arc::clone(&running.sums),
+            sums: Arc::clone(&running.open.sums),
             live: Mutex::default(),
             shown: Mutex::new(Shown::of(&running)),
             state: Mutex::new(ProbeState::Running(Box::new(running))),

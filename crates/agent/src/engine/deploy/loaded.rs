@@ -11,8 +11,8 @@ use twinprobe_kernel::{
 };
 
 use crate::engine::deploy::cause::Occasion;
-use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
+use crate::engine::reading::metric::MetricState;
 use crate::limits::ledger::Share;
 use twinprobe_compiler::declared;
 use twinprobe_config::{Code, ProbeConfig};
@@ -42,7 +42,7 @@ impl LoadedProbe {
     /// Loads the directions again if one was loaded for the other twin of `old`, because a window was closed since. Must
     /// be called while no window can be closed.
     pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
-        if self.directions.iter().all(|loaded| old.attached.is_continued_by(loaded)) {
+        if self.directions.iter().all(|loaded| old.open.attached.is_continued_by(loaded)) {
             return Ok(());
         }
         let old = old.predecessor();

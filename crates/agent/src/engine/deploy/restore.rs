@@ -19,9 +19,10 @@ use crate::engine::events::probe_events::ProbeEvents;
 use crate::engine::placement::{WantedInterfaces, refused, wanted};
 use crate::engine::probe::exactness::fitting;
 use crate::engine::probe::lease::Lease;
-use crate::engine::probe::metric::readers;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::running::Running;
+use crate::engine::reading::metric::readers;
+use crate::engine::reading::open::OpenWindow;
 use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::store::format::Unread;
@@ -191,8 +192,12 @@ impl Engine {
         pending.extend(refused(failed));
         let awaited = Some(EarlierSerial(Some(attached.record.serial)));
         let (windows, counters) = (self.readings.windows.of(name), self.telemetry.probe(name));
-        let mut running =
-            Running::new(config, stored.origin(&self.node), attached, readers, awaited, windows, counters);
+        let mut running = Running::new(
+            config,
+            stored.origin(&self.node),
+            OpenWindow::new(attached, readers, awaited, windows),
+            counters,
+        );
         running.pods = Arc::clone(&self.deployer.pods.names);
         running.set_pending(pending, unlisted);
         let share = self.deployer.ledger.take_stored(&footprint);

@@ -5,7 +5,7 @@ use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::Finding;
 use twinprobe_exporter::{Collision, collisions};
 
-use crate::engine::probe::metric::MetricState;
+use crate::engine::reading::metric::MetricState;
 
 /// The prefixes of the daemon's own families, including those of later versions.
 const OWN: [&str; 2] = ["twinprobe_", "process_"];

@@ -271,7 +271,7 @@ impl Probe {
     pub fn close_at_end(&self) -> Result<(), EngineError> {
         self.with_running(|running| {
             let by = if running.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Request };
-            if running.has_windows() {
+            if running.open.resets() {
                 running.close(by)?;
             }
             Ok(())
@@ -308,7 +308,7 @@ impl Probe {
     /// Returns the metrics with this name, and what their samples depend on beside them.
     pub fn exported(&self, name: &str) -> Result<ExportedMetrics, EngineError> {
         self.with_running(|running| {
-            let own = running.readers.iter().filter(|own| own.is_shown() && own.metric.name == name);
+            let own = running.open.metrics.iter().filter(|own| own.is_shown() && own.metric.name == name);
             Ok(ExportedMetrics {
                 metrics: own.map(|own| Arc::clone(&own.metric)).collect(),
                 labels: running.config.labels.clone(),
@@ -324,7 +324,7 @@ impl Probe {
 
     /// Closes the open window.
     pub fn close_window(&self, by: ClosedBy) -> Result<Arc<StoredWindow>, EngineError> {
-        self.with_running(|running| match running.has_windows() {
+        self.with_running(|running| match running.open.resets() {
             true => Ok(running.close(by)?),
             false => Err(EngineError::NoWindows(self.name.clone())),
         })
@@ -341,7 +341,7 @@ impl Probe {
         match &*self.state.lock() {
             ProbeState::Running(running) => {
                 let counters = Arc::clone(&running.counters);
-                Some((running.config.schedule()?, running.opened, running.gone.subscribe(), counters))
+                Some((running.config.schedule()?, running.open.opened, running.gone.subscribe(), counters))
             }
             ProbeState::Failed { .. } | ProbeState::Gone => None,
         }

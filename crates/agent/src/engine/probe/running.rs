@@ -4,23 +4,21 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
-use twinprobe_api::SumStatus;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Render};
 use twinprobe_kernel::clock::{self, Moment};
 use twinprobe_kernel::watch::LinkChanges;
-use twinprobe_kernel::{Attached, Loss, Predecessor, Sees};
-use twinprobe_windows::{ClosedBy, RetentionLimits, Windows};
+use twinprobe_kernel::{Loss, Predecessor, Sees};
+use twinprobe_windows::{ClosedBy, RetentionLimits};
 
 use crate::engine::deploy::cause::Occasion;
-use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::error::CloseError;
 use crate::engine::placement::{self, PendingPlace, WantedInterfaces, refused, wanted};
 use crate::engine::pods::names::InterfacePods;
 use crate::engine::pods::table::NodePods;
 use crate::engine::probe::exactness::{self, Exactness};
-use crate::engine::probe::metric::MetricState;
+use crate::engine::reading::metric::MetricState;
+use crate::engine::reading::open::OpenWindow;
 use crate::engine::window::delivery::{Delivery, InFlight};
 use crate::telemetry::counters::Counters;
 use twinprobe_config::InterfacePattern;
@@ -32,11 +30,7 @@ use twinprobe_config::WindowConfig;
 pub struct Running {
     pub config: ProbeConfig,
     pub origin: Arc<DocumentOrigin>,
-    pub attached: Attached,
-    pub readers: Vec<MetricState>,
-    /// The start of the open window.
-    pub opened: Moment,
-    pub windows: Arc<Windows>,
+    pub open: OpenWindow,
     pub counters: Arc<Counters>,
     in_flight: InFlight,
     /// The reason why the last window could not be closed.
@@ -51,10 +45,6 @@ pub struct Running {
     pub unlisted: Option<String>,
     /// True if the lease of the probe has ended: it is attached nowhere.
     pub has_ended: bool,
-    /// The deployment whose base could not be read so far: no window is closed before the base is read.
-    pub awaited: Option<EarlierSerial>,
-    /// The status of the sums, which can be read without waiting for a reading.
-    pub sums: Arc<Mutex<Vec<SumStatus>>>,
     /// The names of the pods to which interfaces lead.
     pub pods: Arc<InterfacePods>,
     /// The known facts about the interfaces, which the status shows, too.
@@ -65,22 +55,15 @@ impl Running {
     pub fn new(
         config: ProbeConfig,
         origin: Arc<DocumentOrigin>,
-        attached: Attached,
-        readers: Vec<MetricState>,
-        awaited: Option<EarlierSerial>,
-        windows: Arc<Windows>,
+        open: OpenWindow,
         counters: Arc<Counters>,
     ) -> Self {
-        let opened = attached.epoch.opened();
-        let exactness = Arc::new(Exactness::new(&attached.host.offloads));
-        windows.set_limits(limits(&config));
-        let running = Self {
+        let exactness = Arc::new(Exactness::new(&open.attached.host.offloads));
+        open.windows.set_limits(limits(&config));
+        Self {
             config,
             origin,
-            attached,
-            readers,
-            opened,
-            windows,
+            open,
             counters,
             in_flight: InFlight::default(),
             close_error: None,
@@ -89,18 +72,9 @@ impl Running {
             pending: Vec::new(),
             unlisted: None,
             has_ended: false,
-            awaited,
-            sums: Arc::default(),
             pods: Arc::default(),
             exactness,
-        };
-        running.show_sums();
-        running
-    }
-
-    pub fn show_sums(&self) {
-        let sums = self.readers.iter().filter_map(MetricState::sum_status).collect();
-        *self.sums.lock() = sums;
+        }
     }
 
     pub fn set_pending(&mut self, mut pending: Vec<PendingPlace>, unlisted: Option<String>) {
@@ -114,22 +88,16 @@ impl Running {
         if unlisted.is_some() {
             // Attached interfaces may still exist, since the listing failed: only interfaces without an attachment are
             // pending.
-            let is_at = |name: &str| self.attached.places.iter().any(|at| at.place.interface == name);
+            let is_at = |name: &str| self.open.attached.places.iter().any(|at| at.place.interface == name);
             pending.retain(|pending| !is_at(&pending.interface));
         }
         (self.pending, self.unlisted) = (pending, unlisted);
     }
 
-    /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
-    pub fn has_windows(&self) -> bool {
-        let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
-        metrics.any(|metric| metric.extraction.resets())
-    }
-
     /// Attaches the probe to the interfaces that exist now, and detaches it from interfaces that have disappeared.
     pub fn follow(&mut self, changes: &LinkChanges, pods: &NodePods) {
         if self.has_ended {
-            self.attached.place(&[], changes);
+            self.open.attached.place(&[], changes);
             let reason = "the lease has ended; the probe is removed once its last window is stored";
             let pending = |interface: &InterfacePattern| PendingPlace {
                 interface: interface.text.clone(),
@@ -144,9 +112,9 @@ impl Running {
             Ok(WantedInterfaces { interfaces, mut pending, unlisted: None }) => {
                 // Without a request every interface that does not fit is left out.
                 let (fitting, left) =
-                    exactness::fitting(interfaces, &self.attached.directions).unwrap_or_default();
+                    exactness::fitting(interfaces, &self.open.attached.directions).unwrap_or_default();
                 pending.extend(left);
-                pending.extend(refused(self.attached.place(&fitting, changes)));
+                pending.extend(refused(self.open.attached.place(&fitting, changes)));
                 self.set_pending(pending, None);
                 self.refresh_exactness();
             }
@@ -157,37 +125,37 @@ impl Running {
     /// Takes over everything that `old` has not handed out yet; packets no longer reach `old`. Returns the losses: content
     /// that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
-        if !old.goes_on(&self.readers, &self.attached.directions) {
-            self.opened = Moment::now();
-            self.attached.epoch.set_opened(self.opened);
+        if !old.open.goes_on(&self.open.metrics, &self.open.attached.directions) {
+            self.open.opened = Moment::now();
+            self.open.attached.epoch.set_opened(self.open.opened);
         }
-        let Self { attached, skipped, in_flight, .. } = old;
+        let Self { open, skipped, in_flight, .. } = old;
         (self.skipped, self.in_flight) = (skipped, in_flight);
-        let (remains, losses) = self.attached.retire(&attached);
-        self.take_over(&remains);
+        let (remains, losses) = self.open.attached.retire(&open.attached);
+        self.open.take_over(&self.config.name, &remains);
         losses
     }
 
     /// Closes a half-closed window to its end, so that no rows of it are left in maps that are about to be replaced.
     pub fn finish(&mut self) -> Result<(), CloseError> {
-        self.load_base()?;
+        self.open.load_base()?;
         self.finish_window()
     }
 
     /// The state that a replacement can take over.
     pub fn predecessor(&self) -> Predecessor {
-        self.attached.predecessor(|direction| self.more_known(direction))
+        self.open.attached.predecessor(|direction| self.open.more_known(direction))
     }
 
     pub fn detach(self) {
         drop(self.gone);
-        self.attached.detach();
+        self.open.attached.detach();
     }
 
     /// Returns a window that no client has taken to its end, else closes the open window and returns it. If the metrics
     /// reset nothing, or the clock closes the windows, the reading closes no window.
     pub fn read(&mut self) -> Result<Delivery, CloseError> {
-        if !self.has_windows() || self.config.schedule().is_some() {
+        if !self.open.resets() || self.config.schedule().is_some() {
             return Ok(self.compose());
         }
         self.finish_window()?;
@@ -196,30 +164,30 @@ impl Running {
         }
         let stored = self.close(ClosedBy::Read)?;
         let claim = self.in_flight.claim(stored.seq());
-        Ok(Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), claim)?)
+        Ok(Delivery::of_window(&self.open.windows, &stored, Arc::clone(&self.skipped), claim)?)
     }
 
     /// Reads the probe for a page about all probes, which takes nothing from other readers: a window is closed only if
     /// all that it resets is in sums. Other probes are shown as of their last window.
     pub fn read_for_page(&mut self) -> Result<Delivery, CloseError> {
-        let mut resets = self.readers.iter().filter(|reader| reader.extraction.resets());
-        if !self.has_windows()
+        let mut resets = self.open.metrics.iter().filter(|reader| reader.extraction.resets());
+        if !self.open.resets()
             || self.config.schedule().is_some()
             || !resets.all(|reader| reader.sum.is_some())
         {
             return Ok(self.compose());
         }
         let stored = self.close(ClosedBy::Page)?;
-        Ok(Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), None)?)
+        Ok(Delivery::of_window(&self.open.windows, &stored, Arc::clone(&self.skipped), None)?)
     }
 
     /// Returns a window that was closed for a client, and that no client has taken to its end.
     fn untaken(&self) -> Option<Delivery> {
-        self.windows.untaken().into_iter().find_map(|stored| {
+        self.open.windows.untaken().into_iter().find_map(|stored| {
             let claim = self.in_flight.claim(stored.seq())?;
             // A damaged window has been set aside and reported: the next one is tried.
             let delivery =
-                Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), Some(claim));
+                Delivery::of_window(&self.open.windows, &stored, Arc::clone(&self.skipped), Some(claim));
             delivery.ok().filter(|delivery| self.is_own(delivery.origin.as_deref()))
         })
     }
@@ -235,7 +203,7 @@ impl Running {
         if !configured.iter().any(InterfacePattern::is_pattern) {
             return configured.iter().map(|interface| interface.text.clone()).collect();
         }
-        let places = self.attached.places.iter();
+        let places = self.open.attached.places.iter();
         let mut names: Vec<String> = places.map(|at| at.place.interface.clone()).collect();
         names.sort();
         names.dedup();
@@ -244,28 +212,28 @@ impl Running {
 
     /// Finds the present offloads of the interfaces, for statuses and documents.
     pub fn refresh_exactness(&self) {
-        self.exactness.refresh(&self.attached.places, &self.sees());
+        self.exactness.refresh(&self.open.attached.places, &self.sees());
     }
 
     /// The same after the programs of an interface have changed.
     pub fn refresh_exactness_after_a_change(&self) {
-        let places = self.attached.places.iter().map(|at| (&at.place.netns, at.place.ifindex));
-        self.attached.host.offloads.doubt(places);
+        let places = self.open.attached.places.iter().map(|at| (&at.place.netns, at.place.ifindex));
+        self.open.attached.host.offloads.doubt(places);
         self.refresh_exactness();
     }
 
     /// The parts of packets that the programs of the directions look at.
     pub fn sees(&self) -> Vec<Sees> {
-        self.attached.directions.iter().map(|loaded| loaded.plan.sees).collect()
+        self.open.attached.directions.iter().map(|loaded| loaded.plan.sees).collect()
     }
 
     /// Returns the context of a reading made now. Interfaces are listed only if a metric shows interface indices.
     pub fn context(&self) -> Context {
         let speaks = |reader: &MetricState| reader.metric.layout.renders(Render::Ifindex);
-        let speaks = self.readers.iter().any(speaks);
+        let speaks = self.open.metrics.iter().any(speaks);
         let names = speaks.then(|| placement::names(self.config.netns())).flatten();
         let interfaces = names.unwrap_or_default();
-        let own = self.attached.places.iter().filter(|_| self.config.netns.is_none());
+        let own = self.open.attached.places.iter().filter(|_| self.config.netns.is_none());
         let pods = self.pods.of(own.map(|at| at.place.ifindex));
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces, pods }
     }

@@ -16,8 +16,8 @@ use twinprobe_kernel::{AttachedAt, Health, HeldDeployment, LoadedDirection, MapP
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::PendingPlace;
 use crate::engine::probe::exactness::{Exactness, Found, approximately};
-use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
+use crate::engine::reading::metric::MetricState;
 use crate::telemetry::page::AttachmentFacts;
 use twinprobe_config::ProbeConfig;
 
@@ -46,7 +46,7 @@ pub struct Shown {
 
 impl Shown {
     pub fn of(running: &Running) -> Self {
-        let attached = &running.attached;
+        let attached = &running.open.attached;
         Self {
             state: "running",
             reason: None,
@@ -56,7 +56,7 @@ impl Shown {
             hooks: attached.directions.iter().map(|loaded| loaded.plan.attach.hook).collect(),
             programs: programs(&attached.directions),
             shared_maps: shared_maps(&attached.directions),
-            joins: Some(running.readers.iter().filter_map(MetricState::join_status).collect()),
+            joins: Some(running.open.metrics.iter().filter_map(MetricState::join_status).collect()),
             close_error: running.close_error.clone(),
             sees: running.sees(),
             exactness: Arc::clone(&running.exactness),

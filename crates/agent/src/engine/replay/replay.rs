@@ -23,7 +23,7 @@ use twinprobe_kernel::{
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
-use crate::engine::probe::metric::MetricState;
+use crate::engine::reading::metric::MetricState;
 use crate::engine::replay::replayed::RunningReplay;
 use crate::engine::window::delivery::{Delivery, DocumentPart, ReadingSubject, Rows};
 use crate::engine::window::live::LiveMap;

@@ -17,8 +17,8 @@ use twinprobe_kernel::{KernelError, stay_on_one_cpu};
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::probe::group::groups;
-use crate::engine::probe::metric::MetricState;
+use crate::engine::reading::group::groups;
+use crate::engine::reading::metric::MetricState;
 use crate::engine::replay::replay::{
     ReplayedProbe, Run, Source, UploadedCaptures, on_a_thread, sources, window,
 };

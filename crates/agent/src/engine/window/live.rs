@@ -15,7 +15,7 @@ use twinprobe_ebpf_common::{RawTable, TableLayout};
 use twinprobe_kernel::MetricMap;
 
 use crate::engine::error::Broken;
-use crate::engine::probe::metric::MapOfInterface;
+use crate::engine::reading::metric::MapOfInterface;
 use crate::engine::window::kept::{Keeping, Kept};
 
 /// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the

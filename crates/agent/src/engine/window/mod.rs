@@ -1,7 +1,5 @@
 //! The windows of a probe, from their closing to their delivery.
 
-pub mod base;
-pub mod close;
 pub mod collect;
 pub mod delivery;
 pub mod kept;

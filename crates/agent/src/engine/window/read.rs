@@ -10,9 +10,9 @@ use twinprobe_kernel::clock::{Moment, rfc3339};
 use twinprobe_windows::WindowReader;
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::metric::MapOfInterface;
-use crate::engine::probe::metric::MetricState;
 use crate::engine::probe::running::Running;
+use crate::engine::reading::metric::MapOfInterface;
+use crate::engine::reading::metric::MetricState;
 use crate::engine::window::delivery::{Delivery, DocumentPart, ReadingSubject, Rows};
 use crate::engine::window::live::LiveMap;
 
@@ -21,17 +21,17 @@ impl Running {
     /// no window.
     pub fn compose(&self) -> Delivery {
         // Retained windows of an earlier configuration are not part of a reading if this configuration has no windows.
-        let newest = self.windows.newest().filter(|_| self.has_windows());
+        let newest = self.open.windows.newest().filter(|_| self.open.resets());
         let last = newest.and_then(|stored| stored.open().ok());
         let last = last.filter(|last| self.is_own(last.head.origin.as_deref())).map(Arc::new);
         self.refresh_exactness();
-        self.note_unsure();
-        let shown = self.readers.iter().filter(|reader| reader.is_shown());
+        self.exactness.note_packets(self.open.unsure_so_far());
+        let shown = self.open.metrics.iter().filter(|reader| reader.is_shown());
         Delivery {
             probe: self.config.name.clone(),
             origin: Some(Arc::clone(&self.origin)),
             interfaces: self.interfaces(),
-            approximate: self.exactness.text(&self.attached.places),
+            approximate: self.exactness.text(&self.open.attached.places),
             subject: ReadingSubject::Live { last: last.as_ref().map(|last| last.head.window.clone()) },
             context: Arc::new(self.context()),
             format: self.config.format,
@@ -46,20 +46,20 @@ impl Running {
     /// have no rows.
     pub fn peek(&mut self) -> Result<Delivery, CloseError> {
         self.finish_window()?;
-        self.load_base()?;
+        self.open.load_base()?;
         let delivery = self.compose();
-        if !self.has_windows() {
+        if !self.open.resets() {
             return Ok(delivery);
         }
-        let shown = self.readers.iter().filter(|reader| reader.is_shown());
+        let shown = self.open.metrics.iter().filter(|reader| reader.is_shown());
         let part = |(reader, part): (&MetricState, DocumentPart)| match reader.extraction.resets() {
             true => self.counted_so_far(reader, &delivery.context),
             false => Ok(part),
         };
         let parts = shown.zip(delivery.parts).map(part).collect::<Result<Vec<_>, _>>()?;
-        let span = self.opened.until(Moment::now());
+        let span = self.open.opened.until(Moment::now());
         let window = Window {
-            seq: self.attached.epoch.current(),
+            seq: self.open.attached.epoch.current(),
             start: rfc3339(span.start),
             end: rfc3339(span.end),
             duration_ns: Some(span.duration_ns),
@@ -72,17 +72,17 @@ impl Running {
 
     /// Reads the map that packets are counted in now, and adds its rows to the metric's earlier counts.
     fn counted_so_far(&self, reader: &MetricState, context: &Context) -> Result<DocumentPart, CloseError> {
-        let metric = self.with_losses(reader);
+        let metric = self.open.with_losses(reader);
         let is_popped = metric.layout.kind.family() == MapFamily::Fifo;
-        if is_popped || self.map_now(reader.position).is_none() {
+        if is_popped || self.open.map_now(reader.position).is_none() {
             return Ok(DocumentPart { metric, rows: Rows::None });
         }
-        let rows = reader.maps.read(|position| self.map_now(position))?;
+        let rows = reader.maps.read(|position| self.open.map_now(position))?;
         let before = reader.sum.as_ref().map(|sum| &sum.rows).or(reader.carried.as_ref());
         let Some(mut all) = before.cloned() else {
             return Ok(DocumentPart { metric, rows: Rows::Held(Arc::new(rows)) });
         };
-        all.add(&rows, self.attached.epoch.current(), context.boot_time_ns);
+        all.add(&rows, self.open.attached.epoch.current(), context.boot_time_ns);
         let layout = Arc::clone(all.layout());
         let metric = Metric::clone(&metric).with(|head| head.layout = layout);
         Ok(DocumentPart { metric: Arc::new(metric), rows: Rows::Held(Arc::new(all.take())) })
@@ -92,7 +92,7 @@ impl Running {
         let metric = Arc::clone(&reader.metric);
         if !reader.extraction.resets() {
             let of = |of: &MapOfInterface| {
-                Some((of.clone(), Arc::clone(self.attached.live_map(of.position.0, of.position.1)?)))
+                Some((of.clone(), Arc::clone(self.open.attached.live_map(of.position.0, of.position.1)?)))
             };
             let maps: Vec<_> = reader.maps.maps.iter().filter_map(of).collect();
             let layout = Arc::clone(&reader.maps.layout);
@@ -100,7 +100,7 @@ impl Running {
                 true => Rows::None,
                 false => Rows::Live(LiveMap { maps, layout, gone: self.gone.subscribe() }),
             };
-            return DocumentPart { metric: self.with_losses(reader), rows };
+            return DocumentPart { metric: self.open.with_losses(reader), rows };
         }
         let stored = last.and_then(|window| {
             let is_it =

@@ -12,7 +12,7 @@ use twinprobe_windows::ClosedBy;
 use crate::engine::error::CloseError;
 use crate::engine::probe::probe::{Probe, ProbeState};
 use crate::engine::probe::running::Running;
-use crate::engine::window::close::{EndedWindow, New};
+use crate::engine::reading::close::{EndedWindow, New};
 use crate::engine::window::schedule::{Due, Scheduled, Timetable};
 
 /// The number of threads: while one waits for the disk, the others end windows in time.
@@ -121,9 +121,11 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
     for one in &closing {
         outcomes[one.place] = CloseOutcome::Tried;
     }
-    closing.retain_mut(|one| one.step(|running| running.begin_close(ClosedBy::Schedule)).is_some());
-    let mut flipping: Vec<&mut Attached> =
-        closing.iter_mut().filter_map(|one| one.running().map(|running| &mut running.attached)).collect();
+    closing.retain_mut(|one| one.step(|running| running.open.begin_close(ClosedBy::Schedule)).is_some());
+    let mut flipping: Vec<&mut Attached> = closing
+        .iter_mut()
+        .filter_map(|one| one.running().map(|running| &mut running.open.attached))
+        .collect();
     // After an error each window waits for a separate grace period, and reports why that fails.
     let _ = Attached::flip_together(&mut flipping);
     let mut stored: Vec<(Closing<'_>, Option<New>)> = Vec::new();
@@ -136,7 +138,7 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
     }
     // The first caller waits for the disk, and commits the changes of all others, too.
     for (mut one, new) in stored {
-        if new.is_some_and(|new| one.step(|running| running.list(new)).is_none()) {
+        if new.is_some_and(|new| one.step(|running| running.open.list(new)).is_none()) {
             continue;
         }
         if one.step(|running| running.empty(ClosedBy::Schedule)).is_some() {
@@ -148,7 +150,7 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
 
 /// Tells whether the next window is likely to be closed fast, and nothing is left of the last one.
 fn is_small(running: &Running) -> bool {
-    running.has_windows()
-        && running.attached.closed().is_none()
-        && running.windows.newest().is_some_and(|newest| newest.entry.bytes <= SMALL)
+    running.open.resets()
+        && running.open.attached.closed().is_none()
+        && running.open.windows.newest().is_some_and(|newest| newest.entry.bytes <= SMALL)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use twinprobe_api::parse_document;
-use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::metric::{Counting, MapCopy, OnReplace, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
@@ -59,8 +59,8 @@ fn defaults_are_those_of_the_contract() {
     let names: Vec<_> = probe.interfaces.iter().map(|interface| interface.text.as_str()).collect();
     assert_eq!((probe.name.as_str(), names, probe.format), ("flows", vec!["eth0"], Format::Json));
     let directions: Vec<_> =
-        probe.directions().map(|(direction, config)| (direction, config.attach.hook)).collect();
-    assert_eq!(directions, [(Direction::Ingress, Hook::Xdp), (Direction::Egress, Hook::TcEgress)]);
+        probe.directions().map(|(direction, config)| (direction, config.attach.hook.name())).collect();
+    assert_eq!(directions, [(Direction::Ingress, "xdp"), (Direction::Egress, "tc-egress")]);
     let ingress = probe.direction(Direction::Ingress).unwrap();
     let attach = ingress.attach;
     assert_eq!((attach.xdp_mode, attach.verdict, attach.priority), (XdpMode::Auto, Verdict::Observe, 0));
@@ -90,7 +90,7 @@ fn everything_that_is_given_arrives() {
     .unwrap();
     assert_eq!(probe.format, Format::Xml);
     let ingress = probe.direction(Direction::Ingress).unwrap();
-    assert_eq!((ingress.attach.hook, ingress.attach.verdict), (Hook::TcIngress, Verdict::Enforce));
+    assert_eq!((ingress.attach.hook.name(), ingress.attach.verdict), ("tc-ingress", Verdict::Enforce));
     let Code::Source(source) = &ingress.code else { panic!("{:?}", ingress.code) };
     assert_eq!(source.defines["N"], "4");
     let requests: Vec<_> = ingress.metrics.iter().map(|metric| &metric.request).collect();

@@ -37,7 +37,7 @@ fn load_map(to: u8, map: i32) -> [bpf_insn; 2] {
 
 /// Returns what `body` does, with the context in R6, the packet in R7, its end in R8 and the value of a map in R9.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
-    let data = if kind == Xdp { 0 } else { 76 };
+    let data = if kind.has_skb() { 76 } else { 0 };
     let find = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), jump_eq(0, 0, -1), mov(9, 0)];
     let start = [mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4), store_number(8, 10, -8, 0)];
     let program = [&start[..], &load_map(1, 0), &find, body, &[mov_imm(0, 0), exit()]].concat();

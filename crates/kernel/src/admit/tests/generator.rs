@@ -134,7 +134,7 @@ impl Generator<'_> {
 
     /// Puts pointers to the packet, the value of the map and the stack into registers and slots.
     fn begin(&mut self) {
-        let data = if self.kind == ProgramKind::Xdp { 0 } else { 76 };
+        let data = if self.kind.has_skb() { 76 } else { 0 };
         self.emit([mov(6, 1), store_number(4, 10, -4, 0), mov(2, 10), add_imm(2, -4)]);
         self.emit(load_map(1, self.map));
         self.emit([
@@ -266,8 +266,8 @@ impl Generator<'_> {
     /// Lets a helper function write to the packet or to a pointer.
     fn write_by_helper(&mut self, to: u8) {
         // bpf_xdp_load_bytes, bpf_skb_load_bytes; bpf_xdp_store_bytes, bpf_skb_store_bytes
-        let (loads, stores) = if self.kind == ProgramKind::Xdp { (189, 190) } else { (26, 9) };
-        let helper = if self.random.one_in(2) && self.kind == ProgramKind::Xdp { stores } else { loads };
+        let (loads, stores) = if self.kind.has_skb() { (26, 9) } else { (189, 190) };
+        let helper = if self.random.one_in(2) && !self.kind.has_skb() { stores } else { loads };
         self.emit([mov(3, to), mov(1, 6), mov_imm(2, 1), mov_imm(4, 4), mov_imm(5, 0), call_helper(helper)]);
         self.called();
     }
@@ -341,7 +341,7 @@ impl Generator<'_> {
             return;
         }
         let number = self.number();
-        let end = if self.kind == ProgramKind::Xdp { 4 } else { 80 };
+        let end = if self.kind.has_skb() { 80 } else { 4 };
         if number == from {
             return;
         }

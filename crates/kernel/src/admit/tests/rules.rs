@@ -30,7 +30,7 @@ const OPERATIONS: [Operation; 7] = [
 
 /// Returns the acts of a program that begins with the packet in R7, its end in R8 and the context in R6.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
-    let data = if kind == Xdp { 0 } else { 76 };
+    let data = if kind.has_skb() { 76 } else { 0 };
     let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
     program.extend(body);
     conduct(&program, kind, &[]).acts.into_iter().map(|(at, act)| (at - 3, act)).collect()

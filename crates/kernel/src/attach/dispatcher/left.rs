@@ -133,7 +133,9 @@ fn not_settled(place: &HookPoint, error: &AttachError) {
 /// Detaches what `pins` hold and removes `pins`. `known`: the namespace, if the caller has it. After an error another
 /// attempt may succeed.
 fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
-    if let Some((netns, ifindex, hook, _)) = key(pins) {
+    if let Some((netns, ifindex, hook, _)) = key(pins)
+        && let Some(hook) = Hook::from_name(hook)
+    {
         let known = known.filter(|known| known.id() == netns);
         match detach(pins, known, netns, ifindex, hook) {
             Err(error) if !is_final(&error) => return Err(error),

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::hook::{Hook, Verdict};
+use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::attach::dispatcher::entry::DispatcherEntry;
 use crate::attach::dispatcher::kinds;
@@ -30,7 +30,7 @@ pub struct DispatcherProgram {
 /// Everything that determines a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    hook: Hook,
+    hook: &'static str,
     calls: Vec<CallKey>,
     /// The place of a program that is for one place only.
     place: Option<hook_point::HookKey>,
@@ -118,7 +118,7 @@ impl DispatcherPrograms {
             (entry.slots.id, entry.page.number, entry.epoch_offset, enforces, entry.stands, entry.sample)
         };
         let calls = entries.iter().map(call).collect();
-        Key { hook: place.hook, calls, place: (!self.shared).then(|| place.key()) }
+        Key { hook: place.hook.name(), calls, place: (!self.shared).then(|| place.key()) }
     }
 
     fn keep(&self, key: Key, revision: &Arc<DispatcherProgram>) {

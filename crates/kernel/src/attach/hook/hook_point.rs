@@ -18,14 +18,14 @@ pub struct HookPoint {
     pub position: Position,
 }
 
-/// The identity of a place: namespace, interface index, hook, and true for [`Position::First`]. The interface's name is
+/// The identity of a place: namespace, interface index, the hook's name, and true for [`Position::First`]. The interface's name is
 /// not a part of it, because names change.
-pub type HookKey = (u64, u32, Hook, bool);
+pub type HookKey = (u64, u32, &'static str, bool);
 
 impl HookPoint {
     pub fn key(&self) -> HookKey {
         let first = self.hook.has_positions() && self.position == Position::First;
-        (self.netns.id(), self.ifindex, self.hook, first)
+        (self.netns.id(), self.ifindex, self.hook.name(), first)
     }
 
     /// Makes the error of a system call the error of an attachment here.
@@ -36,7 +36,7 @@ impl HookPoint {
     pub fn pin_name(&self) -> String {
         let (netns, ifindex, hook, first) = self.key();
         let position = if first { "first" } else { "last" };
-        format!("{netns}_{ifindex}_{}_{position}", hook.name())
+        format!("{netns}_{ifindex}_{hook}_{position}")
     }
 }
 
@@ -58,7 +58,7 @@ pub fn parse_pin_name(name: &str) -> Option<HookKey> {
         "last" => false,
         _ => return None,
     };
-    Some((netns.parse().ok()?, ifindex.parse().ok()?, Hook::from_name(hook)?, first))
+    Some((netns.parse().ok()?, ifindex.parse().ok()?, Hook::from_name(hook)?.name(), first))
 }
 
 #[cfg(test)]

@@ -52,11 +52,10 @@ pub enum Unfit {
     #[error("entry is {wanted}, and the programs are {known}")]
     Unknown { wanted: String, known: String },
     #[error(
-        "{name} is in SEC(\"{section}\"), and the hook {0} runs other programs; write SEC(\"{0}\"), or choose another program by \
-         entry, or another hook",
-        hook.kind().section()
+        "{name} is in SEC(\"{section}\"), and the hook {runs} runs other programs; write SEC(\"{runs}\"), or choose another program by \
+         entry, or another hook"
     )]
-    OtherHook { name: String, section: String, hook: Hook },
+    OtherHook { name: String, section: String, runs: &'static str },
     #[error(
         "{name} is in SEC(\"{section}\"), whose programs run for packets that another program redirects, from a map of devices \
          or CPUs; write SEC(\"xdp\") to run it on an interface"
@@ -170,7 +169,9 @@ impl ElfProgram {
             (SectionMeaning::Redirected, ProgramKind::Xdp) => Some(Unfit::Redirected { name, section }),
             (SectionMeaning::Redirected | SectionMeaning::Xdp { .. }, ProgramKind::Tc)
             | (SectionMeaning::Tc(_), ProgramKind::Xdp)
-            | (SectionMeaning::Elsewhere, _) => Some(Unfit::OtherHook { name, section, hook }),
+            | (SectionMeaning::Elsewhere, _) => {
+                Some(Unfit::OtherHook { name, section, runs: hook.kind().section() })
+            }
             (SectionMeaning::Xdp { .. }, ProgramKind::Xdp)
             | (SectionMeaning::Tc(_), ProgramKind::Tc)
             | (SectionMeaning::Free, _) => None,
@@ -191,7 +192,7 @@ impl ElfProgram {
                 Some(direction) => (direction == ours).then_some(5),
             },
             (SectionMeaning::Free, kind) => {
-                let of_hook = words.kind.map(|named| named == kind);
+                let of_hook = words.kind.map(|named| named.section() == kind.section());
                 let of_direction = words.direction.map(|direction| direction == ours);
                 match (of_hook, of_direction) {
                     (Some(false), _) | (_, Some(false)) => None,

@@ -47,7 +47,7 @@ fn compiled(source: String) -> Vec<u8> {
 
 /// Compiles and plans a source that has one function body for the hook.
 fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (DirectionPlan, ProbeObject) {
-    let context = if hook == Hook::Xdp { "struct xdp_md" } else { "struct __sk_buff" };
+    let context = if hook.kind().has_skb() { "struct __sk_buff" } else { "struct xdp_md" };
     let section = hook.kind().section();
     let source = format!(
         "{HELPERS}\n{before}\nSEC(\"{section}\") int entry({context} *ctx) {{ {body}\nreturn 0; }}\n"

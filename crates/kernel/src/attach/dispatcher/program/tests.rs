@@ -181,7 +181,7 @@ fn expected(
             return (*verdict, called);
         }
     }
-    (if hook == Hook::Xdp { 2 } else { -1 }, called)
+    (hook.pass(), called)
 }
 
 /// Tells whether a packet is one of the sample. One random number decides if that is exact enough, else two.

@@ -15,8 +15,8 @@ use twinprobe_kernel::clock::monotonic_zero_ns;
 use twinprobe_kernel::{Extraction, Remains};
 use twinprobe_windows::{BaselinePart, PartContent};
 
-use crate::engine::probe::metric::MetricState;
-use crate::engine::probe::sum::Sum;
+use crate::engine::reading::metric::MetricState;
+use crate::engine::reading::sum::Sum;
 
 impl MetricState {
     /// Tells whether the metric has rows that are not in its map.

@@ -12,7 +12,7 @@ use twinprobe_faults::crash;
 use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced};
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::metric::MetricState;
+use crate::engine::reading::metric::MetricState;
 
 /// The receiver of a window's rows: it takes the place of a metric, and rows.
 pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;

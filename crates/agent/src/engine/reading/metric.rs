@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::{
 use twinprobe_exporter::{Accumulator, Metric};
 use twinprobe_kernel::{Extraction, KernelError, LoadedDirection, MapPlan, MetricMap, MetricSource};
 
-use crate::engine::probe::sum::{self, Sum};
+use crate::engine::reading::sum::{self, Sum};
 use twinprobe_config::{MetricConfig, ProbeConfig};
 
 /// The maps whose rows a metric has: one, or one for each interface.

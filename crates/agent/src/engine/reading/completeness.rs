@@ -9,8 +9,8 @@ use twinprobe_kernel::{KernelError, MetricMap, Quiesced, TwinMap, exactness, is_
 use twinprobe_windows::WindowHead;
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::metric::MetricState;
-use crate::engine::probe::running::Running;
+use crate::engine::reading::metric::MetricState;
+use crate::engine::reading::open::OpenWindow;
 
 /// Returns the completeness of a metric in the window that has ended, once all metrics have been gathered.
 pub fn at_close(
@@ -95,10 +95,10 @@ impl MetricState {
     }
 }
 
-impl Running {
+impl OpenWindow {
     /// Returns the metric with the number of failed insertions so far. A counter that can't be read is left out.
     pub fn with_losses(&self, reader: &MetricState) -> Arc<Metric> {
-        reader.with_losses(&self.readers, |position| self.map_now(position))
+        reader.with_losses(&self.metrics, |position| self.map_now(position))
     }
 
     pub fn map_now(&self, (direction, index): (usize, usize)) -> Option<&MetricMap> {
@@ -109,21 +109,21 @@ impl Running {
         }
     }
 
-    /// Notes whether the numbers that belong to no window are approximate, by the packets so far.
-    pub fn note_unsure(&self) {
+    /// Returns why the numbers that belong to no window are approximate, by the packets so far.
+    pub fn unsure_so_far(&self) -> BTreeSet<String> {
         let live =
-            self.readers.iter().filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
+            self.metrics.iter().filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
         let is_counted = |counter: &&MetricState| {
             count(counter, |position| self.map_now(position)).is_ok_and(|packets| packets > 0)
         };
-        self.exactness.note_packets(live.filter(is_counted).map(unsure_in).collect());
+        live.filter(is_counted).map(unsure_in).collect()
     }
 
     /// Reads the losses at the end of the newest window from it, unless they are known.
     pub fn know_losses(&mut self) {
-        if self.readers.iter().any(|reader| reader.lost_before.is_none()) {
+        if self.metrics.iter().any(|reader| reader.lost_before.is_none()) {
             let newest = self.windows.newest().and_then(|newest| newest.open().ok());
-            note_losses(&mut self.readers, newest.as_ref().map(|newest| &*newest.head));
+            note_losses(&mut self.metrics, newest.as_ref().map(|newest| &*newest.head));
         }
     }
 }

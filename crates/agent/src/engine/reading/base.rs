@@ -4,18 +4,17 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::{RawTable, TableLayout, carries_over};
 use twinprobe_faults::crash;
 use twinprobe_kernel::{Deployable, LoadedDirection, Remains};
 use twinprobe_store::Durable;
-use twinprobe_windows::{BaseError, BaselinePart, ClosedBy, Windows};
+use twinprobe_windows::{BaseError, BaselinePart, Windows};
 
 use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::error::CloseError;
-use crate::engine::probe::group::groups;
-use crate::engine::probe::metric::MetricState;
-use crate::engine::probe::running::Running;
+use crate::engine::reading::group::groups;
+use crate::engine::reading::metric::MetricState;
+use crate::engine::reading::open::OpenWindow;
 
 /// Makes the metrics continue with the base on disk.
 fn go_on<'a>(
@@ -39,7 +38,7 @@ fn go_on<'a>(
 pub fn begin(
     readers: &mut [MetricState],
     deployable: &Deployable,
-    old: Option<&Running>,
+    old: Option<&OpenWindow>,
     before: Option<EarlierSerial>,
     replaces: bool,
     windows: &Windows,
@@ -72,39 +71,25 @@ pub fn begin(
     Ok(None)
 }
 
-impl Running {
+impl OpenWindow {
     /// Reads the base that an earlier deployment has left, unless the base is known already.
     pub fn load_base(&mut self) -> Result<(), BaseError> {
         if let Some(before) = self.awaited {
-            go_on(self.readers.iter_mut(), &self.windows, before)?;
+            go_on(self.metrics.iter_mut(), &self.windows, before)?;
             self.awaited = None;
             self.show_sums();
         }
         Ok(())
     }
 
-    /// Does the same as [`Self::load_base`], at a start. An error is in the status, and the base is read again with
-    /// each window.
-    pub fn resume(&mut self) {
-        match self.load_base() {
-            Ok(()) => self.windows.forget_other_baselines(self.attached.record.serial),
-            Err(error) => {
-                let (probe, reason) = (&self.config.name, error.to_string());
-                tracing::error!(probe, reason, "saved counts can't be read; the next window tries again");
-                self.close_error = Some(reason);
-            }
-        }
-    }
-
     /// Takes over the rows of the open window that the replaced programs have counted, and writes them to disk.
-    pub fn take_over(&mut self, remains: &[Remains]) {
-        for reader in self.readers.iter_mut().filter(|reader| reader.carries()) {
+    pub fn take_over(&mut self, probe: &str, remains: &[Remains]) {
+        for reader in self.metrics.iter_mut().filter(|reader| reader.carries()) {
             remains.iter().for_each(|remains| reader.add_remains(remains));
         }
-        let (probe, epoch, serial) =
-            (&self.config.name, self.attached.epoch.current(), self.attached.record.serial);
+        let (epoch, serial) = (self.attached.epoch.current(), self.attached.record.serial);
         if !remains.is_empty() {
-            let parts: Vec<BaselinePart> = self.readers.iter().flat_map(|reader| reader.parts(&[])).collect();
+            let parts: Vec<BaselinePart> = self.metrics.iter().flat_map(|reader| reader.parts(&[])).collect();
             if let Err(error) = self.windows.write_baseline((epoch, serial), &parts, Durable::Now) {
                 tracing::error!(probe, %error, "replaced programs' counts wait for the next window");
             }
@@ -124,18 +109,18 @@ impl Running {
             old.metric.map == next.metric.map && (is_origin || old.common && !origins.is_empty())
         };
         let of_map = |group: usize| {
-            let members = self.readers.iter().filter(|old| old.group == group && goes_on(old));
+            let members = self.metrics.iter().filter(|old| old.group == group && goes_on(old));
             let is_other = |old: &&MetricState| {
                 (old.metric.name != next.metric.name, old.metric.direction != next.metric.direction)
             };
             members.min_by_key(is_other)
         };
-        groups(&self.readers).into_iter().filter_map(of_map).collect()
+        groups(&self.metrics).into_iter().filter_map(of_map).collect()
     }
 
     /// The metrics of a direction, one for each map.
     fn of_direction(&self, direction: &str) -> impl Iterator<Item = &MetricState> {
-        let firsts = groups(&self.readers).into_iter().map(|group| &self.readers[group]);
+        let firsts = groups(&self.metrics).into_iter().map(|group| &self.metrics[group]);
         firsts.filter(move |reader| reader.metric.direction.name() == direction || reader.common)
     }
 
@@ -150,59 +135,9 @@ impl Running {
         knowing.map(|reader| reader.request.map_name().to_owned()).collect()
     }
 
-    /// Closes the open window if `next` has metrics that can take over none of their rows in it, or metrics of another
-    /// sample. Returns a finding for each metric that begins anew, for each that continues with another sample's counts, and for each
-    /// that continues without its sum.
-    pub fn close_before(
-        &mut self,
-        next: &[MetricState],
-        loaded: &[LoadedDirection],
-    ) -> Result<Vec<Finding>, CloseError> {
-        let is_cut = |reader: &&MetricState| reader.carries() && self.is_cut(reader, loaded);
-        let cut: Vec<&MetricState> = next.iter().filter(is_cut).collect();
-        let mut findings: Vec<Finding> =
-            next.iter().filter(|reader| self.leaves_sum(reader, loaded)).map(without_sum).collect();
-        let resampled =
-            || next.iter().filter_map(|reader| Some((reader, self.sample_before(reader, loaded)?)));
-        if cut.is_empty() && resampled().next().is_none() {
-            return Ok(findings);
-        }
-        let mixed = resampled().filter(|(reader, _)| reader.sum.is_some() || !reader.extraction.resets());
-        let mixed = mixed.map(|(reader, before)| {
-            let message = format!(
-                "metric {} continues with the counts of a sample of one packet in {before}, and the sample is one in {} \
-                 now; with on_replace: reset it begins anew",
-                reader.metric.name,
-                one_in(reader)
-            );
-            Finding::new(Stage::Load, format!("{}.sample", reader.metric.direction), message)
-        });
-        findings.extend(mixed);
-        let closed = if self.has_windows() {
-            let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
-            Some(self.close(by)?.seq())
-        } else {
-            None
-        };
-        let finding = |reader: &MetricState| {
-            let (map, name) = (&reader.metric.map, &reader.metric.name);
-            let what = closed.map_or_else(
-                || "the counts are lost".to_owned(),
-                |seq| format!("it is in window {seq}, which was closed for that"),
-            );
-            let message = format!(
-                "metric {name} begins anew: nothing of what map {map} has counted fits its new definition; {what}"
-            );
-            let field = format!("{}.metrics[{}].map", reader.metric.direction, reader.position.1);
-            Finding::new(Stage::Load, field, message)
-        };
-        findings.splice(..0, cut.into_iter().map(finding));
-        Ok(findings)
-    }
-
     /// True if the sum of a metric is lost: `next` reads the map that packets are counted in, and the rows of the sum
     /// name interfaces. Such rows can't be added to the map of one interface.
-    fn leaves_sum(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
+    pub fn leaves_sum(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
         let is_left = |old: &&MetricState| old.sum.is_some() && old.maps.name_interfaces();
         let is_live = next.sum.is_none() && !next.extraction.resets();
         is_live && next.carries() && self.readers_of(next, loaded).iter().any(is_left)
@@ -210,13 +145,13 @@ impl Running {
 
     /// The sampling rate of the metric so far, one packet in this many; `None` if the metric does not continue, or
     /// keeps its rate.
-    fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
+    pub fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
         let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
         before.find(|before| next.carries() && *before != one_in(next))
     }
 
     /// True if `next` can take over nothing that its map has counted.
-    fn is_cut(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
+    pub fn is_cut(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
         let positions = || next.maps.maps.iter().map(|map| map.position);
         let constant = next.metric.map.starts_with(".rodata");
         let fits = |old: &&MetricState| {
@@ -235,21 +170,11 @@ impl Running {
                 && !self.readers_of(reader, loaded).is_empty()
                 && !self.is_cut(reader, loaded)
         };
-        self.has_windows() || next.iter().any(goes_on)
+        self.resets() || next.iter().any(goes_on)
     }
 }
 
-fn without_sum(reader: &MetricState) -> Finding {
-    let message = format!(
-        "metric {} continues with the counts of the open window alone: the sum of the windows before names interfaces, and does not \
-         fit into a map; with snapshot: true the sum continues",
-        reader.metric.name
-    );
-    let field = format!("{}.metrics[{}].snapshot", reader.metric.direction, reader.position.1);
-    Finding::new(Stage::Load, field, message)
-}
-
 /// The sampling rate of the metric: one packet in this many.
-fn one_in(reader: &MetricState) -> u32 {
+pub fn one_in(reader: &MetricState) -> u32 {
     reader.metric.sample.map_or(1, NonZeroU32::get)
 }

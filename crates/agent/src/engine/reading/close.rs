@@ -1,78 +1,29 @@
 //! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets change meanwhile into
 //! journals, store all rows, and only then empty the idle twin and forget the journals.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::{MetricHead, Window};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, MetricHead, Window};
 use twinprobe_faults::crash;
 use twinprobe_kernel::Quiesced;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_windows::{
-    ClosedBy, Filed, StoredWindow, SumChanges, WindowError, WindowHead, WindowWriter, Windows, ages_as_rows,
+    ClosedBy, Filed, StoredWindow, SumChanges, WindowHead, WindowWriter, Windows, ages_as_rows,
 };
 
 use crate::engine::error::CloseError;
-use crate::engine::probe::completeness;
-use crate::engine::probe::group::{self, groups};
-use crate::engine::probe::metric::MetricState;
-use crate::engine::probe::running::Running;
-use crate::engine::probe::sum::{self, ChangedSums};
+use crate::engine::probe::exactness::Exactness;
+use crate::engine::reading::completeness;
+use crate::engine::reading::group::{self, groups};
+use crate::engine::reading::metric::MetricState;
+use crate::engine::reading::open::OpenWindow;
+use crate::engine::reading::sum::{self, ChangedSums};
 
-impl Running {
-    /// Closes the open window. A window that was left half closed is closed to its end first.
-    pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
-        self.finish_window()?;
-        self.close_window(by)?.ok_or(CloseError::Window(WindowError::Gone))
-    }
-
-    /// Closes a window that an error or the end of an earlier daemon has left half closed.
-    pub fn finish_window(&mut self) -> Result<(), CloseError> {
-        if self.attached.closed().is_some() {
-            let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
-            self.close_window(by)?;
-        }
-        Ok(())
-    }
-
-    fn close_window(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
-        let closed = self.try_close(by);
-        self.note_trouble(closed.as_ref().err());
-        closed
-    }
-
-    /// Notes why the last window could not be closed; `None` if it was closed.
-    pub fn note_trouble(&mut self, error: Option<&CloseError>) {
-        // The end of a probe may overtake its clock.
-        let close_error = error.filter(|_| !self.windows.is_removed()).map(|error| with_causes(error));
-        if close_error.is_some() {
-            self.counters.close_failures.inc();
-        }
-        // A lasting error is logged once: an interval of a millisecond would fill the log.
-        if close_error != self.close_error {
-            let probe = &self.config.name;
-            match &close_error {
-                Some(reason) => tracing::error!(probe, reason, "windows can't be closed; the daemon retries"),
-                None => tracing::info!(probe, "windows can be closed again"),
-            }
-        }
-        self.close_error = close_error;
-    }
-
-    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the window was
-    /// on disk, and somebody damaged or removed its file before the maps were empty.
-    fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
-        self.begin_close(by)?;
-        let stored = match self.store(by)? {
-            EndedWindow::New(new) => Some(self.list(*new)?),
-            EndedWindow::Known(known) => known,
-        };
-        self.empty(by)?;
-        Ok(stored)
-    }
-
+impl OpenWindow {
     /// Prepares the end of the open window, unless it has ended: the next step is the flip.
     pub fn begin_close(&mut self, by: ClosedBy) -> Result<(), CloseError> {
         self.load_base()?;
@@ -88,20 +39,17 @@ impl Running {
     /// meanwhile are moved into journals first. The window is on disk before any row of it leaves the maps or
     /// the journals. So after a crash at any step the window is in one of the three, and the next daemon can
     /// tell which one.
-    pub fn store(&mut self, by: ClosedBy) -> Result<EndedWindow, CloseError> {
+    pub fn store(&mut self, facts: ClosingFacts<'_>) -> Result<EndedWindow, CloseError> {
+        let ClosingFacts { by, probe, context, .. } = facts;
         let end = self.attached.epoch.closed();
         let span = self.opened.until(end);
-        let context = self.context();
         let boot_time_ns = context.boot_time_ns;
-        let interfaces = self.interfaces();
-        let reasons = self.exactness.of_window(&self.attached.places, &self.sees());
         let quiesced = self.attached.flip()?;
         let (epoch, grace_period) = (quiesced.epoch, quiesced.quiesced);
         let newest = self.windows.newest();
         match CloseStep::of(newest.as_ref().map(|stored| stored.seq()), epoch, quiesced.is_clearing()) {
             CloseStep::Empty => return Ok(EndedWindow::Known(newest)),
             CloseStep::EmptyWithoutFile => {
-                let probe = &self.config.name;
                 tracing::error!(
                     probe,
                     seq = epoch,
@@ -112,25 +60,25 @@ impl Running {
             CloseStep::Store => {}
         }
         self.windows.expect_room(by)?;
-        for group in groups(&self.readers) {
-            group::gather(&mut self.readers, group, &quiesced, boot_time_ns)?;
+        for group in groups(&self.metrics) {
+            group::gather(&mut self.metrics, group, &quiesced, boot_time_ns)?;
         }
         crash::point("gathered");
         let approximate =
-            self.exactness.of_packets(&reasons, completeness::unsure(&self.readers, &quiesced)?);
-        let stored_metric = |reader| stored_metric(reader, &self.readers, &quiesced);
+            facts.exactness.of_packets(&facts.reasons, completeness::unsure(&self.metrics, &quiesced)?);
+        let stored_metric = |reader| stored_metric(reader, &self.metrics, &quiesced);
         let of = |part: Part| {
             let is_of = move |reader: &&MetricState| Part::of(reader, by) == Some(part);
-            self.readers.iter().filter(is_of).collect::<Vec<_>>()
+            self.metrics.iter().filter(is_of).collect::<Vec<_>>()
         };
         let (shown, hidden) = (of(Part::Shown), of(Part::Hidden));
         let placed: Vec<(usize, &MetricState)> = shown.iter().chain(&hidden).copied().enumerate().collect();
         let changes = changes(&self.windows, &placed);
         let places = |changed: &ChangedSums| changed.iter().map(|(place, _)| *place).collect();
         let head = WindowHead {
-            probe: self.config.name.clone(),
-            origin: Some(Arc::clone(&self.origin)),
-            interfaces,
+            probe: probe.to_owned(),
+            origin: Some(Arc::clone(facts.origin)),
+            interfaces: facts.interfaces,
             approximate,
             window: Window {
                 seq: epoch,
@@ -141,22 +89,22 @@ impl Running {
                 quiesce_us: u64::try_from(grace_period.as_micros()).unwrap_or(u64::MAX),
                 lost_windows: self.windows.unreported_lost(epoch),
             },
-            format: self.config.format,
+            format: facts.format,
             context,
-            skipped_before: self.skipped.load(Ordering::Relaxed),
+            skipped_before: facts.skipped.load(Ordering::Relaxed),
             closed_by: by,
             metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
             hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
             changes: changes.as_ref().map(|(since, of)| SumChanges { since: *since, places: places(of) }),
         };
         let mut file = self.windows.write(&head)?;
-        for group in groups(&self.readers) {
+        for group in groups(&self.metrics) {
             // The changes of the sums stand in place of the sums.
             let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
             let members = placed.iter().copied();
             let members: Vec<(usize, &MetricState)> =
                 members.filter(|(_, reader)| reader.group == group && is_written(reader)).collect();
-            let first = &self.readers[group];
+            let first = &self.metrics[group];
             let mut out = |place, rows: &_| file.rows(place, rows);
             group::window(&members, first, &quiesced, boot_time_ns, &mut out)?;
         }
@@ -173,31 +121,46 @@ impl Running {
     /// Waits until a stored window is on disk for good.
     pub fn list(&mut self, New { filed, head }: New) -> Result<Arc<StoredWindow>, CloseError> {
         let listed = filed.list()?;
-        completeness::note_losses(&mut self.readers, Some(&head));
+        completeness::note_losses(&mut self.metrics, Some(&head));
         // The window that contains the rows of earlier deployments is stored.
-        self.readers.iter_mut().for_each(|reader| reader.carried = None);
-        let sums = self.readers.iter_mut().filter_map(|reader| reader.sum.as_mut());
+        self.metrics.iter_mut().for_each(|reader| reader.carried = None);
+        let sums = self.metrics.iter_mut().filter_map(|reader| reader.sum.as_mut());
         sums.for_each(|sum| sum.rows.note_changes(listed.seq()));
         crash::point("listed");
         Ok(listed)
     }
 
     /// Empties the idle twin and removes the journals, after the window is synced to disk.
-    pub fn empty(&mut self, by: ClosedBy) -> Result<(), CloseError> {
+    /// Returns the grace period of the flip; `None` if nothing was to be emptied.
+    pub fn empty(&mut self) -> Result<Option<Duration>, CloseError> {
         let end = self.attached.epoch.closed();
-        let Some(quiesced) = self.attached.flipped() else { return Ok(()) };
+        let Some(quiesced) = self.attached.flipped() else { return Ok(None) };
         let grace_period = quiesced.quiesced;
         crash::point("stored");
         quiesced.begin_clearing();
-        for group in groups(&self.readers) {
-            group::clear(&self.readers, group, &quiesced)?;
+        for group in groups(&self.metrics) {
+            group::clear(&self.metrics, group, &quiesced)?;
         }
         quiesced.finish(end)?;
         self.show_sums();
-        self.counters.closed(by, grace_period);
         self.opened = end;
-        Ok(())
+        Ok(Some(grace_period))
     }
+}
+
+/// The facts of a probe that its window states. The interfaces are asked before the flip.
+pub struct ClosingFacts<'a> {
+    pub by: ClosedBy,
+    pub probe: &'a str,
+    pub origin: &'a Arc<DocumentOrigin>,
+    pub interfaces: Vec<String>,
+    pub format: Format,
+    pub context: Context,
+    pub exactness: &'a Exactness,
+    /// The reasons why the window is approximate, by its interfaces.
+    pub reasons: BTreeSet<String>,
+    /// The number of values that OpenMetrics answers have left out so far.
+    pub skipped: &'a AtomicU64,
 }
 
 /// A window that has ended, and whose maps are not empty yet.

@@ -1,0 +1,51 @@
+//! The open window of a probe that runs.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use twinprobe_api::SumStatus;
+use twinprobe_kernel::Attached;
+use twinprobe_kernel::clock::Moment;
+use twinprobe_windows::Windows;
+
+use crate::engine::deploy::lineage::EarlierSerial;
+use crate::engine::reading::metric::MetricState;
+
+/// The window that packets are counted in: its twins, the rows kept beside them, and the place of closed windows.
+#[derive(Debug)]
+pub struct OpenWindow {
+    pub attached: Attached,
+    pub metrics: Vec<MetricState>,
+    /// The start of the window.
+    pub opened: Moment,
+    /// The deployment whose base could not be read so far: no window is closed before the base is read.
+    pub awaited: Option<EarlierSerial>,
+    pub windows: Arc<Windows>,
+    /// The status of the sums, which can be read without waiting for a reading.
+    pub sums: Arc<Mutex<Vec<SumStatus>>>,
+}
+
+impl OpenWindow {
+    pub fn new(
+        attached: Attached,
+        metrics: Vec<MetricState>,
+        awaited: Option<EarlierSerial>,
+        windows: Arc<Windows>,
+    ) -> Self {
+        let opened = attached.epoch.opened();
+        let open = Self { attached, metrics, opened, awaited, windows, sums: Arc::default() };
+        open.show_sums();
+        open
+    }
+
+    pub fn show_sums(&self) {
+        let sums = self.metrics.iter().filter_map(MetricState::sum_status).collect();
+        *self.sums.lock() = sums;
+    }
+
+    /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
+    pub fn resets(&self) -> bool {
+        let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
+        metrics.any(|metric| metric.extraction.resets())
+    }
+}
