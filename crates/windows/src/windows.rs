@@ -21,7 +21,7 @@ use crate::body::draft::{Bodies, Body, LARGEST};
 use crate::body::head::ClosedBy;
 use crate::body::stored::{BodySource, StoredWindow};
 use crate::index::index::{IndexChange, WindowIndex};
-use crate::retention::{AckError, Missing, RetentionLimits};
+use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{self, Form, WindowRow};
 use crate::told::WindowTeller;
 
@@ -269,7 +269,12 @@ impl Windows {
 
     /// Lists the retained windows after `after`.
     pub fn list(&self, after: u64) -> Listing {
-        self.index.lock().list(after)
+        self.list_within(after, ListBounds::default())
+    }
+
+    /// Lists the oldest of them.
+    pub fn list_within(&self, after: u64, bounds: ListBounds) -> Listing {
+        self.index.lock().list(after, bounds)
     }
 
     /// Returns a retained window, or the reason why it is not available.
