@@ -15,7 +15,7 @@ use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::api::documents::rendering::Rendering;
 use crate::api::error::ProblemAnswer;
 use crate::engine::error::{Broken, EngineError};
-use crate::engine::window::collect::{NextWindow, WindowRun};
+use crate::engine::window::collect::{RunWindow, WindowRun};
 use crate::store::spool::Spools;
 
 const NDJSON: &str = "application/x-ndjson";
@@ -92,7 +92,7 @@ impl WindowLines {
 
     /// Begins the document of the next window. Returns false after the last one.
     async fn begin_next(&mut self) -> Result<bool, EngineError> {
-        let Some(NextWindow { seq, delivery, is_alike }) = self.run.next().await? else { return Ok(false) };
+        let Some(RunWindow { seq, delivery, is_alike }) = self.run.next().await? else { return Ok(false) };
         let Some(delivery) = delivery else {
             self.out.extend_from_slice(b"null\n");
             return Ok(true);

@@ -44,7 +44,7 @@ impl Engine {
             let mut changed = windows.changed();
             let cursor = collector.map_or(Ok(0), |collector| windows.acknowledged(collector));
             let cursor = cursor.map_err(|error| refused(name, error))?;
-            let listing = windows.list_within(after.unwrap_or(cursor), bounds);
+            let listing = windows.list(after.unwrap_or(cursor), bounds);
             if listing.windows.is_empty() {
                 // No window of an expired probe will come any more.
                 self.registry.get(name)?;
@@ -123,7 +123,7 @@ pub struct WindowRun {
 
 /// The next window of a run.
 #[derive(Debug)]
-pub struct NextWindow {
+pub struct RunWindow {
     pub seq: u64,
     /// `None` if the window was removed after it was listed.
     pub delivery: Option<Delivery>,
@@ -138,14 +138,14 @@ impl WindowRun {
     }
 
     /// Opens the next window; `None` after the last one. An error is about a window that is there and can't be read.
-    pub async fn next(&mut self) -> Result<Option<NextWindow>, EngineError> {
+    pub async fn next(&mut self) -> Result<Option<RunWindow>, EngineError> {
         if self.open.is_empty() {
             self.open_some().await?;
         }
         let Some((seq, found)) = self.open.pop_front() else { return Ok(None) };
         let mut delivery = found.map_err(EngineError::Close)?;
         let is_alike = delivery.as_mut().is_some_and(|delivery| delivery.share(&mut self.metrics));
-        Ok(Some(NextWindow { seq, delivery, is_alike }))
+        Ok(Some(RunWindow { seq, delivery, is_alike }))
     }
 
     /// Marks the window as taken. Call this once the client has everything.
