@@ -15,8 +15,8 @@ const WINDOWS: usize = 100;
 /// The longest time that an answer waits for room.
 const STALL: Duration = Duration::from_secs(1);
 
-/// What came of a request.
-enum Answered {
+/// The outcome of a request.
+enum CatchUp {
     /// Everything that the daemon sends at once.
     Whole,
     /// The lane had no room for a window of this size.
@@ -38,10 +38,10 @@ impl SeriesFeed {
             drop(self.charges(wanted).await);
             let before = *after;
             match self.some(after).await? {
-                Answered::Whole if *after == before => break,
-                Answered::Whole => wanted = OVERHEAD,
-                Answered::Stalled(bytes) => wanted = bytes,
-                Answered::Nothing => self.daemon.note_single(),
+                CatchUp::Whole if *after == before => break,
+                CatchUp::Whole => wanted = OVERHEAD,
+                CatchUp::Stalled(bytes) => wanted = bytes,
+                CatchUp::Nothing => self.daemon.note_single(),
             }
         }
         match self.daemon.sends_single() {
@@ -53,13 +53,13 @@ impl SeriesFeed {
     }
 
     /// Puts the next windows into the lane.
-    async fn some(&self, after: &mut Option<u64>) -> Result<Answered, FeedEnd> {
+    async fn some(&self, after: &mut Option<u64>) -> Result<CatchUp, FeedEnd> {
         let first = after.unwrap_or_default();
         let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
         let client = self.daemon.client();
         let asked = self.daemon.ask(client.documents(&self.series.probe, first, WINDOWS)).await;
         let mut documents = match asked {
-            Err(error) if error.status() == Some(400) => return Ok(Answered::Nothing),
+            Err(error) if error.status() == Some(400) => return Ok(CatchUp::Nothing),
             asked => asked?,
         };
         let listing = std::mem::take(&mut documents.listing);
@@ -73,7 +73,7 @@ impl SeriesFeed {
                 Step::Window(entry) => {
                     let bytes = self.guess(entry);
                     let Ok(charges) = timeout(STALL, self.charges(bytes)).await else {
-                        return Ok(Answered::Stalled(bytes));
+                        return Ok(CatchUp::Stalled(bytes));
                     };
                     let (document, shape) = self.next(&mut documents, &mut shape).await?;
                     self.deliver(entry, document.into(), shape, charges);
@@ -83,7 +83,7 @@ impl SeriesFeed {
         }
         // The connection is free for the next request once the end has come.
         let _ = self.daemon.ask(documents.next()).await;
-        Ok(Answered::Whole)
+        Ok(CatchUp::Whole)
     }
 
     /// Waits for the document of the next window.
