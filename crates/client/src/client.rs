@@ -1,5 +1,6 @@
 //! A typed call per route of the API.
 
+pub mod documents;
 mod revisions;
 
 use std::net::SocketAddr;

@@ -19,6 +19,7 @@ mod transport;
 
 pub use answer::{Answer, EventStream};
 pub use captures::Captures;
+pub use client::documents::{WindowDocuments, WindowLine};
 pub use client::{Client, Document, LargestEntries, WindowQuery};
 pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};

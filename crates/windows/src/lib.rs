@@ -21,7 +21,7 @@ pub use self::body::head::{ClosedBy, SumChanges, WindowHead};
 pub use self::body::part::{BaselinePart, PartContent, ages_as_rows};
 pub use self::body::stored::{StoredWindow, WindowError, WindowReader};
 pub use self::readers::Readers;
-pub use self::retention::{AckError, Missing, RetentionLimits};
+pub use self::retention::{AckError, ListBounds, Missing, RetentionLimits};
 pub use self::rows::Form;
 pub use self::store::{BODIES, WindowStore};
 pub use self::takeover::take_over;

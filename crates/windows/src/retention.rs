@@ -23,6 +23,22 @@ impl Default for RetentionLimits {
     }
 }
 
+/// The bounds of a list of windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListBounds {
+    /// The most windows.
+    pub windows: usize,
+    /// The most bytes that they have in the store; the first one may have more.
+    pub bytes: u64,
+}
+
+impl Default for ListBounds {
+    /// No bounds.
+    fn default() -> Self {
+        Self { windows: usize::MAX, bytes: u64::MAX }
+    }
+}
+
 /// The reason why a window is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {

@@ -21,7 +21,7 @@ use crate::body::draft::{Bodies, Body, LARGEST};
 use crate::body::head::ClosedBy;
 use crate::body::stored::{BodySource, StoredWindow};
 use crate::index::index::{IndexChange, WindowIndex};
-use crate::retention::{AckError, Missing, RetentionLimits};
+use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{self, Form, WindowRow};
 use crate::told::WindowTeller;
 
@@ -240,6 +240,10 @@ impl Windows {
     /// Records that the client that closed the window has received all of it. A loss of power may undo that: then the
     /// window is given again.
     pub fn set_taken(&self, seq: u64) {
+        // Most windows are marked from the start: these wait for no other change.
+        if self.index.lock().take(seq).is_none() {
+            return;
+        }
         let turn = self.turn();
         let change = self.index.lock().take(seq);
         let _ = change.map(|change| self.change(turn, change, Durable::Soon));
@@ -267,9 +271,9 @@ impl Windows {
         change.is_some_and(|change| self.change(turn, change, Durable::Now).is_ok())
     }
 
-    /// Lists the retained windows after `after`.
-    pub fn list(&self, after: u64) -> Listing {
-        self.index.lock().list(after)
+    /// Lists the retained windows after `after`, the oldest up to the bounds.
+    pub fn list(&self, after: u64, bounds: ListBounds) -> Listing {
+        self.index.lock().list(after, bounds)
     }
 
     /// Returns a retained window, or the reason why it is not available.

@@ -1,5 +1,6 @@
 //! `twinprobe stream` against the systems that it sends to: each window arrives once, over all kills.
 
+mod behind;
 mod chaos;
 mod command;
 mod files;

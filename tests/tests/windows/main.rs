@@ -13,3 +13,4 @@ mod grace_period;
 mod retention;
 mod scene;
 mod schedule;
+mod several;

@@ -94,7 +94,7 @@ pub const ROUTES: &[Route] = &[
     route("POST", RULE_REPLAY, Operator, &[200, 400, 408, 413, 422, 429, 503, 507], || post(replay::rule::replay)),
     // A HEAD would close a window, or take events, that no client receives.
     route("GET", METRICS, Collector, &[200, 400, 404, 406, 409, 507], || get(probes::metrics).head(method_not_allowed)),
-    route("GET", WINDOWS, Collector, &[200, 400, 404], || get(windows::list)),
+    route("GET", WINDOWS, Collector, &[200, 400, 404, 406], || get(windows::list)),
     route("POST", WINDOWS, Collector, &[201, 400, 404, 406, 409, 507], || post(windows::close)),
     route("GET", WINDOW, Collector, &[200, 400, 404, 406], || get(windows::get)),
     route("DELETE", WINDOW, Collector, &[204, 400, 404, 507], || delete(windows::acknowledge)),

@@ -11,9 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::window::shape::WindowShape;
+use twinprobe_windows::ListBounds;
 
 use crate::api::documents::document;
 use crate::api::documents::negotiate;
+use crate::api::documents::several;
 use crate::api::documents::top::TopQuery;
 use crate::api::error::{ApiResult, ProblemAnswer};
 use crate::api::extract::{Path, Query};
@@ -26,6 +28,11 @@ use crate::engine::window::delivery::Delivery;
 const SHAPE: &str = "twinprobe-shape";
 /// The longest time in seconds that a client may wait for a window: proxies close connections that are silent longer.
 const LONGEST_WAIT: f64 = 300.0;
+/// The most windows that a request may ask for, and those with documents that it gets if it names no number.
+const MOST_WINDOWS: usize = 1_000;
+const USUAL_WINDOWS: usize = 100;
+/// The most bytes in the store of windows whose documents are in one answer; the first one may have more.
+const MOST_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Deserialize)]
 pub struct FormatQuery {
@@ -48,6 +55,11 @@ pub struct ListQuery {
     after: Option<u64>,
     wait: Option<f64>,
     collector: Option<String>,
+    limit: Option<usize>,
+    /// True if the documents of the windows follow the list.
+    documents: Option<bool>,
+    /// True if the shapes of the documents stand before them.
+    shape: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,15 +88,45 @@ pub async fn close(
 pub async fn list(
     State(api): State<Api>,
     Path(name): Path<String>,
-    Query(ListQuery { after, wait, collector }): Query<ListQuery>,
+    Query(query): Query<ListQuery>,
+    headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let wait = wait.unwrap_or(0.0);
+    let ListQuery { after, wait, ref collector, documents, shape, .. } = query;
+    let (wait, bounds) = (wait.unwrap_or(0.0), query.bounds()?);
     if !(0.0..=LONGEST_WAIT).contains(&wait) {
-        let detail = format!("wait={wait} is not possible; 0 to {LONGEST_WAIT} seconds are");
-        return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
+        return Err(impossible(format!("wait={wait} is not possible; 0 to {LONGEST_WAIT} seconds are")));
+    }
+    let with_documents = documents.unwrap_or(false);
+    if with_documents {
+        several::check(&headers)?;
     }
     let wait = Duration::from_secs_f64(wait);
-    Ok(Json(api.engine.windows(&name, after, collector.as_deref(), wait).await?).into_response())
+    let (listing, run) = api.engine.windows(&name, after, collector.as_deref(), wait, bounds).await?;
+    if !with_documents {
+        return Ok(Json(listing).into_response());
+    }
+    let spools = api.engine.deployer.spools();
+    Ok(several::answer(&listing, run, shape.unwrap_or(false), spools).await?)
+}
+
+impl ListQuery {
+    /// The bounds of the list. Documents have narrower ones, so that no answer takes long.
+    fn bounds(&self) -> ApiResult<ListBounds> {
+        if let Some(limit) = self.limit
+            && !(1..=MOST_WINDOWS).contains(&limit)
+        {
+            return Err(impossible(format!("limit={limit} is not possible; 1 to {MOST_WINDOWS} are")));
+        }
+        let usual = match self.documents {
+            Some(true) => ListBounds { windows: USUAL_WINDOWS, bytes: MOST_BYTES },
+            _ => ListBounds::default(),
+        };
+        Ok(ListBounds { windows: self.limit.unwrap_or(usual.windows), ..usual })
+    }
+}
+
+fn impossible(detail: String) -> ProblemAnswer {
+    ProblemAnswer::new(StatusCode::BAD_REQUEST, detail)
 }
 
 /// Answers `GET /v1/probes/{name}/windows/{seq}`.

@@ -12,6 +12,7 @@ use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_faults::crash;
 use twinprobe_rules::{Decision, Rule};
 use twinprobe_store::Durable;
+use twinprobe_windows::ListBounds;
 
 use crate::engine::error::{EngineError, describe};
 use crate::engine::probe::retained::RetainedWindows;
@@ -101,7 +102,8 @@ impl RuleRunner {
             (stored.state.window, stored.state.holds) = (0, 0);
             self.previous = None;
         }
-        let entry = watched.windows.list(stored.state.window).windows.into_iter().next()?;
+        let one = ListBounds { windows: 1, ..ListBounds::default() };
+        let entry = watched.windows.list(stored.state.window, one).windows.pop()?;
         let missed = entry.seq - stored.state.window - 1;
         if missed > 0 {
             stored.missed += missed;

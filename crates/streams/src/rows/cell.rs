@@ -74,7 +74,7 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
 }
 
 /// Returns the cell for a value; `None` if the column can't hold it.
-fn cell(kind: ColumnKind, value: &Value) -> Option<Cell> {
+pub fn cell(kind: ColumnKind, value: &Value) -> Option<Cell> {
     Some(match (kind, value) {
         (ColumnKind::Json, Value::Null) => Cell::Missing,
         (ColumnKind::Json, value) => Cell::Text(value.to_string().into()),

@@ -6,6 +6,8 @@
 pub mod cell;
 pub mod columns;
 #[cfg(feature = "parquet-rows")]
+pub mod direct;
+#[cfg(feature = "parquet-rows")]
 pub mod entries;
 #[cfg(feature = "tables")]
 pub mod identifier;

@@ -16,7 +16,8 @@ use twinprobe_ebpf_common::window::shape::{MetricShape, WindowShape};
 
 use super::cell::{Cell, CellRow, nanoseconds, rows};
 use super::columns::{ColumnKind, IDENTITY, REST, columns};
-use super::entries::each_entry;
+use super::direct::{CellPlace, DirectRows};
+use super::entries::{EntryValues, each_entry};
 use super::names;
 use super::objects::ObjectPlace;
 use super::parquet::{FilledColumn, file};
@@ -221,18 +222,39 @@ fn entries<'a>(
     windows: impl Iterator<Item = &'a StreamWindow>,
 ) -> Result<Vec<FilledColumn>, SendError> {
     let parts = columns(metric);
+    let place = CellPlace::new(&parts);
+    let path = [metric.direction.name(), &metric.name];
     let mut table = identity();
     table.extend(parts.iter().map(|part| FilledColumn::new(part.name.clone(), part.kind)));
     table.push(FilledColumn::new(REST, ColumnKind::Json));
     for window in windows {
         let mut count = 0;
-        let read = each_entry(&window.document, [metric.direction.name(), &metric.name], |entry| {
+        if let Some(place) = &place {
+            let take = |cell: &mut Cell| std::mem::replace(cell, Cell::Missing);
+            let add =
+                |cells: &mut [Cell]| push(&mut table, cells.iter_mut().map(take).chain([Cell::Missing]));
+            let mut direct = DirectRows::new(place, parts.len(), add);
+            let read = each_entry(&window.document, path, &mut direct);
+            count = direct.read;
+            if read.is_ok() {
+                push_identity(&mut table, &window.name, count);
+                continue;
+            }
+        }
+        // The next entry does not fit, or the document is malformed.
+        let mut left = count;
+        let mut values = EntryValues(|entry: &Value| {
+            if let Some(rest) = left.checked_sub(1) {
+                left = rest;
+                return;
+            }
             for CellRow { cells, rest } in rows(entry, &parts, metric.per_cpu) {
                 let rest = rest.map_or(Cell::Missing, |rest| Cell::Text(rest.into()));
                 push(&mut table, cells.into_iter().chain([rest]));
                 count += 1;
             }
         });
+        let read = each_entry(&window.document, path, &mut values);
         read.map_err(|error| window.malformed(&error))?;
         push_identity(&mut table, &window.name, count);
     }

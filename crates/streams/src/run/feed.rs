@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SHARE: usize = 4;
 
 /// The bytes that an item takes beside its document.
-const OVERHEAD: usize = 512;
+pub const OVERHEAD: usize = 512;
 
 /// The place where a feed puts its items.
 #[derive(Clone, Debug)]
@@ -46,6 +46,18 @@ pub struct LaneInlet {
 /// The shapes that are known, by digest.
 #[derive(Debug, Default)]
 pub struct KnownShapes(Mutex<HashMap<String, Arc<WindowShape>>>);
+
+impl KnownShapes {
+    fn get(&self, digest: &str) -> Option<Arc<WindowShape>> {
+        self.0.lock().get(digest).map(Arc::clone)
+    }
+
+    /// Returns the known shape that equals this one, which is known from now on.
+    pub fn known(&self, shape: WindowShape) -> Arc<WindowShape> {
+        let mut known = self.0.lock();
+        Arc::clone(known.entry(shape.digest.clone()).or_insert_with(|| Arc::new(shape)))
+    }
+}
 
 /// The way of the windows of one probe to one lane.
 #[derive(Debug)]
@@ -67,13 +79,13 @@ pub struct SeriesFeed {
 
 /// The next item of a list.
 #[derive(Debug, PartialEq, Eq)]
-enum Step<'a> {
+pub enum Step<'a> {
     Window(&'a WindowEntry),
     Gap(LostRange),
 }
 
 /// The reason why a feed ends or tries again.
-enum FeedEnd {
+pub enum FeedEnd {
     /// The probe is not there any more, or is another one.
     Gone,
     /// The window was removed after it was listed.
@@ -105,10 +117,15 @@ impl SeriesFeed {
         let (mut after, mut backoff, mut failures) = (None, Backoff::default(), 0);
         let stopping = self.stopping.clone();
         loop {
+            let before = after;
             let round = tokio::select! {
                 round = self.round(&mut after) => round,
                 () = stopping.stopped() => return false,
             };
+            if after != before {
+                backoff.reset();
+                failures = 0;
+            }
             match round {
                 Ok(true) => {
                     backoff.reset();
@@ -140,7 +157,8 @@ impl SeriesFeed {
             return Err(FeedEnd::Gone);
         }
         let first = *after.get_or_insert(listing.after);
-        if listing.windows.is_empty() {
+        let Some(last) = listing.windows.last().map(|entry| entry.seq) else { return Ok(!self.once) };
+        if listing.windows.len() > 1 && self.catch_up(after, last).await? {
             return Ok(!self.once);
         }
         for step in steps(&listing, first, self.collector.is_some()) {
@@ -170,7 +188,7 @@ impl SeriesFeed {
         Ok(answer.read().map_err(AskError::from)?)
     }
 
-    async fn gap(&self, LostRange { first, last, windows }: LostRange) {
+    pub async fn gap(&self, LostRange { first, last, windows }: LostRange) {
         tracing::warn!(
             server = self.daemon.name, series = %self.series, first, last, windows,
             "the daemon's retention removed windows before they were sent"
@@ -182,8 +200,7 @@ impl SeriesFeed {
     }
 
     async fn window(&self, entry: &WindowEntry) -> Result<(), FeedEnd> {
-        let guess = usize::try_from(entry.bytes).unwrap_or(usize::MAX).min(self.inlet.memory / SHARE);
-        let mut charges = self.charges(guess).await;
+        let charges = self.charges(self.guess(entry)).await;
         let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
         let client = self.daemon.client();
         let missed = |error: AskError| match error.status() {
@@ -197,17 +214,25 @@ impl SeriesFeed {
             .await
             .map_err(missed)?;
         let digest = answer.shape.clone().unwrap_or_default();
-        let known = self.shapes.0.lock().get(&digest).map(Arc::clone);
-        let shape = match known {
+        let shape = match self.shapes.get(&digest) {
             Some(shape) => shape,
             None => {
                 let shape = self.daemon.ask(client.shape(probe, entry.seq)).await.map_err(missed)?;
-                let shape = Arc::new(shape.read().map_err(AskError::from)?);
-                self.shapes.0.lock().insert(digest, Arc::clone(&shape));
-                shape
+                self.shapes.known(shape.read().map_err(AskError::from)?)
             }
         };
-        let document = Bytes::from(answer.body);
+        self.deliver(entry, answer.body.into(), shape, charges);
+        Ok(())
+    }
+
+    /// Puts a window into the lane.
+    pub fn deliver(
+        &self,
+        entry: &WindowEntry,
+        document: Bytes,
+        shape: Arc<WindowShape>,
+        mut charges: [Charge; 2],
+    ) {
         charges.iter_mut().for_each(|charge| charge.resize(document.len() + OVERHEAD));
         let name = ItemName {
             series: self.series_of(&document),
@@ -216,7 +241,6 @@ impl SeriesFeed {
             end: entry.end.as_str().into(),
         };
         self.put(StreamItem::Window(StreamWindow { name, document, shape }), Some(entry), charges);
-        Ok(())
     }
 
     /// Returns the series of a document: a window that an expired probe of this name has left is of another instance.
@@ -234,8 +258,13 @@ impl SeriesFeed {
         }
     }
 
+    /// The bytes that a window may take, which are not known yet.
+    pub fn guess(&self, entry: &WindowEntry) -> usize {
+        usize::try_from(entry.bytes).unwrap_or(usize::MAX).min(self.inlet.memory / SHARE)
+    }
+
     /// Waits until the feed and its lane have room.
-    async fn charges(&self, bytes: usize) -> [Charge; 2] {
+    pub async fn charges(&self, bytes: usize) -> [Charge; 2] {
         let own = self.own.take(bytes).await;
         [own, self.inlet.budget.take(bytes).await]
     }
@@ -252,7 +281,7 @@ impl SeriesFeed {
 
 /// Returns the windows of a list and the gaps between them, in order. Windows of a probe that names no collector do not count
 /// as lost: windows that are missing between two of them were not sent either.
-fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
+pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     let mut lost = listing.lost.iter().copied().peekable();
     let mut last = after;

@@ -8,6 +8,7 @@ pub mod follow;
 pub mod gather;
 pub mod lane;
 pub mod preview;
+pub mod several;
 pub mod stopping;
 pub mod stream;
 pub mod watch;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -69,6 +70,8 @@ pub struct SourceDaemon {
     client: Mutex<Client>,
     pub requests: Semaphore,
     pub polls: Semaphore,
+    /// True if the daemon is of a version that sends each window alone.
+    sends_single: AtomicBool,
 }
 
 impl SourceDaemon {
@@ -80,7 +83,8 @@ impl SourceDaemon {
     ) -> Result<Arc<Self>, ClientError> {
         let client = Self::connect(&address, &files)?;
         let (requests, polls) = (Semaphore::new(REQUESTS), Semaphore::new(POLLS));
-        Ok(Arc::new(Self { name, address, files, client: Mutex::new(client), requests, polls }))
+        let (client, sends_single) = (Mutex::new(client), AtomicBool::new(false));
+        Ok(Arc::new(Self { name, address, files, client, requests, polls, sends_single }))
     }
 
     fn connect(
@@ -105,8 +109,25 @@ impl SourceDaemon {
         }
     }
 
-    /// Call this after a failure: the next requests use credentials as they are now, and new connections.
+    /// Tells whether the daemon is of a version that sends each window alone.
+    pub fn sends_single(&self) -> bool {
+        self.sends_single.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the daemon does not know the request for several windows.
+    pub fn note_single(&self) {
+        if !self.sends_single.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                server = self.name,
+                "the daemon is of an earlier version: each window is a request"
+            );
+        }
+    }
+
+    /// Call this after a failure: the next requests use credentials as they are now, and new connections. The daemon may be of
+    /// another version.
     pub fn renew(&self) {
+        self.sends_single.store(false, Ordering::Relaxed);
         match Self::connect(&self.address, &self.files) {
             Ok(client) => *self.client.lock() = client,
             Err(error) => tracing::warn!(server = self.name, %error, "no new connection is possible"),

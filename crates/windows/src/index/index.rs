@@ -2,6 +2,7 @@
 //! and then apply it here. So clients see only data that is on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
@@ -9,7 +10,7 @@ use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
 use crate::body::head::ClosedBy;
 use crate::body::stored::StoredWindow;
 use crate::index::state::SeriesState;
-use crate::retention::{AckError, Missing, RetentionLimits};
+use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{Baseline, Form};
 
 /// The most windows that build on one another: one with whole sums, and later ones with changes.
@@ -166,12 +167,19 @@ impl WindowIndex {
         self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
     }
 
-    pub fn list(&self, after: u64) -> Listing {
-        let retained = self.listed().skip_while(|(seq, _)| *seq <= after);
+    pub fn list(&self, after: u64, bounds: ListBounds) -> Listing {
+        let retained = self.retained.range((Bound::Excluded(after), Bound::Unbounded));
+        let entries = retained.filter(|(_, kept)| !kept.is_page()).map(|(_, kept)| &kept.window.entry);
+        let mut bytes = 0_u64;
+        let windows = entries.take(bounds.windows).take_while(|entry| {
+            let is_first = bytes == 0;
+            bytes = bytes.saturating_add(entry.bytes);
+            is_first || bytes <= bounds.bytes
+        });
         Listing {
             after,
             lost: self.state.lost.ranges_after(after),
-            windows: retained.map(|(_, kept)| kept.window.entry.clone()).collect(),
+            windows: windows.cloned().collect(),
             lost_windows: self.state.lost.after(after),
             ..Listing::default()
         }

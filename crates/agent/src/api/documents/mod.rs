@@ -5,4 +5,5 @@ pub mod negotiate;
 pub mod pieces;
 pub mod rendering;
 pub mod scrape;
+pub mod several;
 pub mod top;

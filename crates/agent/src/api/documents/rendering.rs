@@ -150,6 +150,12 @@ impl<R: Renderable> Rendering<R> {
             self.of.taken();
             return Ok(None);
         }
+        self.write().await?;
+        Ok(Some(self.sent.take(&mut self.out)))
+    }
+
+    /// Writes text until there is enough for a piece, or nothing is left.
+    async fn write(&mut self) -> Result<(), Broken> {
         while self.out.len() < CHUNK && !self.complete {
             let start = self.out.len();
             if !self.of.more(&mut self.out) && !self.write_rows() && !self.advance().await? {
@@ -158,7 +164,17 @@ impl<R: Renderable> Rendering<R> {
             }
             self.of.convert(start, &mut self.out);
         }
-        Ok(Some(self.sent.take(&mut self.out)))
+        Ok(())
+    }
+
+    /// Appends text to `out` until that is enough for a piece, or nothing is left. Returns true at the end. The readings do not
+    /// count as delivered.
+    pub async fn append_to(&mut self, out: &mut Vec<u8>) -> Result<bool, Broken> {
+        out.append(&mut self.out);
+        std::mem::swap(&mut self.out, out);
+        let written = self.write().await;
+        std::mem::swap(&mut self.out, out);
+        written.map(|()| self.complete)
     }
 
     /// Waits for the next rows, of this table or of the next one. Returns false if no rows are left.

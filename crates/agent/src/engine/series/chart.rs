@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use twinprobe_api::{Chart, ChartKind, ChartSeries, OtherKeys};
 use twinprobe_ebpf_common::{Context, MergeRule, MetricHead};
 use twinprobe_exporter::{Metric, Number, Numbers};
-use twinprobe_windows::Windows;
+use twinprobe_windows::{ListBounds, Windows};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
@@ -52,7 +52,7 @@ struct Subject {
 
 /// Makes a chart of the windows of the probe `name`.
 pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Chart, EngineError> {
-    let entries = windows.list(0).windows;
+    let entries = windows.list(0, ListBounds::default()).windows;
     let points = Points::new(entries, (query.from, query.to), query.step).map_err(EngineError::Query)?;
     let subject = subject(windows, name, &points, query)?;
     let mut maker = Maker::new(windows, &subject, &points);

@@ -1,12 +1,15 @@
 //! Windows as clients see them: closed on demand, listed, waited for, read again, acknowledged.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use twinprobe_ebpf_common::DocumentOrigin;
-use twinprobe_ebpf_common::window::Listing;
-use twinprobe_windows::{AckError, ClosedBy, Missing, WindowError};
+use twinprobe_ebpf_common::window::{Listing, WindowEntry};
+use twinprobe_exporter::Metric;
+use twinprobe_windows::{AckError, ClosedBy, ListBounds, Missing, WindowError, WindowStore};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::{CloseError, EngineError};
@@ -23,31 +26,36 @@ impl Engine {
         Ok(self.readings.tracked(delivery.await?))
     }
 
-    /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged. If there
-    /// are none, waits for one for as long as `wait`.
+    /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged, and a way to
+    /// read those. If there are none, waits for one for as long as `wait`.
     pub async fn windows(
         &self,
         name: &str,
         after: Option<u64>,
         collector: Option<&str>,
         wait: Duration,
-    ) -> Result<Listing, EngineError> {
+        bounds: ListBounds,
+    ) -> Result<(Listing, WindowRun), EngineError> {
         let until = Instant::now() + wait;
         let mut disturbed = self.registry.disturbed.subscribe();
         loop {
-            let RetainedWindows { windows, origin, .. } = self.retained(name)?;
+            let retained = self.retained(name)?;
+            let RetainedWindows { windows, origin, .. } = &retained;
             let mut changed = windows.changed();
             let cursor = collector.map_or(Ok(0), |collector| windows.acknowledged(collector));
             let cursor = cursor.map_err(|error| refused(name, error))?;
-            let listing = windows.list(after.unwrap_or(cursor));
+            let listing = windows.list(after.unwrap_or(cursor), bounds);
             if listing.windows.is_empty() {
                 // No window of an expired probe will come any more.
                 self.registry.get(name)?;
             }
             let stopping = *disturbed.borrow_and_update();
             if !listing.windows.is_empty() || stopping || Instant::now() >= until {
-                let DocumentOrigin { node, instance, .. } = DocumentOrigin::clone(&origin);
-                return Ok(Listing { node, instance, ..listing });
+                let DocumentOrigin { node, instance, .. } = DocumentOrigin::clone(origin);
+                let listing = Listing { node, instance, ..listing };
+                let store = Arc::clone(&self.readings.windows);
+                let run = WindowRun::new(retained, store, &listing.windows);
+                return Ok((listing, run));
             }
             let change = async {
                 tokio::select! {
@@ -64,7 +72,7 @@ impl Engine {
     pub async fn window(&self, name: &str, seq: u64) -> Result<Delivery, EngineError> {
         let RetainedWindows { windows, skipped, .. } = self.retained(name)?;
         let name = name.to_owned();
-        let found = tokio::task::spawn_blocking(move || {
+        let found = spawn_blocking(move || {
             let stored = windows.get(seq).map_err(|missing| no_window(&name, seq, &missing))?;
             Delivery::of_window(&windows, &stored, skipped, None).map_err(|error| match error {
                 WindowError::Gone => no_window(&name, seq, &Missing::Acknowledged),
@@ -90,11 +98,88 @@ impl Engine {
             return Err(EngineError::Missing(message));
         }
         let of = name.to_owned();
-        let acknowledged = tokio::task::spawn_blocking(move || {
+        let acknowledged = spawn_blocking(move || {
             windows.acknowledge(seq, collector.as_deref()).map_err(|error| refused(&of, error))
         });
         acknowledged.await??;
         self.forget_acknowledged(name).await
+    }
+}
+
+/// The bounds of the windows that a run opens at once: small windows share the way to a thread that may wait for the disk.
+const AT_ONCE: ListBounds = ListBounds { windows: 32, bytes: 256 << 10 };
+
+/// Listed windows that a client takes one after the other. Only a few are open at a time.
+#[derive(Debug)]
+pub struct WindowRun {
+    of: RetainedWindows,
+    store: Arc<WindowStore>,
+    /// The windows that are not open yet: their numbers and bytes.
+    left: VecDeque<(u64, u64)>,
+    open: VecDeque<(u64, Result<Option<Delivery>, CloseError>)>,
+    /// The metrics of the last window.
+    metrics: Vec<Arc<Metric>>,
+}
+
+/// The next window of a run.
+#[derive(Debug)]
+pub struct RunWindow {
+    pub seq: u64,
+    /// `None` if the window was removed after it was listed.
+    pub delivery: Option<Delivery>,
+    /// True if the window has the metrics of the one before.
+    pub is_alike: bool,
+}
+
+impl WindowRun {
+    fn new(of: RetainedWindows, store: Arc<WindowStore>, listed: &[WindowEntry]) -> Self {
+        let left = listed.iter().map(|entry| (entry.seq, entry.bytes)).collect();
+        Self { of, store, left, open: VecDeque::new(), metrics: Vec::new() }
+    }
+
+    /// Opens the next window; `None` after the last one. An error is about a window that is there and can't be read.
+    pub async fn next(&mut self) -> Result<Option<RunWindow>, EngineError> {
+        if self.open.is_empty() {
+            self.open_some().await?;
+        }
+        let Some((seq, found)) = self.open.pop_front() else { return Ok(None) };
+        let mut delivery = found.map_err(EngineError::Close)?;
+        let is_alike = delivery.as_mut().is_some_and(|delivery| delivery.share(&mut self.metrics));
+        Ok(Some(RunWindow { seq, delivery, is_alike }))
+    }
+
+    /// Marks the window as taken. Call this once the client has everything.
+    pub fn taken(&self, seq: u64) {
+        self.of.windows.set_taken(seq);
+    }
+
+    async fn open_some(&mut self) -> Result<(), EngineError> {
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while let Some((seq, size)) = self.left.pop_front_if(|(_, size)| {
+            some.is_empty() || some.len() < AT_ONCE.windows && bytes + *size <= AT_ONCE.bytes
+        }) {
+            some.push(seq);
+            bytes += size;
+        }
+        let of = self.of.clone();
+        let open = move || some.into_iter().map(|seq| (seq, of.open(seq))).collect();
+        self.open = spawn_blocking(open).await?;
+        let deliveries = self.open.iter().filter_map(|(_, found)| found.as_ref().ok()?.as_ref());
+        deliveries.filter_map(Delivery::stored).for_each(|window| self.store.readers.add(window));
+        Ok(())
+    }
+}
+
+impl RetainedWindows {
+    /// Opens a window; `None` if it is not there any more.
+    fn open(&self, seq: u64) -> Result<Option<Delivery>, CloseError> {
+        let Ok(stored) = self.windows.get(seq) else { return Ok(None) };
+        match Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), None) {
+            Ok(delivery) => Ok(Some(delivery)),
+            // A damaged window was set aside.
+            Err(WindowError::Gone | WindowError::Damaged(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

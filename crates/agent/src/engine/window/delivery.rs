@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use twinprobe_ebpf_common::metric::Completeness;
 use twinprobe_ebpf_common::window::shape::WindowShape;
-use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, Head, RawTable, Window};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, Head, MetricHead, RawTable, Window};
 use twinprobe_exporter::{Metric, window_shape};
 use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
 
@@ -220,6 +221,21 @@ impl Delivery {
         self.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
+    /// Uses the metrics of an earlier window where they are the same, because the formats have prepared for those. `metrics` become
+    /// those of this window. Returns true if its document has the same shape.
+    pub fn share(&mut self, metrics: &mut Vec<Arc<Metric>>) -> bool {
+        let before = std::mem::take(metrics);
+        let mut is_alike = !before.is_empty() && before.len() == self.parts.len();
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            match before.get(index) {
+                Some(known) if ***known == **part.metric => part.metric = Arc::clone(known),
+                known => is_alike &= known.is_some_and(|known| are_alike(known, &part.metric)),
+            }
+            metrics.push(Arc::clone(&part.metric));
+        }
+        is_alike
+    }
+
     /// Marks the window as taken. Call this once the client has everything.
     pub fn complete(&self) {
         if let ReadingSubject::Window { window, of, .. } = &self.subject {
@@ -268,6 +284,16 @@ impl Cursor {
             }
         }
     }
+}
+
+/// Tells whether two metrics are the same one of different windows: only numbers of these windows differ.
+fn are_alike(one: &MetricHead, other: &MetricHead) -> bool {
+    let bare = |head: &MetricHead| MetricHead {
+        dropped: 0,
+        completeness: Completeness::default(),
+        ..MetricHead::clone(head)
+    };
+    bare(one) == bare(other)
 }
 
 #[cfg(test)]

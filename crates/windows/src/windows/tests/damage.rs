@@ -124,10 +124,13 @@ fn a_large_body_that_is_gone_or_damaged_costs_its_window() {
     assert!(matches!(windows_of[0].open(), Err(WindowError::Damaged(_))));
     fs::remove_file(file(1)).unwrap();
     assert!(matches!(windows_of[1].open(), Err(WindowError::Gone)), "somebody else has removed it");
-    assert_eq!((windows.list(0).lost_windows, numbers(&windows)), (2, vec![3, 4]));
+    assert_eq!((windows.list(0, ListBounds::default()).lost_windows, numbers(&windows)), (2, vec![3, 4]));
     fs::remove_file(file(2)).unwrap();
     let again = open(directory.path());
-    assert_eq!((again.list(0).lost_windows, numbers(&again), again.last_seq()), (3, vec![4], 4));
+    assert_eq!(
+        (again.list(0, ListBounds::default()).lost_windows, numbers(&again), again.last_seq()),
+        (3, vec![4], 4)
+    );
 }
 
 #[test]
@@ -161,7 +164,10 @@ fn a_few_damaged_windows_are_kept() {
     }
     let windows = open(directory.path());
     let statistics = windows.statistics();
-    assert_eq!((statistics.damaged, windows.list(0).lost_windows, windows.last_seq()), (12, 12, 12));
+    assert_eq!(
+        (statistics.damaged, windows.list(0, ListBounds::default()).lost_windows, windows.last_seq()),
+        (12, 12, 12)
+    );
     assert_eq!(windows.index.lock().all().0.len(), 8);
 }
 

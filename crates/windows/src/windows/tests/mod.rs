@@ -24,6 +24,7 @@ use twinprobe_store::{Connection, Database, Durable};
 
 use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::stored::StoredWindow;
+use crate::retention::ListBounds;
 use crate::store::WindowStore;
 use crate::windows::Windows;
 
@@ -114,7 +115,7 @@ pub fn commit(windows: &Arc<Windows>, seq: u64, size: usize) -> Arc<StoredWindow
 }
 
 pub fn numbers(windows: &Windows) -> Vec<u64> {
-    windows.list(0).windows.iter().map(|window| window.seq).collect()
+    windows.list(0, ListBounds::default()).windows.iter().map(|window| window.seq).collect()
 }
 
 /// Returns the body of a window.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::body::head::ClosedBy;
-use crate::retention::{AckError, Missing, RetentionLimits};
+use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::windows::{WindowStatistics, Windows};
 
 pub const COLLECTORS: [&str; 3] = ["a", "b", "c"];
@@ -190,7 +190,7 @@ impl Model {
 pub fn view(windows: &Windows) -> View {
     let last = windows.last_seq();
     let listing = |after| {
-        let listing = windows.list(after);
+        let listing = windows.list(after, ListBounds::default());
         (listing.windows.iter().map(|entry| (entry.seq, entry.bytes)).collect(), listing.lost_windows)
     };
     let (taken, acknowledged_for_all) = {

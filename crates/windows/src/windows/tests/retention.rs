@@ -46,6 +46,24 @@ fn on_a_full_disk_everything_stays_as_it_is() {
 }
 
 #[test]
+fn a_list_ends_at_its_bounds_and_has_one_window_at_least() {
+    let directory = directory();
+    let windows = open(directory.path());
+    let bytes: Vec<u64> = (1..=4).map(|seq| commit(&windows, seq, 10).entry.bytes).collect();
+    for (after, most, bytes, expected) in [
+        (0, 9, u64::MAX, 1..=4),
+        (0, 2, u64::MAX, 1..=2),
+        (1, 9, bytes[1] + bytes[2], 2..=3),
+        (1, 9, bytes[1] + bytes[2] - 1, 2..=2),
+        (3, 9, 1, 4..=4),
+    ] {
+        let listed = windows.list(after, ListBounds { windows: most, bytes }).windows;
+        assert!(listed.iter().map(|entry| entry.seq).eq(expected.clone()), "{expected:?}: {listed:?}");
+    }
+    assert!(windows.list(u64::MAX, ListBounds::default()).windows.is_empty());
+}
+
+#[test]
 fn only_configured_collectors_acknowledge() {
     let directory = directory();
     let windows = open(directory.path());

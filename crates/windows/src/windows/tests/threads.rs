@@ -26,8 +26,11 @@ fn a_reader_gets_all_of_a_window_or_hears_that_it_has_gone() {
             let windows = &windows;
             scope.spawn(move || {
                 while windows.last_seq() < WINDOWS {
-                    let listed =
-                        windows.list(0).windows.first().and_then(|entry| windows.get(entry.seq).ok());
+                    let listed = windows
+                        .list(0, ListBounds::default())
+                        .windows
+                        .first()
+                        .and_then(|entry| windows.get(entry.seq).ok());
                     for window in [listed, windows.newest()].into_iter().flatten() {
                         match window.open() {
                             Ok(read) => assert_eq!(read.chunk(0, 0).unwrap(), Some(rows(window.seq(), 20))),

@@ -1,0 +1,106 @@
+//! Several windows in one answer, for a feed that has fallen behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use twinprobe_client::{WindowDocuments, WindowLine};
+use twinprobe_ebpf_common::Format;
+use twinprobe_ebpf_common::window::shape::WindowShape;
+
+use super::feed::{FeedEnd, OVERHEAD, SeriesFeed, Step, steps};
+
+/// The most windows of an answer.
+const WINDOWS: usize = 100;
+/// The longest time that an answer waits for room.
+const STALL: Duration = Duration::from_secs(1);
+
+/// The outcome of a request.
+enum CatchUp {
+    /// Everything that the daemon sends at once.
+    Whole,
+    /// The lane had no room for a window of this size.
+    Stalled(usize),
+    /// Nothing: the daemon does not know the request.
+    Nothing,
+}
+
+impl SeriesFeed {
+    /// Puts windows into the lane, up to the one with the number `last`, many with each request. Returns false if that is not
+    /// possible: the receiver wants another format than JSON, or the daemon is of an earlier version.
+    pub async fn catch_up(&self, after: &mut Option<u64>, last: u64) -> Result<bool, FeedEnd> {
+        if self.inlet.format != Format::Json {
+            return Ok(false);
+        }
+        let (first, mut wanted) = (*after, OVERHEAD);
+        while *after < Some(last) && !self.daemon.sends_single() {
+            // An answer holds one of few connections, so that it must not wait for a receiver that takes nothing.
+            drop(self.charges(wanted).await);
+            let before = *after;
+            match self.some(after).await? {
+                CatchUp::Whole if *after == before => break,
+                CatchUp::Whole => wanted = OVERHEAD,
+                CatchUp::Stalled(bytes) => wanted = bytes,
+                CatchUp::Nothing => self.daemon.note_single(),
+            }
+        }
+        match self.daemon.sends_single() {
+            true if *after == first => Ok(false),
+            // The list that the caller has begins with windows that were sent.
+            true => Err(FeedEnd::Missed),
+            false => Ok(true),
+        }
+    }
+
+    /// Puts the next windows into the lane.
+    async fn some(&self, after: &mut Option<u64>) -> Result<CatchUp, FeedEnd> {
+        let first = after.unwrap_or_default();
+        let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
+        let client = self.daemon.client();
+        let asked = self.daemon.ask(client.documents(&self.series.probe, first, WINDOWS)).await;
+        let mut documents = match asked {
+            Err(error) if error.status() == Some(400) => return Ok(CatchUp::Nothing),
+            asked => asked?,
+        };
+        let listing = std::mem::take(&mut documents.listing);
+        if !listing.instance.is_empty() && listing.instance != self.series.instance {
+            return Err(FeedEnd::Gone);
+        }
+        let mut shape = None;
+        for step in steps(&listing, first, self.collector.is_some()) {
+            match step {
+                Step::Gap(range) => self.gap(range).await,
+                Step::Window(entry) => {
+                    let bytes = self.guess(entry);
+                    let Ok(charges) = timeout(STALL, self.charges(bytes)).await else {
+                        return Ok(CatchUp::Stalled(bytes));
+                    };
+                    let (document, shape) = self.next(&mut documents, &mut shape).await?;
+                    self.deliver(entry, document.into(), shape, charges);
+                    *after = Some(entry.seq);
+                }
+            }
+        }
+        // The connection is free for the next request once the end has come.
+        let _ = self.daemon.ask(documents.next()).await;
+        Ok(CatchUp::Whole)
+    }
+
+    /// Waits for the document of the next window.
+    async fn next(
+        &self,
+        documents: &mut WindowDocuments,
+        shape: &mut Option<Arc<WindowShape>>,
+    ) -> Result<(Vec<u8>, Arc<WindowShape>), FeedEnd> {
+        loop {
+            match self.daemon.ask(documents.next()).await? {
+                Some(WindowLine::Shape(new)) => *shape = Some(self.shapes.known(new)),
+                Some(WindowLine::Document(document)) => {
+                    let shape = shape.clone().ok_or(FeedEnd::Missed)?;
+                    return Ok((document, shape));
+                }
+                Some(WindowLine::Removed) | None => return Err(FeedEnd::Missed),
+            }
+        }
+    }
+}
