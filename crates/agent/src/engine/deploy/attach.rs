@@ -100,6 +100,9 @@ impl Probe {
         crash::point("prepared");
         let attached = deployable.attach(&interfaces, replaces);
         let (attached, failed) = attached.inspect_err(|_| windows.forget_baseline(serial))?;
+        if replaces.attached().is_none() {
+            attached.epoch.set_opened(Moment::now());
+        }
         pending.extend(refused(failed));
         warnings.extend(attached.fallbacks().into_iter().map(|(direction, reason)| {
             Finding::new(Stage::Attach, &attached.directions[direction].plan.code, reason)
@@ -113,9 +116,6 @@ impl Probe {
             return Err(error.into());
         }
         crash::point("committed");
-        if replaces.attached().is_none() {
-            attached.epoch.set_opened(Moment::now());
-        }
         let counters = engine.telemetry.probe(&name);
         let mut running =
             Running::new(config, stored.origin(&engine.node), attached, readers, awaited, windows, counters);
