@@ -20,7 +20,7 @@ const RULE: &str = "decisions";
 /// SYNs per second without an attack.
 pub const QUIET: u64 = 300;
 /// The time that an attack has to be found, or that a network is cut.
-pub const LIMIT: Duration = Duration::from_secs(3);
+pub const LIMIT: Duration = Duration::from_secs(4);
 /// The time that a cut network has to find the attack afterwards.
 const AFTER: Duration = Duration::from_secs(12);
 /// The length of a burst that is no attack.
@@ -160,6 +160,7 @@ impl DecisionScene {
         };
         outcome.rounds += 1;
         outcome.bytes.add((fleet.bytes()? - bytes) as f64 / clock.elapsed().as_secs_f64() / NODES as f64);
+        let is_found = starts.is_some();
         match starts {
             Some(starts) => {
                 outcome.fired += 1;
@@ -172,9 +173,8 @@ impl DecisionScene {
         if scenario.is_cut {
             let healed = Timestamp::now();
             fleet.cut(0, false)?;
-            let starts =
-                self.starts(scenario, AFTER)?.filter(|starts| starts.iter().any(|(_, at)| *at > healed));
-            if let Some(starts) = starts {
+            // The attack goes on.
+            if !is_found && let Some(starts) = self.starts(scenario, AFTER)? {
                 outcome.after.add(latest(&starts, healed)?);
             }
         }

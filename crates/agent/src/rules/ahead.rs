@@ -31,6 +31,10 @@ impl RuleActions {
         let (engine, rule, by) = (Arc::clone(&self.engine), self.rule.clone(), self.principal());
         let (watched, actions) = (self.watched.clone(), document.actions.clone());
         async move {
+            // Without the watched probe the rule waits, and there is no place for its own.
+            if engine.registry.get(&watched).is_err() {
+                return;
+            }
             let mut elfs = Vec::new();
             for action in &actions {
                 let RuleAction::Apply(probe) = action else { continue };
