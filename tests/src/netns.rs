@@ -166,7 +166,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 }
 
 /// Returns a name prefix that no other test uses. Also removes the namespaces that killed test processes have left.
-pub(crate) fn unique_prefix() -> String {
+pub fn unique_prefix() -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     remove_stale();
     let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

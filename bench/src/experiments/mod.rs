@@ -4,6 +4,7 @@ mod adaptivity;
 mod charts;
 mod cost;
 mod cpus;
+mod decisions;
 mod deployment;
 mod dispatcher;
 mod events;
@@ -39,6 +40,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "extraction", run: extraction::run },
     Experiment { name: "adaptivity", run: adaptivity::run },
     Experiment { name: "rules", run: rules::run },
+    Experiment { name: "decisions", run: decisions::run },
     Experiment { name: "features", run: features::run },
     Experiment { name: "dispatcher", run: dispatcher::run },
     Experiment { name: "cost", run: cost::run },

@@ -3,9 +3,11 @@
 pub mod adaptive;
 pub mod attack;
 pub mod bcc;
+pub mod decisions;
 pub mod ebpf_exporter;
 pub mod events;
 pub mod exporters;
+pub mod fleet;
 pub mod floor;
 pub mod libxdp;
 pub mod million;

@@ -27,13 +27,14 @@ pub mod templates;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use twinprobe_api::{HistoryEntry, Revision};
 use twinprobe_faults::crash;
@@ -54,6 +55,10 @@ const REVISIONS: u64 = 32;
 pub struct Store {
     pub database: Arc<Database>,
     objects: PathBuf,
+    /// The objects that outlive a power failure.
+    lasting_objects: Mutex<BTreeSet<String>>,
+    /// The objects that each rule may deploy, which stay although no probe uses them.
+    objects_of_rules: Mutex<BTreeMap<String, BTreeSet<String>>>,
     state_dir: PathBuf,
     /// The time for which the history of changes is kept.
     keep_history: Duration,
@@ -97,7 +102,17 @@ impl Store {
         clean(&objects);
         let database = Database::open(state_dir)?;
         takeover::take_over(state_dir, &database)?;
-        Ok(Self { database, objects, state_dir: state_dir.to_owned(), keep_history, _lock: lock })
+        let (lasting_objects, objects_of_rules) = (Mutex::default(), Mutex::default());
+        let state_dir = state_dir.to_owned();
+        Ok(Self {
+            database,
+            objects,
+            lasting_objects,
+            objects_of_rules,
+            state_dir,
+            keep_history,
+            _lock: lock,
+        })
     }
 
     /// The place for files with data that is too large for the memory. They leave `keep_free` bytes of the disk free.
@@ -234,10 +249,40 @@ impl Store {
         let digest = digest(elf);
         let path = self.object_path(&digest);
         if !fs::read(&path).is_ok_and(|kept| kept == elf) {
+            self.lasting_objects.lock().remove(&digest);
             let kept = write(&self.objects, elf).and_then(|file| Ok(file.persist(&path)?));
             kept.map_err(failed("writing", &path))?;
         }
         Ok(digest)
+    }
+
+    /// Makes kept objects outlive a power failure.
+    pub fn sync_objects<'a>(&self, digests: impl IntoIterator<Item = &'a String>) -> Result<(), StoreError> {
+        let mut lasting = self.lasting_objects.lock();
+        let new: Vec<&String> = digests.into_iter().filter(|digest| !lasting.contains(*digest)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let files = new.iter().map(|digest| self.object_path(digest));
+        for path in files.chain([self.objects.clone()]) {
+            lasting::sync(&path).map_err(failed("syncing", &path))?;
+        }
+        lasting.extend(new.into_iter().cloned());
+        Ok(())
+    }
+
+    /// Keeps the objects that a rule may deploy, until the rule names others or [`Self::release_objects`] is called.
+    pub fn keep_objects_for(&self, rule: &str, elfs: &[Vec<u8>]) -> Result<(), StoreError> {
+        // A sweep must find the objects in the list before they are in the directory.
+        let digests: BTreeSet<String> = elfs.iter().map(|elf| digest(elf)).collect();
+        self.objects_of_rules.lock().insert(rule.to_owned(), digests.clone());
+        elfs.iter().try_for_each(|elf| self.keep_object(elf).map(drop))?;
+        self.sync_objects(&digests)
+    }
+
+    /// Leaves the objects of a rule to the next sweep.
+    pub fn release_objects(&self, rule: &str) {
+        self.objects_of_rules.lock().remove(rule);
     }
 
     /// Returns an object that was kept; `None` if it is missing or damaged.
@@ -268,6 +313,8 @@ impl Store {
             let Ok(stored) = stored else { return };
             used.extend(stored.running.into_iter().flat_map(|running| running.objects.into_values()));
         }
+        used.extend(self.objects_of_rules.lock().values().flatten().cloned());
+        self.lasting_objects.lock().retain(|digest| used.contains(digest));
         let is_used = |name: &str| name.strip_suffix(".o").is_some_and(|name| used.contains(name));
         remove_but(&self.objects, is_used);
     }

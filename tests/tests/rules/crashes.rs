@@ -10,9 +10,10 @@ use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
 use crate::scene::{Receiver, close, close_until_death, counter, deploys, generator, rule, wait_for_rule};
 
 /// The steps, and how often each comes before the daemon dies there.
-const STEPS: [(&str, u32); 8] = [
+const STEPS: [(&str, u32); 9] = [
     ("rule_judged", 1),
     ("rule_judged", 2),
+    ("rule_loaded", 1),
     ("rule_decided", 1),
     ("rule_decided", 2),
     ("rule_acted", 1),

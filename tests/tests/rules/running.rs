@@ -58,6 +58,42 @@ fn a_probe_comes_and_goes_with_what_is_measured() -> Result<()> {
     Ok(())
 }
 
+/// The programs of a rule's probe are compiled before the rule fires. They stay on disk as long as the rule is there.
+#[test]
+fn a_probe_is_ready_before_the_rule_fires() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let directory = daemon.directories().state().join("objects");
+    let objects = || anyhow::Ok(std::fs::read_dir(&directory)?.count());
+    let compiled = || {
+        let page = daemon.get("/metrics").expect(200).text().to_owned();
+        let lines = page.lines().filter(|line| line.starts_with("twinprobe_compilation_seconds_count"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    let before = objects()?;
+    let apply = json!({ "name": "fine", "probe": "packet-counter", "expires": "10m",
+        "defines": { "TWINPROBE_SINGLE_BUFFER": "1" } });
+    daemon.put("/v1/rules/many", &rule(&json!([{ "apply": apply }]))).expect(201);
+    wait_for("the programs of the probe", PATIENCE, || {
+        ensure!(objects()? > before, "{} objects", objects()?);
+        Ok(())
+    })?;
+    let (known, ready) = (compiled(), objects()?);
+    generator(&topology)?.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;
+    ensure!(compiled() == known, "{known:?}, then {:?}", compiled());
+    close(&daemon);
+    wait_for_rule(&daemon, "many", |status| status["firings"][0]["ended"].is_string())?;
+    daemon.get("/v1/probes/fine").expect(404);
+    ensure!(objects()? == ready, "the programs stay for the next firing");
+    daemon.delete("/v1/rules/many").expect(204);
+    daemon.delete("/v1/probes/p").expect(204);
+    ensure!(objects()? == 0, "{} objects are left", objects()?);
+    Ok(())
+}
+
 /// A receiver that never answers keeps its own rule waiting, and nothing else. A rule that fails stops and says why.
 #[test]
 fn a_rule_that_fails_harms_no_other() -> Result<()> {

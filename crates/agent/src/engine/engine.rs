@@ -17,8 +17,9 @@ use twinprobe_windows::WindowStore;
 
 use crate::engine::conditions::Conditions;
 use crate::engine::deploy::admission::check_rules_budget;
-use crate::engine::deploy::cause::{ChangeAuthor, DeployCause, Deployed};
+use crate::engine::deploy::cause::{ChangeAuthor, DeployCause, Deployed, Occasion};
 use crate::engine::deploy::lineage::{Lineage, removal};
+use crate::engine::deploy::loaded::LoadedAhead;
 use crate::engine::deployer::Deployer;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
@@ -75,6 +76,18 @@ impl Engine {
         author: ChangeAuthor,
         when: &Conditions,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
+        self.put_ahead(name, document, author, when, None).await
+    }
+
+    /// Does the same as [`Self::put`] with a probe that [`Self::load_ahead`] may have loaded.
+    pub async fn put_ahead(
+        self: &Arc<Self>,
+        name: &str,
+        document: ConfigDocument,
+        author: ChangeAuthor,
+        when: &Conditions,
+        ahead: Option<Box<LoadedAhead>>,
+    ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let config = permitted(name, &document, &author.principal)?;
         let turn = self.registry.turns.request(name).await?;
         let old = self.registry.get(name).ok();
@@ -83,16 +96,17 @@ impl Engine {
             return Ok((Deployed::Unchanged, self.renew(old, config.expires, turn).await?));
         }
         let cause = DeployCause::Request { author, anew: BTreeSet::new() };
-        self.deploy(config, document, cause, turn).await
+        self.deploy(config, document, cause, turn, ahead).await
     }
 
-    /// Does the same as [`Self::put`], in the turn of the probe and without a condition.
+    /// Does the same as [`Self::put_ahead`], in the turn of the probe and without a condition.
     pub async fn deploy(
         self: &Arc<Self>,
         config: ProbeConfig,
         document: ConfigDocument,
         cause: DeployCause,
         turn: OwnedMutexGuard<()>,
+        ahead: Option<Box<LoadedAhead>>,
     ) -> Result<(Deployed, ProbeStatus), EngineError> {
         let name = config.name.clone();
         let anew = match &cause {
@@ -106,7 +120,10 @@ impl Engine {
         let old = self.registry.get(&name).ok();
         let place =
             old.is_none().then(|| self.deployer.ledger.create(&name, &self.registry.probes)).transpose()?;
-        let mut loaded = self.deployer.load(&config, occasion, old, anew).await?;
+        let mut loaded = match ahead.filter(|ahead| old.is_none() && ahead.config == config) {
+            Some(ahead) => ahead.loaded,
+            None => self.deployer.load(&config, occasion, old, anew).await?,
+        };
         self.change(move |engine| {
             let (_turn, _place) = (turn, place);
             // An attachment made now would outlive a daemon that must leave nothing behind.
@@ -179,6 +196,19 @@ impl Engine {
             work(&engine)
         });
         task.await
+    }
+
+    /// Loads a probe that does not exist yet and that may be deployed soon. Attaches nothing.
+    pub async fn load_ahead(
+        &self,
+        name: &str,
+        document: &ConfigDocument,
+        by: &Principal,
+    ) -> Result<LoadedAhead, EngineError> {
+        let config = permitted(name, document, by)?;
+        self.deployer.ledger.check_sources(document)?;
+        let loaded = self.deployer.load(&config, Occasion::New, None, BTreeSet::new()).await?;
+        Ok(LoadedAhead { config, loaded })
     }
 
     /// Compiles and verifies, attaches nothing.

@@ -11,6 +11,7 @@ use twinprobe_api::{RuleAction, RuleProbe};
 use crate::api::error::ProblemAnswer;
 use crate::engine::conditions::Conditions;
 use crate::engine::deploy::cause::ChangeAuthor;
+use crate::engine::deploy::loaded::LoadedAhead;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::rules::options::RuleOptions;
@@ -50,10 +51,15 @@ pub struct FiringContext<'a> {
 }
 
 impl RuleActions {
-    /// Takes an action. A repeat changes nothing, or carries the identity of the same firing.
-    pub async fn take(&self, action: &RuleAction, firing: &FiringContext<'_>) -> Result<(), ActionError> {
+    /// Takes an action. `ahead` is its probe, if that is loaded already. A repeat changes nothing, or carries the identity of the same firing.
+    pub async fn take(
+        &self,
+        action: &RuleAction,
+        firing: &FiringContext<'_>,
+        ahead: Option<Box<LoadedAhead>>,
+    ) -> Result<(), ActionError> {
         match action {
-            RuleAction::Apply(probe) => self.apply(probe, firing).await,
+            RuleAction::Apply(probe) => self.apply(probe, firing, ahead).await,
             RuleAction::Change(change) => self.change(&change.name, None, firing).await,
             RuleAction::Delete(name) => self.delete(name, firing, false).await,
             RuleAction::Notify(url) => self.notify(url, firing).await,
@@ -67,7 +73,12 @@ impl RuleActions {
         }
     }
 
-    async fn apply(&self, probe: &RuleProbe, firing: &FiringContext<'_>) -> Result<(), ActionError> {
+    async fn apply(
+        &self,
+        probe: &RuleProbe,
+        firing: &FiringContext<'_>,
+        ahead: Option<Box<LoadedAhead>>,
+    ) -> Result<(), ActionError> {
         let watched = self.engine.registry.get(&self.watched).map_err(fault)?;
         let config = configuration(probe, &watched.stored.config);
         let config = config.map_err(|rejection| fault(EngineError::Rejected(rejection)))?;
@@ -89,7 +100,8 @@ impl RuleActions {
         let mut record = self.record(format!("PUT /v1/probes/{}", probe.name), &probe.name, firing);
         record.notes.set(&probe.name, &config);
         announce(&mut record)?;
-        match self.engine.put(&probe.name, config, self.author(firing), &Conditions::default()).await {
+        let (author, when) = (self.author(firing), Conditions::default());
+        match self.engine.put_ahead(&probe.name, config, author, &when, ahead).await {
             Ok(_) => {
                 record.end(StatusCode::OK);
                 Ok(())
@@ -151,15 +163,19 @@ impl RuleActions {
         json!({ "rule": self.rule, "window": firing.window })
     }
 
+    /// The rule with the rights of its author.
+    pub fn principal(&self) -> Principal {
+        Principal { who: self.who(), role: self.role }
+    }
+
     pub fn author(&self, firing: &FiringContext<'_>) -> ChangeAuthor {
-        let principal = Principal { who: self.who(), role: self.role };
+        let principal = self.principal();
         let message = format!("rule {}, window {} of {}", self.rule, firing.window, self.watched);
         ChangeAuthor { principal, from: self.from(firing), message: Some(message) }
     }
 
     pub fn record(&self, what: String, probe: &str, firing: &FiringContext<'_>) -> Record {
-        let by = Principal { who: self.who(), role: self.role };
-        Record::of_own(self.audit.clone(), &by, self.from(firing), what, probe)
+        Record::of_own(self.audit.clone(), &self.principal(), self.from(firing), what, probe)
     }
 }
 

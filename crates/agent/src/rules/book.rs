@@ -101,6 +101,7 @@ impl RuleBook {
             stop: stopped,
             shaped: ShapedRule::default(),
             previous: None,
+            ahead: None,
         };
         let task = tokio::spawn(runner.run());
         self.rules.lock().insert(name.to_owned(), LiveRule { stored, stop, task });
@@ -315,6 +316,7 @@ impl RuleBook {
         }
         self.rules.lock().remove(name);
         self.engine.telemetry.rules.forget(name);
+        self.engine.deployer.store.release_objects(name);
         let actions = self.actions(name, &stored);
         let window = stored.state.window;
         let firing = FiringContext { instance: &stored.instance, window, time: "", index: 0 };

@@ -2,6 +2,7 @@
 //! table `rules` of the store remembers.
 
 pub mod actions;
+pub mod ahead;
 pub mod book;
 mod changes;
 pub mod cycles;

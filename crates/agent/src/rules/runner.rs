@@ -14,6 +14,7 @@ use twinprobe_rules::{Decision, Rule};
 use twinprobe_store::Durable;
 use twinprobe_windows::ListBounds;
 
+use crate::engine::deploy::loaded::LoadedAhead;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::probe::retained::RetainedWindows;
 use crate::rules::actions::{ActionError, FiringContext, RuleActions};
@@ -35,6 +36,8 @@ pub struct RuleRunner {
     pub shaped: ShapedRule,
     /// The window before, if it was the last one that was judged.
     pub previous: Option<(u64, Arc<Value>)>,
+    /// The probe of the first action that is to be taken, if it is loaded already.
+    pub ahead: Option<Box<LoadedAhead>>,
 }
 
 impl RuleRunner {
@@ -42,6 +45,8 @@ impl RuleRunner {
     pub async fn run(mut self) {
         let mut disturbed = self.actions.engine.registry.disturbed.subscribe();
         let mut told = None;
+        let document = self.stored.lock().document.clone();
+        let prepared = tokio::spawn(self.actions.prepare(&document));
         while !self.has_to_end() {
             disturbed.borrow_and_update();
             let watched = self.actions.engine.retained(&self.actions.watched).ok();
@@ -70,6 +75,7 @@ impl RuleRunner {
                 () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
+        prepared.abort();
     }
 
     fn has_to_end(&self) -> bool {
@@ -152,7 +158,7 @@ impl RuleRunner {
 
     /// Makes the decision about a window, and stores it together with the position.
     async fn decide(
-        &self,
+        &mut self,
         rule: &Rule,
         entry: &WindowEntry,
         end: i64,
@@ -183,8 +189,13 @@ impl RuleRunner {
             (Some(Decision::End { .. }), _) => next.is_ending = true,
             (None, _) => {}
         }
-        let has_fired = next.pending.is_some();
-        self.commit(durable, |stored| *stored = next).await?;
+        let first = next.pending.as_ref().and_then(|pending| pending.actions.first().cloned());
+        let has_fired = first.is_some();
+        // Loading touches no packet, so it need not wait for the disk.
+        let loading = self.actions.ahead(first.as_ref());
+        let (kept, ahead) = tokio::join!(self.commit(durable, |stored| *stored = next), loading);
+        kept?;
+        self.ahead = ahead;
         self.actions.engine.telemetry.rules.judged(&self.actions.rule, has_fired);
         Ok(())
     }
@@ -254,12 +265,13 @@ impl RuleRunner {
             (stored.instance.clone(), time.map(|firing| firing.time.clone()).unwrap_or_default())
         };
         let firing = FiringContext { instance: &instance, window, time: &time, index };
-        let mut attempt = 1;
+        let (mut attempt, mut ahead) = (1, self.ahead.take());
         loop {
+            let ahead = ahead.take();
             let taken = match action {
                 // A receiver may keep a message waiting. Changes of probes end soon, and their outcome must be known.
                 RuleAction::Notify(_) => tokio::select! {
-                    taken = self.actions.take(action, &firing) => taken,
+                    taken = self.actions.take(action, &firing, None) => taken,
                     _ = self.stop.changed() => {
                         Err(ActionError { reason: "the rule ends".to_owned(), again: false })
                     }
@@ -268,7 +280,7 @@ impl RuleRunner {
                     let changed = self.stored.lock().changed.get(&change.name).cloned();
                     self.actions.change(&change.name, changed.as_ref(), &firing).await
                 }
-                _ => self.actions.take(action, &firing).await,
+                _ => self.actions.take(action, &firing, ahead).await,
             };
             self.actions.engine.telemetry.rules.acted(&self.actions.rule, taken.is_ok());
             match taken {

@@ -3,9 +3,7 @@
 use twinprobe_api::HistoryEntry;
 use twinprobe_store::{OptionalExtension as _, params};
 
-use twinprobe_state_files::lasting::sync;
-
-use crate::store::error::{StoreError, failed};
+use crate::store::error::StoreError;
 use crate::store::record::{StoredProbe, StoredRevision};
 use crate::store::room::Dropped;
 use crate::store::{REVISIONS, Store, format, history};
@@ -54,11 +52,7 @@ impl Store {
         let record = format::file(probe).map_err(encoded)?;
         // A committed state names objects. They must exist after a power failure, also those that an earlier
         // daemon wrote.
-        let objects = probe.running.iter().flat_map(|running| running.objects.values());
-        let objects = objects.map(|digest| self.object_path(digest));
-        for path in objects.chain([self.objects.clone()]) {
-            sync(&path).map_err(failed("syncing", &path))?;
-        }
+        self.sync_objects(probe.running.iter().flat_map(|running| running.objects.values()))?;
         let (name, number) = (name.to_owned(), probe.revision);
         let dropped = Dropped::default();
         Ok(PendingRecord { store: self, name, number, record, revision, dropped, change: None })

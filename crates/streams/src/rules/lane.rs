@@ -81,7 +81,7 @@ impl RuleLane {
     async fn begin(&self) -> Option<PeriodProgress> {
         let mut told = false;
         loop {
-            let members = RuleMembers::ask(&self.daemons.all(), &self.rule).await;
+            let members = RuleMembers::ask(&self.daemons.all(), &self.rule, true).await;
             if let Some(length) = members.length {
                 let nodes = members.nodes.len();
                 tracing::info!(rule = self.rule.name, nodes, period = ?length, "the rule begins");
@@ -111,7 +111,7 @@ impl RuleLane {
     /// Looks for new and removed nodes. The rule's own events are known: this process has decided them.
     async fn look(&self, progress: &mut PeriodProgress) {
         let daemons = self.daemons.all();
-        let members = RuleMembers::ask(&daemons, &self.rule).await;
+        let members = RuleMembers::ask(&daemons, &self.rule, false).await;
         let nodes = &mut progress.members.nodes;
         nodes.retain(|_, member| daemons.iter().any(|daemon| Arc::ptr_eq(daemon, &member.daemon)));
         nodes.extend(members.nodes);

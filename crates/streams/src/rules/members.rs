@@ -52,11 +52,13 @@ pub struct FleetFiring<'a> {
 }
 
 impl RuleMembers {
-    /// Asks all daemons for the watched probe, and for their stored events of the rule. Daemons that do not answer are left out.
-    pub async fn ask(daemons: &[Arc<SourceDaemon>], rule: &NamedRule) -> Self {
+    /// Asks all daemons for the watched probe, and for their stored events of the rule if they are `remembered`: histories
+    /// are long. Daemons that do not answer are left out.
+    pub async fn ask(daemons: &[Arc<SourceDaemon>], rule: &NamedRule, remembered: bool) -> Self {
         let mut asked = JoinSet::new();
         for daemon in daemons {
-            asked.spawn(about(Arc::clone(daemon), rule.name.clone(), rule.document.watch.clone()));
+            let (rule, watch) = (rule.name.clone(), rule.document.watch.clone());
+            asked.spawn(about(Arc::clone(daemon), rule, watch, remembered));
         }
         let mut found = Self::default();
         while let Some(answer) = asked.join_next().await {
@@ -159,8 +161,13 @@ fn pause(attempt: u32) -> Duration {
 type MemberAnswer = (String, RuleMember, Option<Duration>, Vec<FleetEvent>);
 
 /// Asks a daemon. Returns nothing if it has no such probe, or does not answer.
-async fn about(daemon: Arc<SourceDaemon>, rule: String, watch: String) -> Option<MemberAnswer> {
-    match ask(&daemon, &rule, &watch).await {
+async fn about(
+    daemon: Arc<SourceDaemon>,
+    rule: String,
+    watch: String,
+    remembered: bool,
+) -> Option<MemberAnswer> {
+    match ask(&daemon, &rule, &watch, remembered).await {
         Ok(answered) => Some(answered),
         Err(error) if error.status() == Some(404) => None,
         Err(error) => {
@@ -171,10 +178,16 @@ async fn about(daemon: Arc<SourceDaemon>, rule: String, watch: String) -> Option
     }
 }
 
-async fn ask(daemon: &Arc<SourceDaemon>, rule: &str, watch: &str) -> Result<MemberAnswer, AskError> {
+async fn ask(
+    daemon: &Arc<SourceDaemon>,
+    rule: &str,
+    watch: &str,
+    remembered: bool,
+) -> Result<MemberAnswer, AskError> {
     let client = daemon.client();
     let status = daemon.ask(client.status(watch)).await?.read()?;
-    let history = daemon.ask(client.history(None)).await?.read()?.history;
+    let history =
+        if remembered { daemon.ask(client.history(None)).await?.read()?.history } else { Vec::new() };
     let config = status.config.unwrap_or_default();
     let interval = config.window.as_ref().and_then(|window| window.interval.as_deref());
     let length = interval.and_then(|text| text.parse::<SignedDuration>().ok()?.try_into().ok());

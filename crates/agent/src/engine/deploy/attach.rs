@@ -108,6 +108,9 @@ impl Probe {
         crash::point("prepared");
         let attached = deployable.attach(&interfaces, replaces);
         let (attached, failed) = attached.inspect_err(|_| windows.forget_baseline(serial))?;
+        if replaces.attached().is_none() {
+            attached.epoch.set_opened(Moment::now());
+        }
         pending.extend(refused(failed));
         warnings.extend(attached.fallbacks().into_iter().map(|(direction, reason)| {
             Finding::new(Stage::Attach, &attached.directions[direction].plan.code, reason)
@@ -121,9 +124,6 @@ impl Probe {
             return Err(error.into());
         }
         crash::point("committed");
-        if replaces.attached().is_none() {
-            attached.epoch.set_opened(Moment::now());
-        }
         let counters = engine.telemetry.probe(&name);
         let open = OpenWindow::new(attached, readers, awaited, windows);
         let mut running = Running::new(config, stored.origin(&engine.node), open, counters);

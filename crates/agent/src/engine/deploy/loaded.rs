@@ -38,6 +38,13 @@ pub struct LoadedProbe {
     pub share: Share,
 }
 
+/// A probe that was loaded before its deployment was asked for, in place of no other probe.
+#[derive(Debug)]
+pub struct LoadedAhead {
+    pub config: ProbeConfig,
+    pub loaded: LoadedProbe,
+}
+
 impl LoadedProbe {
     /// Loads the directions again if one was loaded for the other twin of `old`, because a window was closed since. Must
     /// be called while no window can be closed.

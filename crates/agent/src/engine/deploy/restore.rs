@@ -67,7 +67,7 @@ impl Engine {
         if self.registry.get(name)?.lease().is_some_and(|lease| lease.left().is_zero()) {
             return Ok(());
         }
-        self.deploy(config, document, DeployCause::Start(Box::new(stored)), turn).await.map(drop)
+        self.deploy(config, document, DeployCause::Start(Box::new(stored)), turn, None).await.map(drop)
     }
 
     /// Lists every stored probe, with its running programs, and returns the probes that must be deployed

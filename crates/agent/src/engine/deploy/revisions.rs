@@ -86,7 +86,7 @@ impl Engine {
                 let author = author.explained(|| format!("back to revision {revision}"));
                 // Entries that another revision has put into the maps are not part of this one.
                 let anew = changed_fills(&self.registry.get(name)?.stored.config, &document);
-                self.deploy(config, document, DeployCause::Request { author, anew }, turn).await
+                self.deploy(config, document, DeployCause::Request { author, anew }, turn, None).await
             }
             (None, Some(to)) => Err(EngineError::Missing(format!(
                 "probe {name} has no revision {to}; it has {}",

@@ -58,7 +58,7 @@ impl Engine {
         let author = author.explained(|| format!("entries of map {map}"));
         let cause = DeployCause::Request { author, anew: BTreeSet::from([map.to_owned()]) };
         drop(probe);
-        let (_, status) = self.deploy(config, document, cause, turn).await?;
+        let (_, status) = self.deploy(config, document, cause, turn, None).await?;
         let change = Some(MapChange { atomic: true, detail: DETAIL.to_owned() });
         let (probe, map, revision) = (name.to_owned(), map.to_owned(), status.revision);
         Ok((MapEntries { probe, map, revision, change, entries }, status))
