@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::commands::deploy::adjust::AdjustmentError;
 use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
+use crate::names::addresses::NONE;
 use twinprobe_library::{LibraryError, NoSuchRule};
 
 /// The exit statuses of what fails, of wrong usage, and of `rules test` if the rule would not have fired.
@@ -64,6 +65,8 @@ pub enum CommandError {
     NotOfMany,
     #[error("rates are shown as table, wide, json or yaml")]
     NoRates,
+    #[error("{NONE}")]
+    NoNames,
     #[error("{failed} of {total} servers failed")]
     Nodes { failed: usize, total: usize },
     #[error("no table has a column {column}; there are {known}")]

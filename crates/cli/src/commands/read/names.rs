@@ -7,6 +7,7 @@ use twinprobe_api::{AskedPort, FoundName, NameList, NameOrigin};
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;
+use crate::names::addresses::NONE;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
@@ -56,7 +57,7 @@ impl NamesCommand {
 
 fn render(list: &NameList, screen: Screen) -> String {
     if list.kinds.is_empty() {
-        return "the daemon finds no names; start it with --names hosts,services,dns,pods\n".to_owned();
+        return format!("{NONE}\n");
     }
     let mut table = TextTable::default();
     let mut show = |of: &str, names: &[FoundName], pending: bool| {
