@@ -9,7 +9,6 @@ use twinprobe_ebpf_common::finding::Rejection;
 use crate::commands::deploy::adjust::AdjustmentError;
 use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
-use crate::names::addresses::NONE;
 use twinprobe_library::{LibraryError, NoSuchRule};
 
 /// The exit statuses of what fails, of wrong usage, and of `rules test` if the rule would not have fired.
@@ -65,7 +64,7 @@ pub enum CommandError {
     NotOfMany,
     #[error("rates are shown as table, wide, json or yaml")]
     NoRates,
-    #[error("{NONE}")]
+    #[error("the daemon finds no names; start it with --names hosts,services,dns,pods")]
     NoNames,
     #[error("{failed} of {total} servers failed")]
     Nodes { failed: usize, total: usize },

@@ -8,6 +8,7 @@ use twinprobe_api::NameList;
 use twinprobe_client::Client;
 use twinprobe_ebpf_common::finding::with_causes;
 
+use crate::error::CommandError;
 use crate::output::print;
 use crate::output::table::escaped;
 
@@ -15,8 +16,6 @@ use crate::output::table::escaped;
 pub const MOST: usize = 256;
 /// The most characters of a name.
 const LONGEST: usize = 40;
-/// The option of a daemon that finds no names.
-pub const NONE: &str = "the daemon finds no names; start it with --names hosts,services,dns,pods";
 
 /// A watch asks many times, and says once that there are no names.
 static TOLD: Once = Once::new();
@@ -41,7 +40,7 @@ impl NamedAddresses {
         match client.names(&wanted, &[]).await.and_then(|answer| answer.read()) {
             Ok(list) => {
                 if list.kinds.is_empty() {
-                    TOLD.call_once(|| print::complain(&format!("note: {NONE}")));
+                    TOLD.call_once(|| print::complain(&format!("note: {}", CommandError::NoNames)));
                 }
                 Self::from(list)
             }

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(names.beside(FLOW, 200), wide);
         let narrow = names.beside(FLOW, 62);
         let key = &narrow[narrow.find("source").unwrap()..];
-        assert_eq!(key, "source=192.0.2.1 db.e… destination=192.0.2.2 a-lo… port=53");
+        assert_eq!(key, "source=192.0.2.1 db.exa… destination=192.0.2.2 a-long… port=53");
         assert!(key.chars().count() <= 62);
         assert_eq!(names.beside(FLOW, 50), FLOW, "there is no room");
     }

@@ -7,7 +7,6 @@ use twinprobe_api::{AskedPort, FoundName, NameList, NameOrigin};
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;
-use crate::names::addresses::NONE;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
@@ -57,7 +56,7 @@ impl NamesCommand {
 
 fn render(list: &NameList, screen: Screen) -> String {
     if list.kinds.is_empty() {
-        return format!("{NONE}\n");
+        return format!("{}\n", CommandError::NoNames);
     }
     let mut table = TextTable::default();
     let mut show = |of: &str, names: &[FoundName], pending: bool| {
