@@ -1,9 +1,10 @@
 // The screenshots in docs/figures. UPDATE_FIGURES=1 writes them there. Otherwise the test makes them and throws them away.
+import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { expect, open, test } from "./scene.ts";
+import { expect, Neighbour, open, test } from "./scene.ts";
 
 const FIGURES = fileURLToPath(new URL("../../docs/figures", import.meta.url));
 const folder = process.env.UPDATE_FIGURES ? FIGURES : mkdtempSync(join(tmpdir(), "figures-"));
@@ -53,4 +54,43 @@ test("the editor with a mistake", async ({ page, scene }) => {
   await expect(page.getByRole("alert")).toContainText("undefined_thing is not known here");
   await expect(page.locator(".cm-lintRange-error")).toHaveCount(1);
   await page.screenshot({ path: join(folder, "console-editor.png"), fullPage: true });
+});
+
+test("the rules", async ({ page, scene }) => {
+  const rules = {
+    "busy-talkers": { when: "rate(ingress.talker, 'packets') > 100", do: [{ apply: { name: "sizes-of-busy", probe: "packet-sizes", expires: "5m" } }] },
+    "one-sender": { when: "sum(ingress.talker, '192.0.2.1', 'packets') > 0.9 * sum(ingress.talker, 'packets')", do: [{ mark: "most of {{top(ingress.talker)}}" }] },
+    "syn-flood": { when: "rate(ingress.talker, 'packets') > 1000000.0", do: [{ notify: "https://alerts.example/hook" }] },
+  };
+  for (const [name, rule] of Object.entries(rules)) {
+    const answer = await scene.api("PUT", `/v1/rules/${name}`, { watch: "top-talkers", ...rule });
+    expect(answer.status, answer.text).toBe(201);
+  }
+  await page.setViewportSize({ width: 1280, height: 400 });
+  await open(page, scene, "operator", "rules");
+  const row = page.getByRole("region", { name: "Rules" }).getByRole("row").filter({ hasText: "busy-talkers" });
+  await expect(row).toContainText("firing");
+  await page.screenshot({ path: join(folder, "console-rules.png"), fullPage: true });
+  for (const name of Object.keys(rules)) await scene.api("DELETE", `/v1/rules/${name}`);
+});
+
+test("a probe at several nodes", async ({ page, scene }) => {
+  const neighbour = await Neighbour.make(scene, "top-talkers");
+  // The second node sees the answers to these requests.
+  const ping = spawn("nsenter", [`--net=/run/netns/${process.env.CONSOLE_CLIENT}`, "ping", "-q", "-i", "0.01", "192.0.2.2"], { stdio: "ignore" });
+  try {
+    const begun = Date.now();
+    const retained = async () => JSON.parse((await scene.api("GET", "/v1/probes/top-talkers", undefined, "sock-2")).text).windows.retained as number;
+    await expect.poll(retained, { timeout: 240_000 }).toBeGreaterThan(process.env.UPDATE_FIGURES ? 60 : 8);
+    const from = new Date(begun + 5_000).toISOString().replace(/\.\d+Z$/, "Z");
+    await page.setViewportSize({ width: 1280, height: 640 });
+    await open(page, scene, "collector", `nodes/top-talkers?metric=ingress%2Ftalker&from=${from}`);
+    await expect(page.getByRole("article").locator(".legend")).toHaveCount(2);
+    await page.screenshot({ path: join(folder, "console-nodes.png"), fullPage: true });
+  } finally {
+    ping.kill();
+    // A page notes each attempt to reach a daemon that is away.
+    await page.close();
+    await neighbour.end();
+  }
 });

@@ -1,10 +1,11 @@
 // Charts beyond the retained windows, from a server that stores the samples of the daemon.
-import { createServer } from "node:http";
-import { expect, open, test } from "./scene.ts";
+import type { Browser, Page } from "@playwright/test";
+import { createServer, type Server } from "node:http";
+import { expect, fromDist, open, type Scene, test } from "./scene.ts";
 
 test.use({ expected: [401] });
 
-/** A server that answers each question with numbers of two addresses, as Prometheus does. */
+/** A server that answers each question with numbers of two addresses, or with buckets, as Prometheus does. */
 function samples() {
   const asked: URLSearchParams[] = [];
   const server = createServer((incoming, outgoing) => {
@@ -16,7 +17,9 @@ function samples() {
       const [start, end, step] = ["start", "end", "step"].map((name) => Number(form.get(name))) as [number, number, number];
       const times = Array.from({ length: Math.round((end - start) / step) + 1 }, (_, index) => start + index * step);
       const series = (metric: object, number: string) => ({ metric, values: times.map((time) => [time, number]) });
-      const result = [
+      const isOfBuckets = /_bucket\{/.test(form.get("query")!);
+      const buckets = { "63.0": "0", "127.0": "10", "255.0": "30", "511.0": "40", "+Inf": "40" };
+      const result = isOfBuckets ? Object.entries(buckets).map(([le, number]) => series({ le }, number)) : [
         series({ address: "192.0.2.77" }, "3000"),
         series({ address: "192.0.2.78" }, "600"),
         series({ twinprobe_history: "total" }, "4200"),
@@ -29,7 +32,8 @@ function samples() {
   return { asked, server };
 }
 
-test("a range before the oldest window comes from the server of --history, and says so", async ({ browser, page: later, scene }) => {
+/** Starts the daemon with a server of samples, for a page of its own: the browser notes each attempt to reach a daemon that is away. */
+async function withSamples(scene: Scene, browser: Browser, use: (page: Page, host: string, asked: URLSearchParams[], server: Server) => Promise<void>) {
   const { asked, server } = samples();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const host = `127.0.0.1:${(server.address() as { port: number }).port}`;
@@ -39,11 +43,24 @@ test("a range before the oldest window comes from the server of --history, and s
     await scene.start();
   };
   await restart("--history", `http://${host}`);
-  // A page of its own: the browser notes each attempt to reach a daemon that is away.
   const page = await browser.newPage({ ignoreHTTPSErrors: true });
+  if (process.env.CONSOLE_DIST) await fromDist(page);
   const failures: string[] = [];
   page.on("pageerror", (error) => failures.push(error.message));
   try {
+    await use(page, host, asked, server);
+  } finally {
+    server.close();
+    server.closeAllConnections();
+    await page.close();
+    await restart();
+  }
+  expect(failures).toEqual([]);
+  return host;
+}
+
+test("a range before the oldest window comes from the server of --history, and says so", async ({ browser, page: later, scene }) => {
+  const host = await withSamples(scene, browser, async (page, host, asked, server) => {
     await open(page, scene, "collector", "probe/top-talkers?metric=ingress%2Ftalker&field=value.bytes");
     const time = page.getByRole("combobox", { name: "Time" });
     const mark = page.locator(".source");
@@ -73,15 +90,36 @@ test("a range before the oldest window comes from the server of --history, and s
     await page.getByRole("button", { name: "Show newest" }).click();
     await expect(legend.first()).toBeVisible();
     await expect(mark).toHaveCount(0);
-  } finally {
-    server.close();
-    await page.close();
-    await restart();
-  }
-  expect(failures).toEqual([]);
+  });
   // Without the option the console shows nothing of it.
   await open(later, scene, "collector", "probe/top-talkers?last=24h");
   await expect(later.getByText(/^Retained: /)).toBeVisible();
   await expect(later.getByRole("option", { name: "last 30 days" })).toHaveCount(0);
   await expect(later.getByText(host)).toHaveCount(0);
+});
+
+test("a histogram goes back to the buckets that the server has stored", async ({ browser, scene }) => {
+  await withSamples(scene, browser, async (page, host, asked) => {
+    await open(page, scene, "collector", "probe/packet-sizes/histogram?last=24h");
+    const mark = page.locator(".source");
+    await expect(mark).toHaveText(`from ${host}`);
+    await expect(page.getByRole("heading", { name: /^This time/ })).toBeVisible();
+    expect(asked[0]!.get("query")).toMatch(/packet_size_bytes_bucket\{probe="packet-sizes",direction="ingress"/);
+    // 24 hours have 288 points or more, and each has the same counts in three slots.
+    const rows = page.locator("table.histogram tbody tr");
+    await expect(rows).toHaveCount(3);
+    await expect(rows.getByRole("rowheader")).toHaveText([/^64\sB to 128\sB$/, /^128\sB to 256\sB$/, /^256\sB to 512\sB$/]);
+    const figures = page.getByLabel("Percentiles", { exact: true }).first();
+    await expect(figures).toContainText(/p50\s*192\sB/);
+    const heading = page.getByRole("heading", { name: /^Over \d+ points$/ });
+    await expect(heading).toBeVisible();
+    await expect(page.getByRole("img", { name: /Heat map of ingress packet_size_bytes over \d+ points/ })).toBeVisible();
+    await expect(page.locator(".chart .legend li")).toHaveText([/p50\s*192\sB/, /p95/, /p99/]);
+    // How the entries of a table spread is in windows alone.
+    await page.getByRole("combobox", { name: "Metric" }).selectOption("ingress/size_class");
+    await expect(page.getByText("There is no history of how the entries of a table spread")).toBeVisible();
+    await page.getByRole("button", { name: "Show newest" }).click();
+    await expect(page.getByRole("img", { name: /over \d+ windows?$/ })).toBeVisible();
+    await expect(mark).toHaveCount(0);
+  });
 });

@@ -174,7 +174,7 @@ export class Neighbour {
       const answer = await scene.api("PUT", `/v1/probes/${template}`, body, "sock-2");
       if (answer.status >= 300) throw new Error(answer.text);
     }
-    const lines = [`gw-1 ${scene.url.replace(/\/$/, "")} zone=west`, `gw-2 unix:${scene.path("sock-2")} zone=east`, `gw-3 unix:${scene.path("none")} zone=east`];
+    const lines = [`gw-1 ${scene.url.replace(/\/$/, "")} zone=west`, `gw-2 unix:${scene.path("sock-2")} zone=east`, `gw-3 unix:/run/twinprobe-gw-3.sock zone=east`];
     writeFileSync(scene.path("nodes"), `${lines.join("\n")}\n`);
     await scene.stop("SIGTERM");
     writeFileSync(scene.path("nodes-token"), scene.tokens.collector, { mode: 0o600 });
@@ -224,7 +224,7 @@ export class Neighbour {
 
 /** Serves the page from the folder CONSOLE_DIST instead of the binary, with the same headers. A change of the console then needs
  * no build of the daemon. */
-async function fromDist(page: Page) {
+export async function fromDist(page: Page) {
   const dist = process.env.CONSOLE_DIST!;
   const types: Record<string, string> = { js: "text/javascript", css: "text/css", json: "application/json", html: "text/html; charset=utf-8", txt: "text/plain" };
   await page.route(/^https?:\/\/[^/]+\/(console\/[^/]+)?$/, async (route) => {

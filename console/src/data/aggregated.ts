@@ -23,6 +23,10 @@ export interface Series {
 export const pointsIn = (chart: Series): Point[] =>
   chart.times.map((time, place) => ({ seq: place + 1, time: Date.parse(time) / 1000, seconds: chart.seconds[place] ?? 0, groups: new Map() }));
 
+/** The counts of slots at each point of a chart whose keys are slots. */
+export const slotsIn = (chart: Series): Map<number, number>[] =>
+  chart.times.map((_, place) => new Map(chart.series.flatMap(({ key, values }) => (typeof key === "number" && values[place] ? [[key, Number(values[place])] as const] : []))));
+
 /** The lines of a chart: its keys, and all others together. */
 export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" | "names">): Line[] {
   const scaled = (values: Numbers) =>

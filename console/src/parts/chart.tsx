@@ -60,7 +60,8 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
       {
         width: element.clientWidth,
         height,
-        padding: [8, height < HEIGHT ? 26 : 12, 0, 0],
+        // The last time on the axis has room for its second half.
+        padding: [8, 28, 0, 0],
         legend: { show: false },
         // A zoom is a range of time in the address, so new windows do not end it.
         cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },

@@ -1,11 +1,13 @@
-// Buckets over time: each window is a column, and the darker a cell is, the more it holds.
+// Buckets over time: each window, or point of a chart, is a column, and the darker a cell is, the more it holds.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { clock, count } from "../data/format.ts";
+import { clock, count, moment } from "../data/format.ts";
 import { colour, shown } from "./theme.ts";
 
 const ROW = 14;
 const LEFT = 76;
 const BOTTOM = 20;
+/** The seconds after which a time needs its date. */
+const DAY = 86_400;
 
 export interface HeatmapProps {
   label: string;
@@ -15,9 +17,11 @@ export interface HeatmapProps {
   last: number;
   slotLabel: (slot: number) => string;
   slotRange: (slot: number) => string;
+  /** What each column is. */
+  each: string;
 }
 
-export function Heatmap({ label, times, windows, first, last, slotLabel, slotRange }: HeatmapProps) {
+export function Heatmap({ label, times, windows, first, last, slotLabel, slotRange, each }: HeatmapProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(600);
   const [at, setAt] = useState<{ column: number; slot: number } | null>(null);
@@ -25,6 +29,8 @@ export function Heatmap({ label, times, windows, first, last, slotLabel, slotRan
   const height = rows * ROW + BOTTOM;
   const mode = shown.value;
   const cell = (width - LEFT) / Math.max(1, windows.length);
+  const isLong = times.length > 0 && times[times.length - 1]! - times[0]! > DAY;
+  const words = isLong ? moment : clock;
 
   useEffect(() => {
     const holder = canvas.current!.parentElement!;
@@ -58,9 +64,10 @@ export function Heatmap({ label, times, windows, first, last, slotLabel, slotRan
     const step = Math.ceil(rows / 24);
     for (let slot = first; slot <= last; slot += step) context.fillText(slotLabel(slot), LEFT - 6, (last - slot) * ROW + ROW / 2);
     context.textAlign = "left";
-    const gap = Math.max(1, Math.ceil(90 / Math.max(cell, 1)));
+    const room = isLong ? 130 : 56;
+    const gap = Math.max(1, Math.ceil((room + 34) / Math.max(cell, 0.1)));
     for (let column = 0; column < times.length; column += gap) {
-      if (LEFT + column * cell + 56 < width) context.fillText(clock(times[column]! * 1000), LEFT + column * cell, height - BOTTOM / 2);
+      if (LEFT + column * cell + room < width) context.fillText(words(times[column]! * 1000), LEFT + column * cell, height - BOTTOM / 2);
     }
   }, [width, height, windows, mode]);
 
@@ -69,13 +76,13 @@ export function Heatmap({ label, times, windows, first, last, slotLabel, slotRan
     const slot = last - Math.floor(event.offsetY / ROW);
     setAt(column >= 0 && column < windows.length && slot >= first && slot <= last ? { column, slot } : null);
   };
-  const found = at && `${clock(times[at.column]! * 1000)}, ${slotRange(at.slot)}: ${count(windows[at.column]?.get(at.slot) ?? 0)}`;
+  const found = at && `${words(times[at.column]! * 1000)}, ${slotRange(at.slot)}: ${count(windows[at.column]?.get(at.slot) ?? 0)}`;
   return (
     <figure class="heatmap">
       <div class="canvas-holder">
         <canvas ref={canvas} role="img" aria-label={label} style={{ width: `${width}px`, height: `${height}px` }} onMouseMove={find} onMouseLeave={() => setAt(null)} />
       </div>
-      <figcaption class="muted">{found ?? "Each column is a window; the stronger the colour, the more it holds. Point at a cell for its number."}</figcaption>
+      <figcaption class="muted">{found ?? `Each column is a ${each}; the stronger the colour, the more it holds. Point at a cell for its number.`}</figcaption>
     </figure>
   );
 }

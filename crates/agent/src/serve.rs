@@ -24,7 +24,7 @@ use crate::history::options::{HistoryOptions, HistorySource};
 use crate::limits::options::RequestLimits;
 use crate::names::book::NameBook;
 use crate::names::options::NameOptions;
-use crate::nodes::book::NodeBook;
+use crate::nodes::file::NodesFile;
 use crate::nodes::options::NodesOptions;
 use crate::privileges::Needs;
 use crate::rules::book::RuleBook;
@@ -92,7 +92,7 @@ pub struct Serve {
     rules: RuleOptions,
     #[command(flatten)]
     folder: FolderOptions,
-    /// Read certificates, tokens and roles again when their files change, as on SIGHUP
+    /// Read certificates, tokens, roles and the file of --nodes again when they change, as on SIGHUP
     #[arg(long)]
     reload_on_change: bool,
     #[command(flatten)]
@@ -105,9 +105,9 @@ impl Serve {
     /// The files that can be exchanged while the daemon runs.
     fn files(&self) -> Vec<PathBuf> {
         let (listen, access) = (&self.listen, &self.access);
-        let files =
-            [&listen.tls_cert, &listen.tls_key, &listen.client_ca, &access.tokens, &access.client_roles];
-        files.into_iter().flatten().cloned().collect()
+        let certificates = [&listen.tls_cert, &listen.tls_key, &listen.client_ca];
+        let files = certificates.into_iter().chain([&access.tokens, &access.client_roles, &self.nodes.nodes]);
+        files.flatten().cloned().collect()
     }
 
     /// The reasons for which the daemon must keep privileges.
@@ -171,10 +171,10 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     let tls = Tls::load(&options.listen)?;
     options.folder.check().context("--probes can't be used")?;
     options.rules.keys().map_err(|error| anyhow!(error))?;
-    tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access)));
     let book = NameBook::open(options.names).map_err(|error| anyhow!(error))?;
     let history = HistorySource::open(options.history).map_err(|error| anyhow!(error))?;
-    let nodes = NodeBook::open(options.nodes).map_err(|error| anyhow!(error))?;
+    let nodes = NodesFile::open(options.nodes).map_err(|error| anyhow!(error))?.map(Arc::new);
+    tokio::spawn(reload(hangup, files, tls.clone(), Arc::clone(&access), nodes.clone()));
     let store = Store::open(&options.state_dir, options.limits.keep_history)
         .context("the state directory can't be used")?;
     // Addresses are bound before the kernel is touched: a daemon that fails here has changed no probe.
@@ -226,7 +226,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         rules: Arc::clone(&rules),
         names: Arc::new(book),
         history: history.map(Arc::new),
-        nodes: nodes.map(Arc::new),
+        nodes,
         readiness: Arc::clone(&readiness),
         access: Arc::clone(&access),
         answered: Arc::clone(&answered),
@@ -306,6 +306,7 @@ async fn reload(
     mut files: Option<WatchedFiles>,
     tls: Option<Arc<Tls>>,
     access: Arc<Access>,
+    nodes: Option<Arc<NodesFile>>,
 ) {
     loop {
         match &mut files {
@@ -315,9 +316,13 @@ async fn reload(
             },
             None => drop(hangup.recv().await),
         }
-        let access = Arc::clone(&access);
+        let (access, nodes) = (Arc::clone(&access), nodes.clone());
+        let read = move || {
+            access.reload();
+            nodes.iter().for_each(|file| file.reload());
+        };
         // An error means that the daemon ends.
-        let _ = tokio::task::spawn_blocking(move || access.reload()).await;
+        let _ = tokio::task::spawn_blocking(read).await;
         match tls.as_ref().map(|tls| tls.reload()) {
             Some(Err(error)) => {
                 tracing::error!(error = format!("{error:#}"), "the certificates stay as they are");

@@ -41,7 +41,7 @@ pub use self::names::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, 
 pub use self::nodes::{
     NodeChart, NodeCharts, NodeDocument, NodeDocuments, NodeList, NodeProbe, NodeProblem, NodeStatus,
 };
-pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, Workload};
+pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, ServiceEntry, Workload};
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
 pub use self::rule::{

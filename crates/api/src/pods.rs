@@ -7,11 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::present::present_object;
 
-/// The body of `PUT /v1/pods`: all pods of the node.
+/// The body of `PUT /v1/pods`: all pods of the node, and the Services of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PodTable {
     pub pods: Vec<PodEntry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceEntry>,
+}
+
+/// A Service of the cluster, for the names of its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceEntry {
+    pub namespace: String,
+    pub name: String,
+    /// The addresses that are the same in the whole cluster.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A pod of the node.
@@ -43,6 +55,9 @@ pub struct Workload {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodList {
     pub pods: Vec<PodStatus>,
+    /// The number of Services that the daemon knows.
+    #[serde(default)]
+    pub services: usize,
     /// The reason why the daemon could not look for the pods. Then the answer has earlier findings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

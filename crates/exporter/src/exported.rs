@@ -8,13 +8,15 @@ use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
 
 use crate::encode::openmetrics::names::family::{FamilyKind, kind, sample_name};
 use crate::encode::openmetrics::names::units::Scale;
-use crate::encode::openmetrics::samples::Dimension;
+use crate::encode::openmetrics::samples::{Dimension, FamilySamples};
 use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
 /// The name of a key that stands for all others, and the label of such a key that has several labels.
 const OTHER: &str = "other";
 const WHOLE: &str = "key";
+/// The label with the upper bound of a bucket.
+const BOUND: &str = "le";
 /// The label that tells the values of CPUs apart.
 const CPU: &str = "cpu";
 /// The part of a number by which a float may differ from the integer that it stands for.
@@ -37,6 +39,8 @@ pub struct ExportedNumber {
     keys: Vec<String>,
     plan: Option<Plan<String>>,
     scale: Scale,
+    /// The unit of the bounds if the samples are buckets, each of which includes those below it.
+    bounds: Option<Scale>,
 }
 
 /// The number has no samples of its own. The text says why.
@@ -54,9 +58,8 @@ impl ExportedNumber {
         let series = MetricSeries::new("", configured, &[], metric, Arc::default());
         let samples = &series.samples;
         if samples.is_histogram {
-            return Err(NoSamples(
-                "it is a histogram, whose samples are counts of ranges and not one number",
-            ));
+            let value = samples.values.first().ok_or(NoSamples("OpenMetrics has no samples of it"))?;
+            return Ok(Self::of_buckets(&series, value));
         }
         let value = samples.values.iter().find(|value| value.field == path);
         let value = value.ok_or(NoSamples("OpenMetrics has no samples of it"))?;
@@ -83,7 +86,28 @@ impl ExportedNumber {
             keys,
             plan,
             scale: value.scale,
+            bounds: None,
         })
+    }
+
+    /// The counts of a histogram's slots.
+    fn of_buckets(series: &MetricSeries, value: &FamilySamples) -> Self {
+        Self {
+            name: format!("{}_bucket", value.family),
+            is_counter: kind(series, value) == FamilyKind::Histogram,
+            by: vec![BOUND.to_owned()],
+            parts: series.is_percpu().then(|| CPU.to_owned()).into_iter().collect(),
+            is_limited: false,
+            keys: Vec::new(),
+            plan: None,
+            scale: Scale::Decimal(0),
+            bounds: Some(value.scale),
+        }
+    }
+
+    /// Tells whether the samples are buckets of a histogram, each of which includes those below it.
+    pub const fn is_of_buckets(&self) -> bool {
+        self.bounds.is_some()
     }
 
     /// Tells whether samples with these labels stand for all keys that have none of their own.
@@ -101,6 +125,9 @@ impl ExportedNumber {
     /// Returns the key that samples with these labels have, as documents show it; `null` if the map has no keys.
     pub fn key(&self, labels: &BTreeMap<String, String>) -> Value {
         let text = |name: &String| labels.get(name).map_or("", |text| text.as_str());
+        if let Some(scale) = self.bounds {
+            return labels.get(BOUND).and_then(|bound| slot(unscaled(scale, bound.parse().ok()?))).into();
+        }
         match &self.plan {
             None => Value::Null,
             Some(plan) if leaves(plan) == self.keys.len() => assembled(plan, &mut self.keys.iter().map(text)),
@@ -110,12 +137,7 @@ impl ExportedNumber {
 
     /// Returns a sample in the unit of the metric, as documents have it; `None` for NaN and for infinities.
     pub fn original(&self, sample: f64) -> Option<JsonNumber> {
-        let number = match self.scale {
-            Scale::Decimal(power @ ..0) => sample * 10_f64.powi(-i32::from(power)),
-            Scale::Decimal(power) => sample / 10_f64.powi(power.into()),
-            Scale::Binary(power) => sample / 2_f64.powi(power.into()),
-            Scale::SinceBoot => sample,
-        };
+        let number = unscaled(self.scale, sample);
         let whole = number.round();
         let is_whole = (number - whole).abs() <= NOISE * whole.abs().max(1.0);
         match is_whole && whole.abs() < 9e18 {
@@ -124,6 +146,21 @@ impl ExportedNumber {
             false => JsonNumber::from_f64(number),
         }
     }
+}
+
+/// Returns a number in the unit of the metric.
+fn unscaled(scale: Scale, number: f64) -> f64 {
+    match scale {
+        Scale::Decimal(power @ ..0) => number * 10_f64.powi(-i32::from(power)),
+        Scale::Decimal(power) => number / 10_f64.powi(power.into()),
+        Scale::Binary(power) => number / 2_f64.powi(power.into()),
+        Scale::SinceBoot => number,
+    }
+}
+
+/// Returns the slot whose largest value this is; `None` for the bucket of all values.
+fn slot(bound: f64) -> Option<u64> {
+    bound.is_finite().then(|| ((bound + 1.0).log2().round() - 1.0).max(0.0) as u64)
 }
 
 /// Returns the name of a label from its start `,name="`.
@@ -240,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_are_refused() {
+    fn slots_of_histograms_are_found_by_their_bounds() {
         let slots = Layout { render: Some(Render::Histogram), ..Layout::unsigned(8) };
         let layout = TableLayout {
             kind: MapKind::Array,
@@ -249,9 +286,20 @@ mod tests {
             slots: 1,
             inner: None,
         };
-        let metric = Arc::new(Metric::example("sizes", layout));
-        assert!(
-            ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap_err().to_string().contains("histogram")
-        );
+        let sizes = Metric::example("wait_nanoseconds", layout);
+        let metric = Arc::new(sizes.with(|head| head.temporality = Temporality::Cumulative));
+        let found = ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap();
+        assert_eq!((&*found.name, found.is_counter), ("wait_seconds_bucket", true));
+        assert_eq!((found.by.join(" "), found.is_of_buckets()), ("le".into(), true));
+        for (bound, key) in [
+            ("1e-9", Some(0)),
+            ("3e-09", Some(1)),
+            ("0.001048575", Some(19)),
+            ("18446744073.709552", Some(63)),
+            ("+Inf", None),
+        ] {
+            assert_eq!(found.key(&labels(&[("le", bound)])), serde_json::json!(key), "{bound}");
+        }
+        assert_eq!(found.original(3.0), Some(3_u64.into()), "counts have no unit");
     }
 }

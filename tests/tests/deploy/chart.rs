@@ -156,6 +156,7 @@ fn values_that_do_not_fit_are_refused() -> Result<()> {
         (&["metrics.podMonitor.enabled=true"], "need metrics.expose"),
         (&["api.tls.certManager.enabled=true"], "issuerRef.name"),
         (&["probes.p.interface=lo", "probesConfigMap=x"], "exclude each other"),
+        (&["fleet.enabled=true", "fleet.services=true"], "fleet.services needs fleet.pods"),
         (&["tolerance=1"], "tolerance"),
         (&["probesRemoved=perhaps"], "probesRemoved"),
         (&["metrics.port=99999"], "port"),

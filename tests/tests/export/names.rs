@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::pods::{CgroupDriver, ETH0, Pod};
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
@@ -132,7 +133,10 @@ fn addresses_of_pods_have_the_names_of_pods() -> Result<()> {
     inside.run("ip", &["addr", "add", "2001:db8::7/64", "dev", ETH0, "nodad"])?;
     let mut entry = pod.entry(&json!({}), &json!({}));
     entry["workload"] = json!({ "kind": "Deployment", "name": "web" });
-    let list = daemon.put("/v1/pods", &json!({ "pods": [entry] })).expect(200).json();
+    let services = json!([{ "namespace": "shop", "name": "web", "addresses": ["10.96.0.7", "fd00::7"] }]);
+    let table = json!({ "pods": [entry], "services": services });
+    let list = daemon.put("/v1/pods", &table).expect(200).json();
+    assert_eq!(list["services"], 1, "{list}");
     let addresses = list["pods"][0]["addresses"].as_array().context("addresses")?;
     ensure!(addresses.contains(&"192.0.2.7".into()) && addresses.contains(&"2001:db8::7".into()), "{list}");
     let expected = json!([{ "name": format!("shop/{} (Deployment web)", pod.name), "from": "pods" }]);
@@ -140,5 +144,91 @@ fn addresses_of_pods_have_the_names_of_pods() -> Result<()> {
         let list = names(&daemon, &format!("address={address}"));
         assert_eq!(list["addresses"][0]["names"], expected, "{list}");
     }
+    let service = json!([{ "name": "shop/web (Service)", "from": "pods" }]);
+    for address in ["10.96.0.7", "fd00::7"] {
+        let list = names(&daemon, &format!("address={address}"));
+        assert_eq!(list["addresses"][0]["names"], service, "{list}");
+    }
+    // The table is on disk.
+    let directories = daemon.kill()?;
+    let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
+    assert_eq!(names(&daemon, "address=10.96.0.7")["addresses"][0]["names"], service);
+    let many = json!([{ "namespace": "shop", "name": "web", "addresses": ["x"] }]);
+    daemon.put("/v1/pods", &json!({ "pods": [], "services": many })).expect(422);
+    Ok(())
+}
+
+const SENDERS: &str = r#"#include <twinprobe.h>
+typedef tp_ip address TP_AS(ip);
+TP_HASH(senders, address, __u64, 1024);
+TP_PROBE(count, packet)
+{
+    tp_parse(packet);
+    address sender = tp_source(packet);
+    __u64 *seen = tp_get(senders, &sender);
+    if (seen)
+        tp_add(seen, 1);
+    return TP_PASS;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+/// The command line shows names beside the addresses of a table, by one request for all of them.
+#[test]
+fn tables_show_names_beside_addresses() -> Result<()> {
+    let topology = Topology::new()?;
+    let dns = DnsServer::start(&topology, "198.18.0.0 db.example\n198.18.0.7 mail.example\n")?;
+    let audit = dns.directory.path().join("audit");
+    let options = DaemonOptions::default()
+        .argument("--names=dns")
+        .argument("--names-dns=127.0.0.1:5353")
+        .argument("--audit-log")
+        .argument(&audit);
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let metric = json!({ "name": "senders", "map": "senders", "snapshot": true, "init": true });
+    let ingress = json!({ "source": SENDERS, "metrics": [metric] });
+    daemon.put("/v1/probes/p", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
+    let traffic =
+        GeneratorOptions { spread: Spread { addresses: 16, ..Spread::default() }, ..Default::default() };
+    Generator::new(topology.generator(), "gen0", traffic)?.send(16)?;
+    let run = |arguments: &str| -> Result<String> {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let output = daemon.client(&arguments)?;
+        ensure!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let asked = || -> Result<usize> { Ok(fs::read_to_string(&audit)?.matches("GET /v1/names").count()) };
+    let plain = run("metrics p --peek --sort key --top 10")?;
+    ensure!(!plain.contains("example") && asked()? == 0, "{plain}");
+    let few = run("metrics p --peek --names --sort key --top 8")?;
+    ensure!(few.contains("198.18.0.0 db.example ") && !few.contains("mail.example"), "{few}");
+    wait_for("a request for names", PATIENCE, || {
+        ensure!(asked()? == 1, "{}", asked()?);
+        Ok(())
+    })?;
+    ensure!(!dns.log()?.contains("] 7.0.18.198."), "those that are not shown are not asked for");
+    let json: Value = serde_json::from_str(&run("metrics p --peek --names -o json")?)?;
+    ensure!(!json.to_string().contains("example"), "{json}");
+    let all = run("metrics p --names")?;
+    ensure!(all.contains("198.18.0.0 db.example ") && all.contains("198.18.0.7 mail.example "), "{all}");
+    let series = run("series p senders --names --top 16")?;
+    ensure!(series.contains("ADDRESS     NAME\n198.18.0."), "{series}");
+    ensure!(
+        series.contains("\n198.18.0.7  mail.example\n") && !series.contains("\n198.18.0.8  "),
+        "{series}"
+    );
+    wait_for("three requests for names in all", PATIENCE, || {
+        ensure!(asked()? == 3, "{}", asked()?);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_daemon_without_names_is_told_of() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let refused = daemon.client(&["top", "--names"])?;
+    let words = String::from_utf8(refused.stderr)?;
+    ensure!(!refused.status.success() && words.contains("start it with --names"), "{words}");
     Ok(())
 }

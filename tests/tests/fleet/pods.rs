@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use twinprobe_tests::DaemonOptions;
 use twinprobe_tests::pods::{CgroupDriver, ETH0, Pod};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
@@ -150,9 +151,56 @@ fn without_the_right_to_list_pods_a_node_says_what_to_set() -> Result<()> {
     };
     wait_for("the node has failed", PATIENCE, failed).with_context(|| fleet.logs())?;
     let agent = "--as=system:serviceaccount:twinprobe:twinprobe";
-    for what in ["pods", "namespaces", "secrets"] {
+    for what in ["pods", "namespaces", "services", "secrets"] {
         let answer = fleet.cluster.kubectl(&["auth", "can-i", "list", what, "-A", agent], "");
         ensure!(answer.is_err(), "{what}: {answer:?}");
+    }
+    Ok(())
+}
+
+/// The daemon has names for the addresses of Services as they come and go.
+#[test]
+fn addresses_of_services_have_the_names_of_services_beside_pods() -> Result<()> {
+    let daemons = DaemonOptions::default().argument("--names=pods");
+    let fleet =
+        Fleet::with(1, FleetOptions { pods: true, services: true, daemons, ..FleetOptions::default() })?;
+    team(&fleet, "blue")?;
+    let create = |name: &str, more: Value| -> Result<String> {
+        let mut spec = json!({ "ports": [{ "port": 80 }], "selector": { "app": "web" } });
+        spec.as_object_mut().context("a spec")?.extend(more.as_object().cloned().unwrap_or_default());
+        let object = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "blue" }, "spec": spec,
+        });
+        fleet.cluster.kubectl(&["create", "-f", "-"], &object.to_string())?;
+        let address = ["-n", "blue", "get", "service", name, "-o", "jsonpath={.spec.clusterIP}"];
+        Ok(fleet.cluster.kubectl(&address, "")?.trim().to_owned())
+    };
+    let daemon = fleet.nodes[0].daemon();
+    let named = |address: &str, expected: Value| {
+        wait_for(&format!("the name of {address}"), PATIENCE, || {
+            let list = daemon.json(&format!("/v1/names?address={address}"));
+            ensure!(list["addresses"][0]["names"] == expected, "{list}");
+            Ok(())
+        })
+        .with_context(|| fleet.logs())
+    };
+    let service = |name: &str| json!([{ "name": format!("{name} (Service)"), "from": "pods" }]);
+    let own = ["-n", "default", "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
+    let own = fleet.cluster.kubectl(&own, "")?;
+    named(own.trim(), service("default/kubernetes"))?;
+    let web = create("web", json!({}))?;
+    named(&web, service("blue/web"))?;
+    // A Service without an address is not among them.
+    ensure!(create("headless", json!({ "clusterIP": "None" }))? == "None");
+    let db = create("db", json!({}))?;
+    named(&db, service("blue/db"))?;
+    ensure!(daemon.json("/v1/pods")["services"] == 3, "{}", daemon.json("/v1/pods"));
+    fleet.cluster.kubectl(&["-n", "blue", "delete", "service", "web"], "")?;
+    named(&web, json!([]))?;
+    let agent = "--as=system:serviceaccount:twinprobe:twinprobe";
+    for (verb, may) in [("list", true), ("watch", true), ("create", false), ("delete", false)] {
+        let answer = fleet.cluster.kubectl(&["auth", "can-i", verb, "services", "-A", agent], "");
+        ensure!(answer.is_ok() == may, "{verb}: {answer:?}");
     }
     Ok(())
 }

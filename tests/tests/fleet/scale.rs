@@ -102,6 +102,7 @@ impl Agents {
                 state_dir: self.file(&name, "state"),
                 node_name: name,
                 pods: false,
+                services: false,
                 jitter: 1000,
             };
             self.runtime.spawn(run_node(options));

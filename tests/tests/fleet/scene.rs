@@ -108,6 +108,8 @@ pub struct Fleet {
 pub struct FleetOptions {
     /// True if probes may go to pods.
     pub pods: bool,
+    /// True if daemons know the addresses of Services.
+    pub services: bool,
     pub daemons: DaemonOptions,
     /// Arguments of the operator.
     pub operator: Vec<String>,
@@ -128,7 +130,7 @@ impl Fleet {
         let folder = tempfile::tempdir()?;
         let [port] = ports()?;
         let webhook = format!("127.0.0.1:{port}");
-        cluster.kubectl(&["apply", "-f", "-"], &chart(&webhook, folder.path(), options.pods)?)?;
+        cluster.kubectl(&["apply", "-f", "-"], &chart(&webhook, folder.path(), &options)?)?;
         cluster
             .kubectl(&["wait", "--for", "condition=established", "crd", "--all", "--timeout", "60s"], "")?;
         let token = cluster.kubectl(&["-n", NAMESPACE, "create", "token", "twinprobe-fleet"], "")?;
@@ -217,6 +219,7 @@ impl Fleet {
         command.arg("--api-token").arg(file("token")).arg("--state-dir").arg(file("state"));
         command.arg("--daemon").arg(format!("unix:{}", socket.display()));
         command.args(self.options.pods.then_some("--pods"));
+        command.args(self.options.services.then_some("--services"));
         Ok(command)
     }
 
@@ -331,13 +334,15 @@ pub fn probe(help: &str, spec: &Value) -> Value {
 
 /// Renders the chart with the fleet, whose webhook is at this address. Its certificate and key are written into the folder, as
 /// kubelet does for the operator's pod.
-fn chart(webhook: &str, folder: &Path, pods: bool) -> Result<String> {
+fn chart(webhook: &str, folder: &Path, options: &FleetOptions) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let helm = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-tools/bin/helm");
     let mut command = Command::new(&helm);
     command.args(["template", "twinprobe", "--include-crds", "--namespace", NAMESPACE]);
     command.args(["--set", "fleet.enabled=true", "--set", "fleet.webhook.ipAddresses={127.0.0.1}"]);
-    command.arg("--set").arg(format!("fleet.pods={pods}"));
+    for (name, value) in [("pods", options.pods), ("services", options.services)] {
+        command.arg("--set").arg(format!("fleet.{name}={value}"));
+    }
     let output = command.arg(root.join("deploy/helm/twinprobe")).output();
     let output = output.with_context(|| helm.display().to_string())?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

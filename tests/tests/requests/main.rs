@@ -1,5 +1,6 @@
 //! Requests for probes: the API's answers, and the state that they leave.
 
+mod certificates;
 mod changes;
 mod history;
 mod hostile;

@@ -287,3 +287,55 @@ fn a_daemon_without_nodes_names_the_option_and_a_bad_file_its_line() -> Result<(
     ensure!(told.contains("/none of --nodes-token-file"), "{told}");
     Ok(())
 }
+
+/// A change of the file needs no restart, and a mistake changes nothing.
+#[test]
+fn nodes_come_and_go_with_their_file() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = |name: &str| directory.path().join(name);
+    let (secret, line) = token("hub", "collector")?;
+    fs::write(file("tokens"), format!("{line}\n"))?;
+    fs::write(file("token"), format!("{secret}\n"))?;
+    let members = [Member::new("gw-1", &file("tokens"))?, Member::new("gw-2", &file("tokens"))?];
+    let line = |place: usize| format!("gw-{} {} zone=west\n", place + 1, members[place].server());
+    fs::write(file("nodes"), line(0))?;
+    let topology = Topology::new()?;
+    let options = [("--nodes", "nodes"), ("--nodes-token-file", "token")]
+        .into_iter()
+        .fold(DaemonOptions::default(), |options, (option, name)| {
+            options.argument(option).argument(file(name))
+        });
+    let hub = Daemon::start_with(topology.monitor(), &options)?;
+    let reread = |text: &str, words: &str| -> Result<()> {
+        fs::write(file("nodes"), text)?;
+        let said = || hub.log().matches(words).count();
+        let before = said();
+        hub.signal(libc::SIGHUP);
+        wait_for(words, PATIENCE, || {
+            ensure!(said() > before, "{before} times");
+            Ok(())
+        })
+    };
+    let names = || -> Vec<Value> {
+        let list = hub.json("/v1/nodes");
+        list["nodes"].as_array().into_iter().flatten().map(|node| node["node"].clone()).collect()
+    };
+    assert_eq!(names(), ["gw-1"]);
+    reread(&(line(1) + &line(0)), "the nodes were read again")?;
+    assert_eq!(names(), ["gw-2", "gw-1"], "in the order of the file");
+    for (text, words) in [
+        (line(0) + "gw-9\n", "nodes:2: gw-9: no server address"),
+        (
+            line(0) + "gw-9 http://192.0.2.1:9470\n",
+            "nodes:2: http://192.0.2.1:9470: --nodes-token-file needs https",
+        ),
+        (String::new(), "names no server"),
+    ] {
+        reread(&text, words)?;
+        ensure!(hub.log().contains("the nodes stay as they are"), "{}", hub.log());
+        assert_eq!(names(), ["gw-2", "gw-1"], "{words}");
+    }
+    reread(&line(1), "the nodes were read again")?;
+    assert_eq!(names(), ["gw-2"]);
+    Ok(())
+}

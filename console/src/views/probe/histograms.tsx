@@ -1,17 +1,31 @@
 // The distribution of values, in one window and over time: slots of arrays, or a field over the entries of a table.
 import { useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
+import { pointsIn, slotsIn } from "../../data/aggregated.ts";
 import { count, inUnit, plural, unitOf } from "../../data/format.ts";
 import { bucketsOf, difference, histogramOf, PERCENTILES, percentile, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
 import { type Range, rangeId, rangeOf as timeRange } from "../../data/range.ts";
 import { isSlots, mainColumn, metricAt, type Place, placeId, unitName } from "../../data/rows.ts";
-import { Empty, Select } from "../../parts/basics.tsx";
+import { useChart } from "../../live/chart.ts";
+import { Empty, ProblemBox, Select } from "../../parts/basics.tsx";
 import { Chart } from "../../parts/chart.tsx";
 import { chooseRange } from "../../parts/range.tsx";
 import { parameter, route } from "../../parts/route.ts";
 import { Heatmap } from "../../parts/heatmap.tsx";
 import { isCumulative } from "../../data/top.ts";
 import { columnsIn, placeOptions, usePlace } from "./choice.ts";
+
+/** The most slots of a histogram. */
+const SLOTS = 64;
+
+/** The counts of all windows together. */
+function sum(windows: Map<number, number>[]): Map<number, number> {
+  const all = new Map<number, number>();
+  for (const slots of windows) {
+    for (const [slot, value] of slots) all.set(slot, (all.get(slot) ?? 0) + value);
+  }
+  return all;
+}
 
 /** True if a slot has counted anything. */
 const hasCounts = (document: Document, place: Place) => bucketsOf(document, place, null).size > 0;
@@ -27,7 +41,15 @@ function spreads(documents: Document[], place: Place, field: string | null, isSu
   return { windows: inside.map(({ slots }) => slots), times: inside.map(({ time }) => time) };
 }
 
-export function Histograms({ probe, documents: all }: { probe: Probe; documents: Document[] }) {
+interface HistogramsProps {
+  probe: Probe;
+  /** The windows of the range; of the past only the newest one, whose metrics there are to choose from. */
+  documents: Document[];
+  /** True if the counts come from the server that stores the samples of the daemon. */
+  past: boolean;
+}
+
+export function Histograms({ probe, documents: all, past }: HistogramsProps) {
   const { newest, places, place, setPlace } = usePlace(all, (document, place) => isSlots(metricAt(document, place)!), hasCounts);
   const [fieldId, setField] = parameter("field");
   const [chosenScale, setScale] = parameter("scale") as [Scale | "", (scale: Scale) => void];
@@ -38,10 +60,11 @@ export function Histograms({ probe, documents: all }: { probe: Probe; documents:
   const own = useMemo(() => (place ? histogramOf(probe, place, metric) : null), [probe.config, place && placeId(place), metric?.map]);
   const scale: Scale = slots ? (chosenScale || own || "linear") : "log2";
   const id = rangeId(route.value.query);
-  const { windows, times } = useMemo(
-    () => (place ? spreads(all, place, field?.id ?? null, slots && isCumulative(probe, place), timeRange(route.value.query)) : { windows: [], times: [] }),
-    [all, place && placeId(place), field?.id, slots, id],
-  );
+  const { series, problem } = useChart(probe, past && place && slots ? { place, field: "", top: SLOTS, range: timeRange(route.value.query), past } : null);
+  const { windows, times } = useMemo(() => {
+    if (past) return { windows: series ? slotsIn(series) : [], times: series ? pointsIn(series).map((point) => point.time) : [] };
+    return place ? spreads(all, place, field?.id ?? null, slots && isCumulative(probe, place), timeRange(route.value.query)) : { windows: [], times: [] };
+  }, [all, place && placeId(place), field?.id, slots, id, past, series]);
   const lines = useMemo(() => PERCENTILES.map(([label, share]) => ({ label, total: 0, values: windows.map((slots) => percentile(slots, share, scale)) })), [windows, scale]);
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
@@ -51,7 +74,8 @@ export function Histograms({ probe, documents: all }: { probe: Probe; documents:
   const time = timeRange(route.value.query);
   const chosen = time && { from: time.from / 1000, to: time.to < Infinity ? time.to / 1000 : (times[times.length - 1] ?? Date.now() / 1000) };
   const zoom = (to: { from: number; to: number } | null) => chooseRange(to && { from: to.from * 1000, to: to.to * 1000 });
-  const latest = [...windows].reverse().find((one) => one.size > 0) ?? new Map<number, number>();
+  const latest = (past ? sum(windows) : [...windows].reverse().find((one) => one.size > 0)) ?? new Map<number, number>();
+  const [column, title] = past ? ["point", "This time"] : ["window", "Newest window with a count"];
   const most = Math.max(1, ...latest.values());
   const rows = range ? Array.from({ length: range.last - range.first + 1 }, (_, index) => range.first + index) : [];
   const total = [...latest.values()].reduce((sum, value) => sum + value, 0);
@@ -64,9 +88,10 @@ export function Histograms({ probe, documents: all }: { probe: Probe; documents:
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {!slots && field && <p class="muted">How many entries have a value of “{field.title}” in each range.</p>}
-      {!range ? <Empty>Nothing was counted in the windows that are here.</Empty> : (
+      {problem && <ProblemBox problem={problem} />}
+      {past && !slots ? <Empty>There is no history of how the entries of a table spread. Choose a histogram, or a time of which windows are retained.</Empty> : past && !series && !problem ? <p class="empty" role="status">Loading…</p> : !range ? <Empty>{past ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty> : (
         <>
-          <h2>Newest window with a count</h2>
+          <h2>{title}{series?.source && <strong class="source"> from {series.source}</strong>}</h2>
           <dl class="figures" aria-label="Percentiles">
             {PERCENTILES.map(([id, share]) => <div class="figure" key={id}><dt>{id}</dt><dd>{inWords(percentile(latest, share, scale) ?? 0)}</dd></div>)}
             <div class="figure"><dt>Count</dt><dd>{count(total)}</dd></div>
@@ -86,10 +111,10 @@ export function Histograms({ probe, documents: all }: { probe: Probe; documents:
               })}
             </tbody>
           </table>
-          <h2>Over {plural(windows.length, "window")}</h2>
+          <h2>Over {plural(windows.length, column)}</h2>
           <Chart label={`Percentiles of ${place.direction} ${place.name}`} times={times} lines={lines} format={inWords} hasOthers={false} binary={scale !== "linear" && unitOf(name).unit === "bytes"} onZoom={zoom} range={chosen} />
           <p class="muted">Percentiles are estimated: within a range, values are taken to spread evenly.</p>
-          <Heatmap label={`Heat map of ${place.direction} ${place.name} over ${windows.length} windows`} times={times} windows={windows} first={range.first} last={range.last} slotLabel={(slot) => slotLabel(slot, scale, name)} slotRange={(slot) => slotRange(slot, scale, name)} />
+          <Heatmap label={`Heat map of ${place.direction} ${place.name} over ${plural(windows.length, column)}`} each={column} times={times} windows={windows} first={range.first} last={range.last} slotLabel={(slot) => slotLabel(slot, scale, name)} slotRange={(slot) => slotRange(slot, scale, name)} />
         </>
       )}
     </>

@@ -59,7 +59,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   const [unfit, setUnfit] = useState(false);
   const isChart = tab === "chart" || !tab;
   // What is older than the oldest window comes from the server that the operator has named.
-  const history = isChart ? (hello.value?.history ?? "") : "";
+  const history = isChart || tab === "histogram" ? (hello.value?.history ?? "") : "";
   const [oldest, setOldest] = useState<{ of: string; first: number } | null>(null);
   const range = rangeOf(query);
   const past = !!history && range !== null && oldest?.of === name && isPast(range, oldest.first);
@@ -126,12 +126,12 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
       <Tabs label={`Views of ${name}`} tabs={tabs} active={active} onSelect={(id) => goKeeping("probe", name, id)} />
       <Panel tab={active}>
         {loader?.problem.value && figures && <ProblemBox problem={loader.problem.value} />}
-        {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} history={active === "chart" ? history : ""} />}
+        {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} history={history} />}
         {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
           ? <Nothing probe={probe} loader={loader} isChosen={range !== null} />
           : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} past={past} onUnfit={() => setUnfit(true)} />
           : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
-          : <Histograms probe={probe} documents={documents} />)}
+          : <Histograms probe={probe} documents={documents} past={past} />)}
         {active === "events" && <Events probe={probe} />}
         {active === "attachment" && <Attachments probe={probe} />}
         {active === "revisions" && <Revisions probe={probe} />}

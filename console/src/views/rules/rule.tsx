@@ -21,8 +21,8 @@ function Firings({ rule }: { rule: RuleStatus }) {
       <tbody>
         {[...rule.firings].reverse().map((firing) => (
           <tr key={`${firing.window} ${firing.time}`}>
-            <th scope="row" class="number">{exact(firing.window)}</th><td>{moment(firing.time)}</td><td class="message"><Actions actions={firing.do} /></td>
-            <td class="message"><Outcome firing={firing} /></td><td>{firing.ended ? moment(firing.ended) : <span class="muted">not yet</span>}</td>
+            <th scope="row" class="number">{exact(firing.window)}</th><td class="time">{moment(firing.time)}</td><td class="message"><Actions actions={firing.do} /></td>
+            <td class="message"><Outcome firing={firing} /></td><td class="time">{firing.ended ? moment(firing.ended) : <span class="muted">not yet</span>}</td>
           </tr>
         ))}
       </tbody>

@@ -8,6 +8,7 @@ use crate::api::error::ProblemAnswer;
 use crate::api::extract::Query;
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
+use crate::names::book::ClusterNames;
 use crate::names::question::NameQuestion;
 
 /// Answers `GET /v1/names`.
@@ -16,9 +17,12 @@ pub async fn get(
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Json<NameList>, ProblemAnswer> {
     let question = NameQuestion::parse(pairs).map_err(EngineError::Query)?;
-    let pods = match api.names.wants_pods(&question) {
-        true => api.engine.list_pods().await?.pods,
-        false => Vec::new(),
+    let cluster = match api.names.wants_pods(&question) {
+        true => {
+            let pods = api.engine.list_pods().await?.pods;
+            ClusterNames { pods, services: api.engine.deployer.pods.services() }
+        }
+        false => ClusterNames::default(),
     };
-    Ok(Json(api.names.answer(question, &pods).await))
+    Ok(Json(api.names.answer(question, &cluster).await))
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::engine::engine::Engine;
 use crate::history::options::HistorySource;
 use crate::names::book::NameBook;
-use crate::nodes::book::NodeBook;
+use crate::nodes::file::NodesFile;
 use crate::rules::book::RuleBook;
 use twinprobe_access::Access;
 
@@ -23,7 +23,7 @@ pub struct Api {
     /// The server for charts beyond the retained windows; `None` if the operator has named none.
     pub history: Option<Arc<HistorySource>>,
     /// The other daemons that the console shows; `None` if the operator has named none.
-    pub nodes: Option<Arc<NodeBook>>,
+    pub nodes: Option<Arc<NodesFile>>,
     pub access: Arc<Access>,
     /// Told of each request that has been answered.
     pub answered: Arc<Notify>,

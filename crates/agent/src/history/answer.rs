@@ -8,6 +8,9 @@ use twinprobe_client::SampleSeries;
 use crate::history::expression::{HistorySubject, KEYS, MARK, TOTAL};
 use crate::history::steps::HistorySteps;
 
+/// A count below this is none.
+const NOTHING: f64 = 1e-6;
+
 /// The numbers of a key, or of all keys, at each point; `None` where there are none.
 type Course = Vec<Option<f64>>;
 
@@ -30,6 +33,9 @@ pub fn chart(
 ) -> Chart {
     let kind = subject.kind();
     let HistoryParts { mut keys, total, count } = parts(subject, steps, answer);
+    if subject.number.is_of_buckets() {
+        part_buckets(subject, &mut keys);
+    }
     keys.sort_by(|(_, one), (_, other)| {
         let size = |course: &Course| joined(kind, course).unwrap_or(f64::NEG_INFINITY);
         size(other).total_cmp(&size(one))
@@ -106,6 +112,21 @@ fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries
     parts
 }
 
+/// Makes the counts of slots out of those of buckets, each of which includes those below it.
+fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Course)>) {
+    let slot = |(of, _): &(SampleSeries, Course)| subject.number.key(&of.labels).as_u64();
+    buckets.retain(|bucket| slot(bucket).is_some());
+    buckets.sort_by_key(slot);
+    for at in (1..buckets.len()).rev() {
+        let (below, [(_, own), ..]) = buckets.split_at_mut(at) else { continue };
+        for (number, less) in own.iter_mut().zip(&below[at - 1].1) {
+            *number = number.zip(*less).map(|(number, less)| number - less).or(*number);
+            // Servers compute with floats.
+            *number = number.map(|number| if number < NOTHING { 0.0 } else { number });
+        }
+    }
+}
+
 /// Returns what the points of a course come to.
 fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     let mut numbers = course.iter().flatten().copied();
@@ -131,7 +152,7 @@ mod tests {
 
     use serde_json::json;
     use twinprobe_ebpf_common::{
-        Direction, Layout, MapKind, MergeRule, MergeRules, MetricHead, TableLayout, Temporality,
+        Direction, Layout, MapKind, MergeRule, MergeRules, MetricHead, Render, TableLayout, Temporality,
     };
     use twinprobe_exporter::{ExportedNumber, Metric};
 
@@ -197,6 +218,36 @@ mod tests {
         );
         assert_eq!(shown["others"], json!({ "keys": 2, "total": 7, "values": [7, null, 0] }));
         assert_eq!((&shown["source"], &shown["shows"]), (&json!("server"), &json!("increase")));
+    }
+
+    #[test]
+    fn buckets_become_slots() {
+        let (key, value) = (Layout::unsigned(4), Layout::unsigned(8));
+        let value = Layout { render: Some(Render::Histogram), ..value };
+        let layout = TableLayout { kind: MapKind::Array, key, value, slots: 1, inner: None };
+        let head = MetricHead::new(Direction::Ingress, "sizes", "sizes", Arc::new(layout));
+        let head = MetricHead { temporality: Temporality::Window, ..head };
+        let metric: Arc<Metric> = Arc::new(head.into());
+        let number = ExportedNumber::new(&metric, "", &BTreeMap::new()).unwrap();
+        let subject = HistorySubject { number, ..subject(Temporality::Window) };
+        let bucket = |bound, first, last| series(("le", bound), &[(60.437, first), (180.437, last)]);
+        let answer = vec![
+            bucket("+Inf", "9", "4"),
+            bucket("7", "9", "4.0000000001"),
+            bucket("1.0", "2", "0"),
+            bucket("3.0", "9", "4"),
+        ];
+        let chart = chart(&subject, steps(), 10, String::new(), answer);
+        let shown = serde_json::to_value(&chart).unwrap();
+        assert_eq!(
+            shown["series"],
+            json!([
+                { "key": 1, "total": 11, "values": [7, null, 4] },
+                { "key": 0, "total": 2, "values": [2, null, 0] },
+                { "key": 2, "total": 0, "values": [0, null, 0] },
+            ])
+        );
+        assert!(chart.others.is_none());
     }
 
     #[test]

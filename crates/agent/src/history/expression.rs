@@ -65,7 +65,8 @@ impl HistorySubject {
     /// Returns the question for the `top` largest keys, the sum of all keys, and their number.
     pub fn expression(&self, steps: HistorySteps, top: usize) -> String {
         let shown = self.per_key(Lookback { seconds: self.lookback(steps.step), is_whole: false });
-        if self.number.by.is_empty() {
+        // A histogram has few slots, whose sum is not that of its samples.
+        if self.number.by.is_empty() || self.number.is_of_buckets() {
             return shown;
         }
         let ranked = self.per_key(Lookback { seconds: steps.range(), is_whole: true });

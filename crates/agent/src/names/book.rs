@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use twinprobe_api::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, PodStatus, PortNames};
 
+use crate::engine::pods::services::ServiceNames;
 use crate::names::dns::ReverseDns;
 use crate::names::options::NameOptions;
 use crate::names::places::PlaceFile;
@@ -15,6 +16,13 @@ use crate::names::tables::{ServiceKey, SystemTable};
 
 /// The time for which a question waits for DNS in all.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pods and Services that a local agent has reported.
+#[derive(Debug, Default)]
+pub struct ClusterNames {
+    pub pods: Vec<PodStatus>,
+    pub services: Arc<ServiceNames>,
+}
 
 /// The sources of names that the operator has chosen.
 #[derive(Debug, Default)]
@@ -53,8 +61,8 @@ impl NameBook {
         self.kinds.contains(&NameOrigin::Pods) && !question.addresses.is_empty()
     }
 
-    /// Answers a question. `pods` are those of the node, if they are wanted.
-    pub async fn answer(&self, question: NameQuestion, pods: &[PodStatus]) -> NameList {
+    /// Answers a question. `cluster` has pods and Services if they are wanted.
+    pub async fn answer(&self, question: NameQuestion, cluster: &ClusterNames) -> NameList {
         let until = Instant::now() + PATIENCE;
         // It sends all questions before it waits for the first answer.
         let begun = question.addresses.into_iter().map(|address| {
@@ -65,7 +73,7 @@ impl NameBook {
         let begun: Vec<_> = begun.collect();
         let mut addresses = Vec::with_capacity(begun.len());
         for (address, dns) in begun {
-            let mut names = self.near_names(address, pods);
+            let mut names = self.near_names(address, cluster);
             let mut pending = false;
             if let Some(task) = dns {
                 let found = timeout_at(until, task).await.ok().and_then(Result::ok).flatten();
@@ -82,15 +90,16 @@ impl NameBook {
     }
 
     /// The names that this machine knows by itself.
-    fn near_names(&self, address: IpAddr, pods: &[PodStatus]) -> Vec<FoundName> {
+    fn near_names(&self, address: IpAddr, cluster: &ClusterNames) -> Vec<FoundName> {
         let own = |pod: &&PodStatus| pod.addresses.contains(&address);
-        let of_pods = pods.iter().filter(own).map(|pod| {
+        let of_pods = cluster.pods.iter().filter(own).map(|pod| {
             let workload = pod.workload.as_ref().map(|owner| format!(" ({} {})", owner.kind, owner.name));
-            let name = format!("{}/{}{}", pod.namespace, pod.name, workload.unwrap_or_default());
-            FoundName { name, from: NameOrigin::Pods }
+            format!("{}/{}{}", pod.namespace, pod.name, workload.unwrap_or_default())
         });
+        let of_services = cluster.services.of(address).map(str::to_owned);
+        let of_cluster = of_pods.chain(of_services).map(|name| FoundName { name, from: NameOrigin::Pods });
         let of_hosts = self.hosts.iter().flat_map(|hosts| hosts.names(address));
-        of_pods.chain(of_hosts.map(|name| FoundName { name, from: NameOrigin::Hosts })).collect()
+        of_cluster.chain(of_hosts.map(|name| FoundName { name, from: NameOrigin::Hosts })).collect()
     }
 
     fn port(&self, port: &AskedPort) -> PortNames {

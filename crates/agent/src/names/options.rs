@@ -11,7 +11,7 @@ const DNS: u16 = 53;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct NameOptions {
     /// Kinds of names that `GET /v1/names` returns: hosts (/etc/hosts), services (/etc/services), dns
-    /// (reverse DNS), pods (of this node)
+    /// (reverse DNS), pods (of this node, and Services of its cluster)
     #[arg(long, value_name = "KIND[,KIND...]", value_delimiter = ',', value_parser = kind)]
     pub names: Vec<NameOrigin>,
     /// Server for reverse DNS; by default the servers of /etc/resolv.conf

@@ -17,7 +17,7 @@ use crate::nodes::options::{CredentialDigest, NodeCredentials, NodesOptions};
 /// The time that each node has for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The questions that are under way at once. Each may have answers of some MiB.
-const PLACES: usize = 4;
+pub const PLACES: usize = 4;
 /// The most characters of a node's own words in an error.
 const MOST_WORDS: usize = 300;
 
@@ -43,20 +43,17 @@ pub struct NodeBook {
     pub nodes: Vec<NamedServer>,
     credentials: NodeCredentials,
     known: Mutex<Option<KnownClients>>,
-    places: Semaphore,
+    /// Shared with the nodes of earlier readings of the file.
+    pub places: Arc<Semaphore>,
 }
 
 impl NodeBook {
-    /// Returns the nodes; `None` without any. An error names the option, the line and what is wrong.
-    pub fn open(options: NodesOptions) -> Result<Option<Self>, String> {
-        let nodes = options.read()?;
-        if nodes.is_empty() {
-            return Ok(None);
-        }
-        let credentials = options.credentials;
-        let book = Self { nodes, credentials, known: Mutex::new(None), places: Semaphore::new(PLACES) };
+    /// Reads the nodes and the files of credentials. An error names the option, the line and what is wrong.
+    pub fn open(options: &NodesOptions, places: Arc<Semaphore>) -> Result<Self, String> {
+        let (nodes, credentials) = (options.read()?, options.credentials.clone());
+        let book = Self { nodes, credentials, known: Mutex::new(None), places };
         book.clients()?;
-        Ok(Some(book))
+        Ok(book)
     }
 
     /// Returns a client for each node. Reads the files of credentials.

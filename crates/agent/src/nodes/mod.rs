@@ -2,5 +2,6 @@
 
 pub mod ask;
 pub mod book;
+pub mod file;
 pub mod options;
 pub mod query;

@@ -61,8 +61,8 @@ impl OutputFormat {
     pub fn show(self, document: &Answer<Document>) -> Result<Cow<'_, [u8]>, ClientError> {
         match self {
             Self::Table | Self::Wide => {
-                let tables = rows::tables(&document.read()?, self.screen().wide);
-                Ok(Cow::Owned(rows::render(tables, self.screen(), &Choice::default()).into_bytes()))
+                let tables = rows::tables(&document.read()?, self.screen().wide).chosen(&Choice::default());
+                Ok(Cow::Owned(rows::render(tables, self.screen()).into_bytes()))
             }
             Self::Yaml => Ok(Cow::Owned(exact::written(yaml(&document.parsed(exact::parse)?)).into_bytes())),
             Self::Json | Self::Xml | Self::OpenMetrics | Self::Prometheus => {

@@ -45,13 +45,40 @@ struct MetricTable {
     table: TextTable,
     /// The column by which the rows are sorted unless somebody asks for another one.
     order: Option<String>,
-    /// The line about the entries that the daemon has left out.
+    /// The line about the entries that are left out.
     others: Option<String>,
     /// A line below the table.
     foot: Option<String>,
 }
 
 impl Tables {
+    /// Sorts and cuts the rows.
+    #[must_use]
+    pub fn chosen(mut self, choice: &Choice) -> Self {
+        for metric in &mut self.metrics {
+            let table = &mut metric.table;
+            let is_sorted = choice.sort.as_ref().or(choice.by.as_ref()).is_some_and(|by| table.sort(by));
+            if let Some(order) = metric.order.take().filter(|_| !is_sorted && choice.sort.is_none()) {
+                table.sort(&order);
+            }
+            let dropped = choice.top.map_or(0, |top| table.truncate(top));
+            if dropped > 0 {
+                metric.others = Some(format!("and {dropped} more\n"));
+            }
+        }
+        self
+    }
+
+    /// Returns the texts of the keys that are shown.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.metrics.iter().flat_map(|metric| metric.table.keys())
+    }
+
+    /// Adds names to the keys that have one.
+    pub fn name_keys(&mut self, name: impl Fn(&str) -> Option<String>) {
+        self.metrics.iter_mut().for_each(|metric| metric.table.name_keys(&name));
+    }
+
     /// Returns the titles of all columns if none of them is `column`. Returns `None` while a table is empty, because
     /// its columns are not known yet.
     pub fn lack(&mut self, column: &str) -> Option<Vec<String>> {
@@ -92,21 +119,12 @@ pub fn tables(document: &Value, wide: bool) -> Tables {
 }
 
 /// Renders the tables, each under a line that describes the metric.
-pub fn render(tables: Tables, screen: Screen, choice: &Choice) -> String {
+pub fn render(tables: Tables, screen: Screen) -> String {
     let mut blocks = Vec::new();
     blocks.extend(tables.head.map(|head| head + "\n"));
-    for MetricTable { name, about, mut table, order, others, foot } in tables.metrics {
-        let is_sorted = choice.sort.as_ref().or(choice.by.as_ref()).is_some_and(|by| table.sort(by));
-        if let Some(order) = order.filter(|_| !is_sorted && choice.sort.is_none()) {
-            table.sort(&order);
-        }
-        let dropped = choice.top.map_or(0, |top| table.truncate(top));
+    for MetricTable { name, about, table, others, foot, .. } in tables.metrics {
         let mut block = format!("{}{about}\n{}", screen.paint(HEADING, &name), table.render(screen));
-        match others {
-            Some(others) if dropped == 0 => block.push_str(&others),
-            _ if dropped > 0 => block.push_str(&format!("and {dropped} more\n")),
-            _ => {}
-        }
+        block.extend(others);
         block.extend(foot.map(|foot| foot + "\n"));
         blocks.push(block);
     }

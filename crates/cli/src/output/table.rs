@@ -57,8 +57,23 @@ impl TextTable {
     /// Returns the title of the first column of numbers that is not a part of the key.
     pub fn first_number(&self) -> Option<&String> {
         let columns = self.titles.iter().zip(&self.numeric);
-        let is_key = |title: &str| title == "key" || title.starts_with("key.") || title.starts_with("key[");
         columns.into_iter().find(|(title, numeric)| **numeric && !is_key(title)).map(|(title, _)| title)
+    }
+
+    /// Returns the texts of the cells of keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let cells = self.rows.iter().flat_map(|row| self.titles.iter().zip(row));
+        cells.filter(|(title, _)| is_key(title)).map(|(_, cell)| &*cell.text)
+    }
+
+    /// Adds a name to each cell of a key that has one. The key itself stays whole.
+    pub fn name_keys(&mut self, name: impl Fn(&str) -> Option<String>) {
+        let cells = self.rows.iter_mut().flat_map(|row| self.titles.iter().zip(row));
+        for (_, cell) in cells.filter(|(title, _)| is_key(title)) {
+            if let Some(name) = name(&cell.text) {
+                cell.text = format!("{} {name}", cell.text);
+            }
+        }
     }
 
     /// Sorts the rows by the column with this title: the largest numbers first, words by the alphabet. Returns false if
@@ -119,6 +134,11 @@ impl TextTable {
     }
 }
 
+/// Tells whether the column with this title is the key or a part of it.
+fn is_key(title: &str) -> bool {
+    title == "key" || title.starts_with("key.") || title.starts_with("key[")
+}
+
 /// Tells whether the rows fit if long words are folded and numbers are not.
 fn can_fold(rows: &[Vec<String>], numeric: &[bool], width: usize) -> bool {
     let widest = |column: usize| {
@@ -149,11 +169,7 @@ fn records(rows: &[Vec<String>]) -> String {
 impl TextRow<'_> {
     pub fn text(&mut self, title: &str, text: &str) {
         // Keys tell rows apart, and are never cut.
-        let text = if title == "key" || title.starts_with("key.") || title.starts_with("key[") {
-            escaped(text, usize::MAX)
-        } else {
-            printable(text)
-        };
+        let text = if is_key(title) { escaped(text, usize::MAX) } else { printable(text) };
         let is_empty = text.is_empty();
         self.cell(title, TableCell { text, number: None }, is_empty);
     }

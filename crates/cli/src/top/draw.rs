@@ -149,8 +149,10 @@ fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
     let name = usize::from(area.width.saturating_sub(value + 12 + spark(area) + 3));
     let cells = |series: &&TopSeries| {
         let rate = series.rate.map(|rate| units::rate(&series.family, rate));
+        let entry = escaped(&series.name, usize::MAX);
+        let entry = state.names.as_ref().map_or(entry.clone(), |names| names.beside(&entry, name));
         Row::new([
-            Cell::from(ending(&escaped(&series.name, usize::MAX), name)),
+            Cell::from(ending(&entry, name)),
             right(format!("{}", series.value)),
             right(rate.unwrap_or_else(dash)),
             Cell::from(Span::styled(sparkline(&series.history), SPARKS)),

@@ -3,6 +3,7 @@
 pub mod draw;
 pub mod feed;
 pub mod keys;
+pub mod names;
 pub mod page;
 pub mod series;
 pub mod state;

@@ -1,7 +1,7 @@
 //! The state that the live view shows. Nothing here draws or asks a daemon.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use twinprobe_api::ProbeStatus;
@@ -9,6 +9,7 @@ use twinprobe_api::ProbeStatus;
 use crate::commands::deploy::outcome::places;
 use crate::top::feed::{Look, PlaceCounts};
 use crate::top::keys::{Action, action};
+use crate::top::names::LiveNames;
 use crate::top::page::samples;
 use crate::top::series::{SeriesSet, TopSeries, push};
 
@@ -16,6 +17,9 @@ const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(60);
 /// The nanoseconds of a second, which a CPU has for packets.
 const SECOND: f64 = 1e9;
+
+/// The most entries of a screen.
+const SHOWN: usize = 128;
 
 /// The columns by which probes are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +93,8 @@ pub struct TopState {
     pub paused: bool,
     pub help: bool,
     pub interval: Duration,
+    /// The names of addresses; `None` unless they were asked for.
+    pub names: Option<LiveNames>,
     /// The name of the selected probe.
     selected: Option<String>,
     /// The first line of the entries that is shown.
@@ -114,6 +120,7 @@ impl TopState {
             paused: false,
             help: false,
             interval,
+            names: None,
             selected: None,
             scroll: 0,
             error: None,
@@ -158,6 +165,15 @@ impl TopState {
             self.selected = self.rows().first().map(|row| row.name.clone());
             self.view = TopView::Probes;
         }
+    }
+
+    /// Returns the addresses on the screen whose names are to be asked for now.
+    pub fn unnamed(&mut self) -> Vec<String> {
+        let Some(mut names) = self.names.take() else { return Vec::new() };
+        let shown = self.entries().into_iter().skip(self.scroll).take(SHOWN).map(|series| &*series.name);
+        let wanted = names.wanted(shown, Instant::now());
+        self.names = Some(names);
+        wanted
     }
 
     /// Carries out the action of a key. Returns false if the view must end.

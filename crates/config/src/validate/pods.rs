@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use twinprobe_api::PodTable;
+use twinprobe_api::{PodTable, ServiceEntry};
 use twinprobe_ebpf_common::finding::Rejection;
 
 use crate::validate::findings::{ENTRIES_LIMIT, Findings};
@@ -14,6 +14,10 @@ const UID: usize = 64;
 /// The most labels of a pod or of a namespace.
 const LABELS: usize = 256;
 
+/// The most Services of a cluster, and the most addresses of each: one of each version of IP.
+const SERVICES: usize = 4_096;
+const ADDRESSES: usize = 2;
+
 /// Checks a table of pods, and reports all mistakes at once.
 pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
     let mut findings = Findings::default();
@@ -22,6 +26,7 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
         findings.add("pods", format!("{pods} pods are too many; {ENTRIES_LIMIT} are the limit"));
         return findings.refuse();
     }
+    check_services(&table.services, &mut findings);
     let mut uids = BTreeSet::new();
     for (at, pod) in table.pods.iter().enumerate() {
         let field = |name: &str| format!("pods[{at}].{name}");
@@ -39,13 +44,7 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
         let kind =
             pod.workload.iter().flat_map(|of| [("workload.kind", &of.kind), ("workload.name", &of.name)]);
         for (name, value) in [("namespace", &pod.namespace), ("name", &pod.name)].into_iter().chain(kind) {
-            if !(1..=NAME).contains(&value.len()) || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
-                let quoted = quote(value);
-                let message = format!(
-                    "{quoted} can't be a name; 1 to {NAME} bytes of ASCII without white space are allowed"
-                );
-                findings.add(field(name), message);
-            }
+            check_name(value, field(name), &mut findings);
         }
         for (name, labels) in [("labels", &pod.labels), ("namespace_labels", &pod.namespace_labels)] {
             if labels.len() > LABELS {
@@ -55,6 +54,33 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
         }
     }
     findings.refuse()
+}
+
+fn check_services(services: &[ServiceEntry], findings: &mut Findings) {
+    if services.len() > SERVICES {
+        let number = services.len();
+        findings.add("services", format!("{number} services are too many; {SERVICES} are the limit"));
+        return;
+    }
+    for (at, service) in services.iter().enumerate() {
+        let field = |name: &str| format!("services[{at}].{name}");
+        check_name(&service.namespace, field("namespace"), findings);
+        check_name(&service.name, field("name"), findings);
+        let number = service.addresses.len();
+        if number > ADDRESSES {
+            let message = format!("{number} addresses are too many; {ADDRESSES} are the limit");
+            findings.add(field("addresses"), message);
+        }
+    }
+}
+
+fn check_name(name: &str, field: String, findings: &mut Findings) {
+    if !(1..=NAME).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let quoted = quote(name);
+        let message =
+            format!("{quoted} can't be a name; 1 to {NAME} bytes of ASCII without white space are allowed");
+        findings.add(field, message);
+    }
 }
 
 #[cfg(test)]
@@ -68,14 +94,24 @@ mod tests {
         PodEntry { uid, namespace, name, ..PodEntry::default() }
     }
 
+    fn service(name: &str, addresses: usize) -> ServiceEntry {
+        let addresses = vec!["10.96.0.7".parse().unwrap(); addresses];
+        ServiceEntry { namespace: "blue".to_owned(), name: name.to_owned(), addresses }
+    }
+
     fn said(pods: Vec<PodEntry>) -> Vec<(String, String)> {
-        let refused = check_pods(&PodTable { pods }).unwrap_err().findings;
+        refused(&PodTable { pods, services: Vec::new() })
+    }
+
+    fn refused(table: &PodTable) -> Vec<(String, String)> {
+        let refused = check_pods(table).unwrap_err().findings;
         refused.into_iter().map(|finding| (finding.field.unwrap(), finding.message)).collect()
     }
 
     #[test]
     fn every_mistake_of_a_table_is_named() {
-        check_pods(&PodTable { pods: vec![pod("a-1"), pod("0123")] }).unwrap();
+        check_pods(&PodTable { pods: vec![pod("a-1"), pod("0123")], services: vec![service("web", 2)] })
+            .unwrap();
         let workload = Some(Workload { kind: "Deployment".to_owned(), name: "a b".to_owned() });
         let found = said(vec![
             pod("a"),
@@ -90,6 +126,11 @@ mod tests {
             "{found:?}"
         );
         assert!(found[0].1.contains("twice"));
+        let table = |services| PodTable { pods: Vec::new(), services };
+        let found = refused(&table(vec![service("a b", 1), service("web", 3)]));
+        let fields: Vec<_> = found.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(fields, ["services[0].name", "services[1].addresses"], "{found:?}");
+        assert_eq!(refused(&table(vec![service("web", 1); SERVICES + 1]))[0].0, "services");
         let many = (0..1025).map(|number| pod(&number.to_string())).collect();
         assert_eq!(said(many)[0].0, "pods");
     }

@@ -76,7 +76,8 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
     // Without `--pods` no task reads this channel.
     let (asks, asked) = watch::channel(false);
     if agent.options.pods {
-        let pods = PodFollower::new(Arc::clone(&server), agent.daemon.clone(), asked);
+        let services = agent.options.services;
+        let pods = PodFollower::new(Arc::clone(&server), agent.daemon.clone(), asked, services);
         let node = agent.options.node_name.clone();
         tokio::spawn(async move { pods.run(&node).await });
     }

@@ -8,4 +8,5 @@ pub mod options;
 mod pods;
 mod rule;
 mod server;
+mod services;
 mod settle;

@@ -38,6 +38,9 @@ pub struct NodeOptions {
     /// namespaces
     #[arg(long)]
     pub pods: bool,
+    /// Tell the daemon the addresses of Services, for names; needs the right to list services
+    #[arg(long, requires = "pods")]
+    pub services: bool,
     /// Longest delay of a report; the delays are random, so that not all nodes report at the same moment
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     pub jitter: u64,

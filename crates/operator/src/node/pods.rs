@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::core::PartialObjectMeta;
@@ -16,8 +16,9 @@ use twinprobe_client::Client;
 use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::node::folder::HeldProbe;
-use crate::node::follow::{Followed, Seen, follow, pause};
+use crate::node::follow::{Described, Followed, Seen, follow, pause};
 use crate::node::server::ApiServer;
+use crate::node::services::ServiceTable;
 
 /// The time in which changes become one table: a pod has several in its first second.
 const TOGETHER: Duration = Duration::from_millis(30);
@@ -36,6 +37,8 @@ const HASH: &str = "kubernetes.io/config.hash";
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
 type PodLabels = BTreeMap<String, String>;
+/// The changes of a kind of objects, and the task that watches it.
+type WatchedKind<K> = (Receiver<Seen<K>>, AbortHandle);
 
 /// The task that follows the pods of a node.
 pub struct PodFollower {
@@ -47,7 +50,9 @@ pub struct PodFollower {
     pods: Option<BTreeMap<(String, String), PodEntry>>,
     /// The labels of namespaces; `None` until all are known.
     namespaces: Option<BTreeMap<String, PodLabels>>,
-    watched: Option<(Receiver<Seen<PartialObjectMeta<Namespace>>>, AbortHandle)>,
+    watched: Option<WatchedKind<PartialObjectMeta<Namespace>>>,
+    /// The Services of the cluster; `None` unless the agent follows them.
+    services: Option<ServiceTable>,
     /// The table that the daemon has now.
     told: Option<PodTable>,
     failures: u32,
@@ -67,7 +72,13 @@ pub fn needs_namespaces<'a>(mut held: impl Iterator<Item = &'a HeldProbe>) -> bo
 }
 
 impl PodFollower {
-    pub fn new(server: Arc<ApiServer>, daemon: Client, needs_namespaces: watch::Receiver<bool>) -> Self {
+    /// A follower that tells the daemon of pods, and of `services` as well.
+    pub fn new(
+        server: Arc<ApiServer>,
+        daemon: Client,
+        needs_namespaces: watch::Receiver<bool>,
+        services: bool,
+    ) -> Self {
         let now = Instant::now();
         Self {
             server,
@@ -76,6 +87,7 @@ impl PodFollower {
             pods: None,
             namespaces: None,
             watched: None,
+            services: services.then(ServiceTable::default),
             told: None,
             failures: 0,
             due: now + AGAIN,
@@ -85,22 +97,37 @@ impl PodFollower {
 
     /// Follows the pods of a node until the agent ends.
     pub async fn run(mut self, node: &str) {
-        let server = Arc::clone(&self.server);
-        let (changes, mut pods) = channel(CHANGES);
         // A pod that has ended has no processes.
         let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
         let all = Followed { path: Pod::url_path(&(), None), fields: Some(fields), is_metadata: true };
-        tokio::spawn(async move { follow(&server, &all, &changes).await });
+        let mut pods = Some(self.watch(all));
+        let mut services = self.watch_services();
         loop {
             self.watch_namespaces();
             tokio::select! {
-                Some(change) = pods.recv() => self.take(change),
+                Some(change) = next(&mut pods) => self.take(change),
                 Some(change) = next(&mut self.watched) => self.describe(change),
+                Some(change) = next(&mut services) => {
+                    self.services.get_or_insert_default().take(change);
+                    self.change();
+                }
                 Ok(()) = self.needs_namespaces.changed() => self.since = Instant::now(),
                 () = tokio::time::sleep_until(self.due.into()) => self.tell().await,
                 else => return,
             }
         }
+    }
+
+    /// Begins the watch of Services if the agent follows them.
+    fn watch_services(&self) -> Option<WatchedKind<Service>> {
+        self.services.is_some().then(|| self.watch(ServiceTable::followed()))
+    }
+
+    fn watch<K: Described + Send + Sync + 'static>(&self, what: Followed) -> WatchedKind<K> {
+        let (changes, seen) = channel(CHANGES);
+        let server = Arc::clone(&self.server);
+        let watch = tokio::spawn(async move { follow(&server, &what, &changes).await });
+        (seen, watch.abort_handle())
     }
 
     /// Begins and ends the watch of namespaces, as probes need it.
@@ -114,11 +141,8 @@ impl PodFollower {
             self.namespaces = None;
             return;
         }
-        let (changes, described) = channel(CHANGES);
         let all = Followed { path: Namespace::url_path(&(), None), fields: None, is_metadata: true };
-        let server = Arc::clone(&self.server);
-        let watch = tokio::spawn(async move { follow(&server, &all, &changes).await });
-        self.watched = Some((described, watch.abort_handle()));
+        self.watched = Some(self.watch(all));
     }
 
     fn take(&mut self, change: Seen<PartialObjectMeta<Pod>>) {
@@ -197,10 +221,9 @@ impl PodFollower {
     }
 
     async fn has(&self, table: &PodTable) -> bool {
-        let list = self.daemon.pods().await.and_then(|answer| answer.read());
-        let uids = |uid: &String| uid.clone();
-        let wanted: BTreeSet<String> = table.pods.iter().map(|pod| uids(&pod.uid)).collect();
-        list.is_ok_and(|list| list.pods.iter().map(|pod| uids(&pod.uid)).collect::<BTreeSet<_>>() == wanted)
+        let Ok(list) = self.daemon.pods().await.and_then(|answer| answer.read()) else { return false };
+        let known: BTreeSet<&str> = list.pods.iter().map(|pod| &*pod.uid).collect();
+        known == table.pods.iter().map(|pod| &*pod.uid).collect() && list.services == table.services.len()
     }
 
     /// Returns the table; `None` until all pods are known.
@@ -217,11 +240,12 @@ impl PodFollower {
             let labels = namespaces.and_then(|namespaces| namespaces.get(&pod.namespace));
             PodEntry { namespace_labels: labels.cloned().unwrap_or_default(), ..pod.clone() }
         };
-        Some(PodTable { pods: all.values().take(MOST).map(described).collect() })
+        let services = self.services.as_ref().map(ServiceTable::entries).unwrap_or_default();
+        Some(PodTable { pods: all.values().take(MOST).map(described).collect(), services })
     }
 }
 
-async fn next<T>(watched: &mut Option<(Receiver<T>, AbortHandle)>) -> Option<T> {
+async fn next<K>(watched: &mut Option<WatchedKind<K>>) -> Option<Seen<K>> {
     match watched {
         Some((changes, _)) => changes.recv().await,
         None => std::future::pending().await,

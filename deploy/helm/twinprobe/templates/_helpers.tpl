@@ -70,6 +70,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .fleet.pods (not (and .fleet.enabled .hostNetwork)) }}
 {{- fail "fleet.pods needs fleet.enabled and hostNetwork: the host's side of pods' interfaces is in the node's network namespace" }}
 {{- end }}
+{{- if and .fleet.services (not .fleet.pods) }}
+{{- fail "fleet.services needs fleet.pods: the agents tell Services with the pods" }}
+{{- end }}
 {{- if and .probes .probesConfigMap }}
 {{- fail "probes and probesConfigMap exclude each other; give one of them" }}
 {{- end }}

@@ -144,6 +144,40 @@ fn history_has_what_was_scraped_of_this_node() -> Result<()> {
     Ok(())
 }
 
+/// The slots of a histogram come back from the buckets that a server has scraped.
+#[test]
+fn history_has_the_slots_of_histograms() -> Result<()> {
+    let (directory, node) = (tempfile::tempdir()?, Node::with("gw-1.example", &HISTORY)?);
+    let place = node.topology.monitor();
+    let _server = victoria(directory.path(), place)?;
+    let config = probes::configuration("packet-sizes", "mon0")?;
+    node.daemon().put("/v1/probes/packet-sizes", &config).expect(201);
+    let mut generator = Generator::new(node.topology.generator(), "gen0", GeneratorOptions::default())?;
+    let begin = (now()? - 6 * 3_600) / STEP * STEP;
+    for (point, packets) in [10, 500, 0, 300].into_iter().enumerate() {
+        generator.send(packets)?;
+        let page = node.daemon().get("/metrics").expect(200).text().to_owned();
+        store(place, directory.path(), &page, "gw-1:9470", begin + point as u64 * STEP)?;
+    }
+    // All frames have one length.
+    let document = node.daemon().json("/v1/probes/packet-sizes/metrics");
+    let entries = document["ingress"]["packet_size_bytes"]["entries"].as_array().context("entries")?;
+    let slot = entries.iter().find(|entry| entry["value"] == 810).context("a slot with all frames")?;
+    let [from, to] = [begin + STEP, begin + 4 * STEP].map(moment);
+    let range = format!("direction=ingress&step=10m&from={}&to={}&top=64", from?, to?);
+    let path = format!("/v1/probes/packet-sizes/series/history?metric=packet_size_bytes&{range}");
+    wait_for("the samples", PATIENCE, || {
+        let answer = node.daemon().get(&path);
+        ensure!(answer.status == 200, "{}", answer.text());
+        let chart = answer.json();
+        ensure!(sums(&chart) == (800, 0), "{chart}");
+        let first = &chart["series"][0];
+        ensure!(first["key"] == slot["key"] && first["values"] == json!([500, 0, 300]), "{chart}");
+        ensure!(chart["source"] == SERVER && chart["others"].is_null(), "{chart}");
+        Ok(())
+    })
+}
+
 /// Sends the windows of two nodes, and asks the first one for its own. The chart has each packet once.
 fn windows_of_streams(
     start: impl Fn(&Path, &Namespace) -> Result<Server>,

@@ -1,6 +1,5 @@
 //! Receivers that take samples over HTTP.
 
-pub mod certificates;
 mod history;
 mod otlp;
 mod prometheus;

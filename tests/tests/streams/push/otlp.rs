@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use super::certificates::Certificates;
 use super::server::{Server, send_all};
 use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, tool};
+use twinprobe_tests::certificates::Certificates;
 
 const TOKEN: &str = "hunter2";
 /// The number of deltas in `aggregationTemporality`.

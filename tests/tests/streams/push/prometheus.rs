@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
-use super::certificates::Certificates;
 use super::server::{Server, ask, send_all};
 use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, stream};
+use twinprobe_tests::certificates::Certificates;
 
 /// `hunter2` by bcrypt.
 const HASH: &str = "$2b$04$TVI4aPHswhHCBgw5pz.v0e2u3Hr4QXIAzpqYM30lwf/adfoDHL9q6";

@@ -13,9 +13,9 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use super::layouts::{MEMBERS, close, counting};
 use crate::flows::{self, FlowNode};
-use crate::push::certificates::Certificates;
 use crate::push::server::{self, Server};
 use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_turn, stream, tool};
+use twinprobe_tests::certificates::Certificates;
 
 const PASSWORD: &str = "hunter2";
 

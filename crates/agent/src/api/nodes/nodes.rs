@@ -34,8 +34,8 @@ pub async fn windows(State(api): State<Api>, Query(pairs): Query<QueryPairs>) ->
     json(book.windows(query).await).await
 }
 
-fn book(api: &Api) -> ApiResult<&Arc<NodeBook>> {
-    api.nodes.as_ref().ok_or_else(|| {
+fn book(api: &Api) -> ApiResult<Arc<NodeBook>> {
+    api.nodes.as_ref().map(|file| file.book()).ok_or_else(|| {
         let detail = "this daemon knows no other nodes; serve --nodes FILE names some";
         ProblemAnswer::new(StatusCode::NOT_FOUND, detail)
     })

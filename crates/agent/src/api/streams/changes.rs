@@ -36,7 +36,7 @@ pub async fn changes(
     let place = api.engine.streaming.places.take(&principal.who).map_err(EngineError::from)?;
     let reach = ConsoleReach {
         history: api.history.as_ref().map(|source| source.server.to_string()),
-        nodes: api.nodes.as_ref().map(|book| book.nodes.len()),
+        nodes: api.nodes.as_ref().map(|file| file.book().nodes.len()),
     };
     let mut changes = Box::pin(api.engine.follow_changes(&principal, query.probe, reach));
     let next = move |context: &mut Context<'_>| {

@@ -1,5 +1,6 @@
-//! The pods of this node: their interfaces, and the probes that follow them.
+//! The pods of this node: their interfaces, and the probes that follow them. The Services of the cluster, for names.
 
 pub mod follow;
 pub mod names;
+pub mod services;
 pub mod table;

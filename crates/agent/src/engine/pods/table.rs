@@ -12,6 +12,7 @@ use twinprobe_config::PodSelector;
 use twinprobe_kernel::{PodFinder, PodPlace};
 
 use crate::engine::pods::names::InterfacePods;
+use crate::engine::pods::services::ServiceNames;
 
 /// The time for which a pod may still be starting if all of its processes are in the host's namespace: runtimes begin there.
 const STARTING: Duration = Duration::from_secs(30);
@@ -32,6 +33,7 @@ pub struct NodePods {
 #[derive(Debug, Default)]
 struct KnownPods {
     pods: Vec<KnownPod>,
+    services: Arc<ServiceNames>,
     /// The reason why the last look failed.
     error: Option<String>,
 }
@@ -90,6 +92,7 @@ impl NodePods {
             }
         };
         known.pods = table.pods.into_iter().map(found).collect();
+        known.services = Arc::new(ServiceNames::new(&table.services));
         self.names.set(known.named());
     }
 
@@ -135,7 +138,13 @@ impl NodePods {
     /// Returns all pods as they were found, in the order of the table.
     pub fn list(&self) -> PodList {
         let known = self.known.read();
-        PodList { pods: known.pods.iter().map(status).collect(), error: known.error.clone() }
+        let pods = known.pods.iter().map(status).collect();
+        PodList { pods, services: known.services.number, error: known.error.clone() }
+    }
+
+    /// Returns the Services of the table.
+    pub fn services(&self) -> Arc<ServiceNames> {
+        Arc::clone(&self.known.read().services)
     }
 }
 

@@ -222,7 +222,7 @@ impl<'a> WindowFollower<'a> {
 
     /// Shows a document and acknowledges its window.
     async fn shown(&mut self, document: &Answer<Document>, seq: Option<u64>) -> Result<Then, CommandError> {
-        if self.show(document)? == PipeState::Gone {
+        if self.show(document).await? == PipeState::Gone {
             return Ok(Then::End);
         }
         self.owed = seq.filter(|_| self.watch.ack);
@@ -232,7 +232,7 @@ impl<'a> WindowFollower<'a> {
     }
 
     /// Shows a document, or keeps it for the next one where rates need two.
-    fn show(&mut self, document: &Answer<Document>) -> Result<PipeState, CommandError> {
+    async fn show(&mut self, document: &Answer<Document>) -> Result<PipeState, CommandError> {
         let format = self.watch.output;
         let text = if format.is_table() || self.watch.rate {
             let mut shown = document.read()?;
@@ -242,7 +242,7 @@ impl<'a> WindowFollower<'a> {
             match format {
                 OutputFormat::Json => shown.to_string(),
                 OutputFormat::Yaml => crate::output::view::yaml(&shown),
-                _ => self.watch.picture.draw(&shown, format.screen())?,
+                _ => self.watch.picture.draw(self.client, &shown, None, format.screen()).await?,
             }
             .into_bytes()
         } else {

@@ -55,7 +55,7 @@ impl Metrics {
             let mut document: Value = document.read()?;
             only(&mut document, &self.metric);
             let by = self.by.as_deref();
-            print::print(self.picture.draw_by(&document, by, self.output.screen())?)?;
+            print::print(self.picture.draw(client, &document, by, self.output.screen()).await?)?;
             if is_empty(&document)
                 && let Some(before) = before(client, &self.name, &document).await
             {
@@ -125,11 +125,12 @@ impl Metrics {
                 Some(text) => print::print(exact::written(text))?,
                 None => {
                     exact::rounded(&mut merged);
-                    print::print(self.picture.draw(&merged, view.screen())?)?;
+                    let first = &session.fleet.nodes()[0].client;
+                    print::print(self.picture.draw(first, &merged, None, view.screen()).await?)?;
                 }
             }
         } else {
-            self.show_each(view, found)?;
+            self.show_each(session, view, found).await?;
         }
         let total = session.fleet.nodes().len();
         if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
@@ -137,15 +138,24 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn show_each(&self, view: OutputView, mut found: Vec<merge::NodePart>) -> Result<(), CommandError> {
+    async fn show_each(
+        &self,
+        session: &Session,
+        view: OutputView,
+        mut found: Vec<merge::NodePart>,
+    ) -> Result<(), CommandError> {
         let documents: Vec<&Value> = found.iter().map(|part| &part.document).collect();
         if let Some(text) = view.structured(&documents)? {
             return print::print(exact::written(text));
         }
         let mut text = String::new();
+        let by = self.by.as_deref();
         for part in &mut found {
             exact::rounded(&mut part.document);
-            let drawn = self.picture.draw_by(&part.document, self.by.as_deref(), view.screen())?;
+            let Some(node) = session.fleet.nodes().iter().find(|node| node.name == part.node) else {
+                continue;
+            };
+            let drawn = self.picture.draw(&node.client, &part.document, by, view.screen()).await?;
             text.push_str(&format!("== {}\n{drawn}\n", part.node));
         }
         print::print(text)

@@ -56,7 +56,7 @@ impl NamesCommand {
 
 fn render(list: &NameList, screen: Screen) -> String {
     if list.kinds.is_empty() {
-        return "the daemon finds no names; start it with --names hosts,services,dns,pods\n".to_owned();
+        return format!("{}\n", CommandError::NoNames);
     }
     let mut table = TextTable::default();
     let mut show = |of: &str, names: &[FoundName], pending: bool| {

@@ -2,9 +2,10 @@
 
 use clap::Args;
 use serde_json::Value;
-use twinprobe_client::LargestEntries;
+use twinprobe_client::{Client, LargestEntries};
 
 use crate::error::CommandError;
+use crate::names::addresses::NamedAddresses;
 use crate::output::rows::{self, Choice};
 use crate::output::screen::Screen;
 
@@ -16,6 +17,10 @@ pub struct Picture {
     /// Show at most this number of rows of each table
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
+    /// Show the names of addresses that the daemon finds beside the first 256 of a table; the formats for programs stay as
+    /// they are
+    #[arg(long)]
+    pub names: bool,
 }
 
 impl Picture {
@@ -24,14 +29,11 @@ impl Picture {
         LargestEntries { top: self.top.filter(|top| self.sort.is_none() && *top > 0), by }
     }
 
-    /// Draws the tables of a document. A column to sort by must be in one of them, unless one is empty.
-    pub fn draw(&self, document: &Value, screen: Screen) -> Result<String, CommandError> {
-        self.draw_by(document, None, screen)
-    }
-
-    /// Does the same with rows that the daemon has chosen by the number `by`.
-    pub fn draw_by(
+    /// Draws the tables of a document of a daemon, the rows in the order of the number `by` by which the daemon has chosen
+    /// them. A column to sort by must be in one of them, unless one is empty.
+    pub async fn draw(
         &self,
+        client: &Client,
         document: &Value,
         by: Option<&str>,
         screen: Screen,
@@ -43,6 +45,11 @@ impl Picture {
             return Err(CommandError::NoColumn { column: sort.clone(), known: known.join(", ") });
         }
         let choice = Choice { sort: self.sort.clone(), by: by.map(str::to_owned), top: self.top };
-        Ok(rows::render(tables, screen, &choice))
+        tables = tables.chosen(&choice);
+        if self.names {
+            let names = NamedAddresses::ask(client, tables.keys()).await;
+            tables.name_keys(|key| names.of(key, usize::MAX));
+        }
+        Ok(rows::render(tables, screen))
     }
 }

@@ -6,6 +6,7 @@ use twinprobe_api::Chart;
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;
+use crate::names::addresses::NamedAddresses;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
@@ -45,6 +46,9 @@ pub struct SeriesCommand {
     /// Show counts per second
     #[arg(long)]
     rate: bool,
+    /// Show the names of addresses that the daemon finds below the table; the formats for programs stay as they are
+    #[arg(long)]
+    names: bool,
     #[command(flatten)]
     view: ViewOption,
 }
@@ -68,7 +72,16 @@ impl SeriesCommand {
             false => client.series(&self.name, &query).await?,
         };
         let chart = answer.read()?;
-        self.view.output.show(&print::value(&answer)?, |screen| render(&chart, self.rate, screen))
+        let view = self.view.output;
+        let titles: Vec<String> = chart.series.iter().map(|series| title(&series.key)).collect();
+        let words: Vec<&str> = titles.iter().flat_map(|title| title.split(' ')).collect();
+        let names = match self.names && !view.is_structured() {
+            true => NamedAddresses::ask(client, words.iter().copied()).await,
+            false => NamedAddresses::default(),
+        };
+        view.show(&print::value(&answer)?, |screen| {
+            render(&chart, self.rate, screen) + &named(&words, &names, screen)
+        })
     }
 }
 
@@ -80,6 +93,18 @@ fn title(key: &Value) -> String {
         Value::Object(parts) => parts.values().map(title).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
+}
+
+/// Returns the addresses among the words of keys, each once with its name.
+fn named(words: &[&str], names: &NamedAddresses, screen: Screen) -> String {
+    let mut table = TextTable::default();
+    for (_, word) in words.iter().enumerate().filter(|(at, word)| !words[..*at].contains(word)) {
+        let Some(name) = names.of(word, usize::MAX) else { continue };
+        let mut row = table.row();
+        row.whole("ADDRESS", word);
+        row.whole("NAME", &name);
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.render(screen)) }
 }
 
 fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
@@ -111,7 +136,7 @@ fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_api::{ChartKind, ChartSeries, OtherKeys};
+    use twinprobe_api::{ChartKind, ChartSeries, NameList, OtherKeys};
     use twinprobe_ebpf_common::Direction;
 
     use super::*;
@@ -150,5 +175,17 @@ TIME                      192.0.2.1 53  OTHERS
 ";
         assert_eq!(render(&chart, false, screen), expected);
         assert!(render(&chart, true, screen).contains("15.0"), "per second");
+    }
+
+    #[test]
+    fn names_stand_below_the_numbers() {
+        let names = serde_json::json!({ "kinds": ["dns"], "ports": [], "addresses": [
+            { "address": "192.0.2.1", "names": [{ "name": "db.example", "from": "dns" }] },
+        ] });
+        let names = NamedAddresses::from(serde_json::from_value::<NameList>(names).unwrap());
+        let screen = Screen { width: 80, colour: false, wide: false };
+        let words = ["192.0.2.1", "53", "192.0.2.1", "192.0.2.9"];
+        assert_eq!(named(&words, &names, screen), "\nADDRESS    NAME\n192.0.2.1  db.example\n");
+        assert_eq!(named(&words[3..], &names, screen), "");
     }
 }

@@ -4,7 +4,8 @@ use super::*;
 use crate::output::times::precise;
 
 fn show(document: &Value, width: usize) -> String {
-    render(tables(document, false), Screen { width, colour: false, wide: false }, &Choice::default())
+    let tables = tables(document, false).chosen(&Choice::default());
+    render(tables, Screen { width, colour: false, wide: false })
 }
 
 #[test]
@@ -88,4 +89,28 @@ fn a_column_is_unknown_only_if_no_table_is_empty() {
     let filled = document(json!([entry]));
     assert_eq!(lacks(&filled, "packets"), None);
     assert_eq!(lacks(&filled, "octets"), Some(["key", "value", "packets"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn names_stand_beside_whole_keys_at_eighty_columns() {
+    let key =
+        |source: &str, port: u16| json!({ "source": source, "destination": "192.0.2.255", "port": port });
+    let entry =
+        |source: &str, port, bytes: u64| json!({ "key": key(source, port), "value": { "bytes": bytes } });
+    let document = json!({ "ingress": { "flows": { "map": "f", "type": "hash", "entries": [
+        entry("192.0.2.1", 80, u64::MAX), entry("2001:db8::1", 8080, 5), entry("192.0.2.9", 1, 1) ] } } });
+    let mut tables = tables(&document, false).chosen(&Choice { top: Some(2), ..Choice::default() });
+    let keys: Vec<String> = tables.keys().filter(|key| key.contains(['.', ':'])).map(str::to_owned).collect();
+    assert_eq!(keys, ["192.0.2.1", "192.0.2.255", "2001:db8::1", "192.0.2.255"], "those that are shown");
+    tables.name_keys(|key| match key {
+        "192.0.2.1" => Some("shop/web-7d9c5b8f4d-x2x4k (Deployment w…".to_owned()),
+        "192.0.2.255" => Some("gateway.example".to_owned()),
+        _ => None,
+    });
+    let text = render(tables, Screen { width: 80, colour: false, wide: false });
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for key in ["192.0.2.1 ", "192.0.2.255 ", "2001:db8::1", "18446744073709551615", "gateway.example"] {
+        assert!(text.contains(key), "{key} in {text}");
+    }
+    assert!(text.contains("and 1 more"), "{text}");
 }

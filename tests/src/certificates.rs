@@ -1,4 +1,4 @@
-//! Certificates of a receiver and of a stream.
+//! Certificates of a server and of its client, by one authority.
 
 use std::fs;
 use std::path::{Path, PathBuf};

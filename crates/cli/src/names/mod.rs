@@ -1,0 +1,3 @@
+//! Names beside the addresses that commands show.
+
+pub mod addresses;
