@@ -73,6 +73,7 @@ if [ -z "$demo" ]; then
     need_command ethtool ethtool         # GRO on veth
     need_command xmllint libxml2-utils   # validates answers in XML
     need_command bpftool bpftool         # a second opinion on loaded programs and maps
+    need_command xdp-loader xdp-tools    # another owner of XDP hooks
     need_command tshark tshark           # a second opinion on captures
     need_command nfcapd nfdump           # collectors of IPFIX
     need_file /usr/lib/python3/dist-packages/ipfix/__init__.py python3-ipfix
@@ -117,7 +118,6 @@ if [ -n "$bench" ]; then
     [ -e "/lib/modules/$(uname -r)/build" ] || [ -n "$(ls -d /usr/src/linux-headers-*-common 2>/dev/null)" ] ||
         missing="$missing linux-headers-$(dpkg --print-architecture)"
     need_command bpftrace bpftrace
-    need_command xdp-loader xdp-tools
     need_command softflowd softflowd
     need_command pmacctd pmacct
     need_command nfpcapd nfdump

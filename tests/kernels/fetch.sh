@@ -2,6 +2,8 @@
 # fetch.sh SUITE ARCHITECTURE DIRECTORY: the kernel of a Debian suite, into DIRECTORY: vmlinuz, modules/, busybox, version;
 # busybox-here, for this machine. For another architecture than this machine's also userland/, which has the
 # commands that the tests call.
+# fetch.sh SUITE ARCHITECTURE DIRECTORY loader: only xdp-loader of the suite, with its libraries, into DIRECTORY: root/;
+# xdp-loader, which runs it from there; version.
 #
 # The packages come from the sources of this system, with the suite's name replaced, through separate lists and caches:
 # those of the system are neither used nor changed, and root is not needed.
@@ -59,6 +61,24 @@ busybox() {
 
 # A part of the suite may have moved away; the rest may still have a kernel.
 own apt-get update || echo "$suite can't be read as a whole" >&2
+if [ "${4:-}" = loader ]; then
+    packages=$(own apt-get -s --no-install-recommends install xdp-tools | sed -n 's/^Inst \([^ ]*\).*/\1/p')
+    # shellcheck disable=SC2086 # a list of packages
+    unpack "$directory/root" $packages
+    root=$(realpath "$directory/root")
+    libraries=$(dirname "$(find "$root" -name 'libxdp.so.1')")
+    cat >"$directory/xdp-loader" <<EOF
+#!/bin/sh
+export LIBXDP_OBJECT_PATH='$libraries/bpf'
+exec '$(find "$root" -name 'ld-linux*.so.?' | head -n 1)' --library-path '$libraries' '$root/usr/sbin/xdp-loader' "\$@"
+EOF
+    chmod +x "$directory/xdp-loader"
+    own apt-cache show --no-all-versions xdp-tools | sed -n 's/^Version: //p' >"$work/version"
+    [ -s "$work/version" ] && [ -x "$root/usr/sbin/xdp-loader" ]
+    mv "$work/version" "$directory/version"
+    rm -r "$work"
+    exit
+fi
 package=$(own apt-cache show --no-all-versions "linux-image-$architecture" 2>/dev/null |
     sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p')
 [ -n "$package" ] || { echo "no kernel found in $suite" >&2; exit 1; }

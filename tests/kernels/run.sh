@@ -102,6 +102,16 @@ if [ "$architecture" = arm64 ]; then
     $as_root cp "$built/prepared-clang" "$kernels/clang/bin/clang"
 fi
 
+# libxdp's dispatcher takes probes on these kernels since its version 1.6, which Debian has since forky. Its loader is for
+# x86-64; elsewhere no dispatcher is joined.
+loader=$kernels/xdp-tools/xdp-loader
+if [ "$architecture" = amd64 ]; then
+    (
+        flock 9
+        [ "$kernels/xdp-tools/version" -nt $here/fetch.sh ] || sh $here/fetch.sh forky amd64 "$kernels/xdp-tools" loader
+    ) 9>"$kernels/lock"
+fi
+
 # one SUITE VERSION FEATURES: runs the tests on one kernel.
 one() {
     directory=$kernels/$1
@@ -113,6 +123,7 @@ one() {
     cat >"$directory/tests" <<EOF
 export PATH=/run/clang/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export TWINPROBE_BIN='$binary' TWINPROBE_EXPECT='$3' TWINPROBE_CLANG=/run/clang/bin/clang
+export TWINPROBE_XDP_LOADER='$loader' TWINPROBE_LINUX='$2'
 # The guests have modules for all kinds of links.
 export TWINPROBE_ALL_LINKS=yes
 $lro

@@ -6,6 +6,7 @@ mod api;
 mod engine;
 mod folder;
 mod history;
+mod libxdp;
 mod limits;
 mod local;
 mod names;
@@ -87,8 +88,10 @@ fn parse() -> Cli {
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let DaemonCommand::Serve(options) = &cli.command {
-        privileges::drop(options.needs())?;
+    match &cli.command {
+        DaemonCommand::Serve(options) => privileges::drop(options.needs())?,
+        DaemonCommand::Examine(_) => privileges::drop_all()?,
+        _ => {}
     }
     let runtime = runtime(&cli.command)?;
     let result = runtime.block_on(run(cli));

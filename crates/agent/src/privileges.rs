@@ -30,7 +30,13 @@ pub struct Needs {
     /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses
     /// only with this privilege.
     pub addresses: bool,
+    /// True if the daemon starts `xdp-loader`.
+    pub loader: bool,
 }
+
+/// The capabilities that `xdp-loader` gets.
+const PASSED_ON: [CapabilitySet; 4] =
+    [CapabilitySet::BPF, CapabilitySet::PERFMON, CapabilitySet::NET_ADMIN, CapabilitySet::SYS_ADMIN];
 
 /// Drops all capabilities but those that are needed, and the way to get them back. Files that are made from now on are
 /// the daemon's alone. Call this before there are threads: each thread has capabilities of its own.
@@ -52,20 +58,33 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     ] {
         keep |= if needed { had.permitted & set } else { CapabilitySet::empty() };
     }
+    let none = CapabilitySet::empty();
+    let inheritable =
+        if needs.loader { PASSED_ON.into_iter().fold(none, |all, set| all | set) & keep } else { none };
+    // Nothing can be added to the inheritable set any more once the bounding set is empty.
+    set_capabilities(None, CapabilitySets { inheritable, ..had })
+        .context("the daemon's capabilities can't be dropped")?;
     set_no_new_privs(true).context("the daemon can't give up the way to more privileges")?;
     clear_ambient_capability_set().context("the daemon's capabilities can't be dropped")?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
-        // Nothing that the daemon starts needs a capability.
+        // Nothing that the daemon starts needs a capability, but for `xdp-loader`, which inherits some.
         for bit in 0..u64::BITS {
             // Bits that this kernel does not know are refused.
             let _ = remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit));
         }
     }
-    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable };
     set_capabilities(None, sets).context("the daemon's capabilities can't be dropped")?;
     let names: Vec<&str> = KEPT.iter().filter(|entry| kept(entry)).map(|(_, name, _)| *name).collect();
     tracing::debug!(capabilities = names.join(" "), "privileges dropped");
     Ok(())
+}
+
+/// Drops all capabilities, which the process may have inherited from a daemon that starts `xdp-loader`.
+pub fn drop_all() -> anyhow::Result<()> {
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, sets).context("the capabilities can't be dropped")
 }
 
 #[cfg(test)]

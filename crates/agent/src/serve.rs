@@ -21,6 +21,7 @@ use crate::engine::engine::Engine;
 use crate::folder::changes::WatchedFiles;
 use crate::folder::deploy::{self, FolderOptions};
 use crate::history::options::{HistoryOptions, HistorySource};
+use crate::libxdp::LibxdpOptions;
 use crate::limits::options::RequestLimits;
 use crate::names::book::NameBook;
 use crate::names::options::NameOptions;
@@ -76,6 +77,8 @@ pub struct Serve {
     /// Method by which TC programs are attached
     #[arg(long, value_name = "METHOD", value_parser = tc_methods(), default_value = "auto")]
     tc_attach: TcMethod,
+    #[command(flatten)]
+    libxdp: LibxdpOptions,
     /// Expedited grace periods of the kernel while probes are attached and removed
     #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
     expedite: Expedite,
@@ -117,7 +120,7 @@ impl Serve {
         let low_ports = self.listen.listen.iter().any(is_low)
             || self.listen.listen_metrics.iter().any(|address| low(address.port()));
         let (group, addresses) = (self.access.socket_group.is_some(), self.cost.measure_cost);
-        Needs { low_ports, group, addresses }
+        Needs { low_ports, group, addresses, loader: self.libxdp.xdp_loader.is_some() }
     }
 }
 
@@ -205,6 +208,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
             "nothing can be compiled: running probes are adopted, others wait for a clang and a PUT, or for the next start"
         ),
     }
+    options.libxdp.apply(&toolchain).await?;
     let windows = WindowStore::open(
         &options.state_dir,
         &store.database,

@@ -41,6 +41,28 @@ pub enum XdpMode {
     Generic,
 }
 
+/// The kind of an XDP program. The kernel takes a tail call from one kind to the same kind only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum XdpKind {
+    /// For packets of a single buffer.
+    Single,
+    /// For packets of several buffers.
+    Frags,
+    /// For packets of a single buffer, called through an extension of libxdp's dispatcher, which has no attach type.
+    Joined,
+}
+
+impl XdpKind {
+    /// The kind of programs that take packets of several buffers (`frags`), or were loaded beside libxdp (`joined`).
+    pub const fn of(frags: bool, joined: bool) -> Self {
+        match (frags, joined) {
+            (_, true) => Self::Joined,
+            (true, false) => Self::Frags,
+            (false, false) => Self::Single,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The packet passes, for any verdict of the program.

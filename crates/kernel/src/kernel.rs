@@ -150,6 +150,7 @@ impl Kernel {
         // this version.
         if let Some(plan) = Arc::get_mut(&mut plan) {
             plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
+            plan.joined = record.joined;
         }
         let pins = DeploymentPins::new(&self.host.pins, deployment.serial);
         let open = |map: &str, twin: usize| pins.open_map(record, map, twin);

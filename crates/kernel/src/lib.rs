@@ -32,6 +32,7 @@ pub use self::attach::held::HeldDeployment;
 pub use self::attach::hook::attachment::TcMethod;
 pub use self::attach::hook::error::AttachError;
 pub use self::attach::hook::foreign::{XdpNeighbour, neighbours};
+pub use self::attach::hook::loader::XdpLoader;
 pub use self::attach::host::Host;
 pub use self::attach::places::{AttachInterface, AttachedAt, NotAttached};
 pub use self::attach::quiesce::method::QuiesceMethod;

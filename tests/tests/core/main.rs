@@ -4,6 +4,7 @@ mod bcc;
 mod captures;
 mod every_kernel;
 mod header;
+mod libxdp;
 mod links;
 mod lro;
 mod samples;

@@ -23,6 +23,9 @@ const NOBODY: u32 = 65534;
 /// BPF, PERFMON, NET_ADMIN, SETUID, SETGID, KILL; SYS_ADMIN and SYS_PTRACE for `netns`.
 const KEPT: u64 = 1 << 39 | 1 << 38 | 1 << 12 | 1 << 7 | 1 << 6 | 1 << 5 | 1 << 21 | 1 << 19;
 
+/// BPF, PERFMON, NET_ADMIN, SYS_ADMIN.
+const PASSED_ON: u64 = 1 << 39 | 1 << 38 | 1 << 12 | 1 << 21;
+
 /// Returns every file, directory and pin below `directory`, with its mode.
 fn modes(directory: &Path) -> Result<Vec<(PathBuf, u32)>> {
     let mut found = vec![(directory.to_owned(), fs::metadata(directory)?.mode())];
@@ -42,10 +45,8 @@ fn modes(directory: &Path) -> Result<Vec<(PathBuf, u32)>> {
     Ok(found)
 }
 
-#[test]
-fn the_daemon_of_root_keeps_what_it_needs() -> Result<()> {
-    let topology = Topology::new()?;
-    let daemon = Daemon::start(topology.monitor())?;
+/// Checks the capabilities of each thread. `passed_on` are those that a program started by the daemon gets.
+fn keeps(daemon: &Daemon, passed_on: u64) -> Result<()> {
     daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(201);
     daemon.json("/v1/probes/p/metrics");
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid()))? {
@@ -53,10 +54,20 @@ fn the_daemon_of_root_keeps_what_it_needs() -> Result<()> {
         let is = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let set = |name: &str| is(name).and_then(|set| u64::from_str_radix(set, 16).ok());
         assert_eq!((set("CapEff:"), set("CapPrm:")), (Some(KEPT), Some(KEPT)), "{status}");
-        assert_eq!([set("CapInh:"), set("CapAmb:"), set("CapBnd:")], [Some(0); 3], "{status}");
+        let others = [set("CapInh:"), set("CapAmb:"), set("CapBnd:")];
+        assert_eq!(others, [Some(passed_on), Some(0), Some(0)], "{status}");
         assert_eq!((is("NoNewPrivs:"), is("Umask:")), (Some("1"), Some("0077")), "{status}");
     }
     Ok(())
+}
+
+#[test]
+fn the_daemon_of_root_keeps_what_it_needs() -> Result<()> {
+    let topology = Topology::new()?;
+    keeps(&Daemon::start(topology.monitor())?, 0)?;
+    // Only a daemon that starts `xdp-loader` passes something on.
+    let loader = DaemonOptions::default().argument("--xdp-loader").argument("/bin/true");
+    keeps(&Daemon::start_with(topology.monitor(), &loader)?, PASSED_ON)
 }
 
 #[test]

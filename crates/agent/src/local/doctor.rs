@@ -61,7 +61,8 @@ fn owners(found: &[XdpNeighbour]) -> Option<Check> {
         return (!found.is_empty()).then(|| Check::ok("xdp", said));
     }
     let advice = format!(
-        "a hook takes one owner: for probes on {} use hook tc, or let the owner unload its program (docs/operations.md)",
+        "a hook takes one owner: for probes on {} use hook tc, or let the owner unload its program; serve --xdp-loader joins \
+         dispatchers of libxdp (docs/operations.md)",
         foreign.join(", ")
     );
     Some(Check::warning("xdp", said, advice))

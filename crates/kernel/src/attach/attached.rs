@@ -258,7 +258,7 @@ impl Attached {
             verdict,
             sample,
             stands: loaded.stands(),
-            frags: loaded.plan.frags,
+            kind: loaded.plan.kind(),
             xdp_mode,
         };
         self.host.dispatchers.add(place, &addition, replaces)

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Hook, Position, Verdict, XdpKind, XdpMode};
 
 use crate::attach::dispatcher::dispatchers::Addition;
 use crate::attach::dispatcher::failure;
@@ -188,7 +188,7 @@ impl HeldDeployment {
             verdict: if noted.enforce { Verdict::Enforce } else { Verdict::Observe },
             sample: noted.sample,
             stands: noted.stands,
-            frags: Hook::from_name(&noted.hook).is_some_and(is_frags),
+            kind: XdpKind::of(Hook::from_name(&noted.hook).is_some_and(is_frags), noted.joined),
             xdp_mode: XdpMode::Auto,
         }
     }

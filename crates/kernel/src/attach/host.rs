@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind, XdpKind};
 
 use crate::attach::dispatcher::dispatchers::Dispatchers;
+use crate::attach::dispatcher::kinds;
 use crate::attach::dispatcher::slots::Slots;
 use crate::attach::epoch::EpochWords;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::attach::hook::libxdp;
 use crate::attach::places::{self, AttachInterface};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::capabilities::Capabilities;
@@ -63,10 +65,21 @@ impl Host {
     ) -> Vec<(usize, String)> {
         let places = places::places(directions, interfaces);
         let reason = |(direction, place): &(usize, HookPoint)| {
-            let reason = self.dispatchers.misfit(place, probe, directions[*direction].plan.frags)?;
+            let reason = self.dispatchers.misfit(place, probe, directions[*direction].plan.kind())?;
             Some((*direction, reason))
         };
         places.iter().filter_map(reason).collect()
+    }
+
+    /// Tells whether XDP programs for these interfaces must be loaded so that libxdp's dispatcher can call them: its dispatcher
+    /// is at one of them, or other programs there are loaded so.
+    pub fn is_beside_libxdp(&self, interfaces: &[AttachInterface]) -> bool {
+        interfaces.iter().any(|AttachInterface { netns, index, .. }| {
+            let by_place = self.dispatchers.by_place.lock();
+            let known = by_place.get(&(netns.id(), *index, Hook::Xdp, false));
+            known.is_some_and(|(_, dispatcher)| kinds::of(&dispatcher.entries) == XdpKind::Joined)
+                || netns.run(|| libxdp::can_join(*index)).flatten().unwrap_or(false)
+        })
     }
 
     /// Marks the serials up to `used` as used, so that no deployment gets them again.

@@ -52,6 +52,9 @@ pub struct DirectionRecord {
     /// XDP programs for such packets where the kernel has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frags: Option<bool>,
+    /// True if the programs were loaded to be called through libxdp's dispatcher.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
     pub programs: Vec<ProgIdentity>,
     pub maps: Vec<MapRecord>,
 }
@@ -77,6 +80,7 @@ impl DirectionRecord {
             direction: direction.to_owned(),
             interface: loaded.plan.own_interface.as_ref().map(|own| own.index),
             frags: Some(loaded.plan.frags),
+            joined: loaded.plan.joined,
             programs: programs.collect::<io::Result<_>>().map_err(failed)?,
             maps: maps.collect::<io::Result<_>>().map_err(failed)?,
         })
@@ -124,6 +128,9 @@ pub struct NotedDirection {
     /// True if the programs take packets of several buffers; `None` as in a [`DirectionRecord`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frags: Option<bool>,
+    /// True as in a [`DirectionRecord`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
     /// The program sees one packet in this many; `None` if it sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<NonZeroU32>,
@@ -142,6 +149,7 @@ impl Note {
                 enforce: attach.verdict == Verdict::Enforce,
                 stands: loaded.stands(),
                 frags: Some(loaded.plan.frags),
+                joined: loaded.plan.joined,
                 sample: attach.sample,
                 programs: program_ids(&loaded.programs)?,
             })

@@ -110,8 +110,7 @@ pub fn with_program<T>(
     load: impl FnOnce(&ProgLoad<'_>) -> T,
 ) -> T {
     let (func_info, line_info) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
-    load(&ProgLoad {
-        flags: programs::load_flags(plan.frags),
+    let program = ProgLoad {
         license: &object.program.license,
         btf: btf.as_ref().map(AsFd::as_fd),
         func_info: InfoRecords {
@@ -125,5 +124,6 @@ pub fn with_program<T>(
             count: function.line_info.len() as u32,
         },
         ..ProgLoad::new(&object.defined.entry, plan.attach.hook.kind(), instructions)
-    })
+    };
+    load(&programs::of_kind(program, plan.kind()))
 }

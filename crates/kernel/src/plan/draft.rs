@@ -152,6 +152,7 @@ impl<'a> DirectionDraft<'a> {
             entry,
             others,
             frags,
+            joined: false,
             maps,
             counters,
             metrics,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::hook::{ProgramKind, XdpKind};
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::unit::Calls;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
@@ -37,6 +38,8 @@ pub struct DirectionPlan {
     pub others: Vec<String>,
     /// True if the program is loaded for packets of several buffers, which only XDP has: `SEC("xdp.frags")`.
     pub frags: bool,
+    /// True if the program is loaded to be called through libxdp's dispatcher.
+    pub joined: bool,
     /// All maps of the source, ordered by name.
     pub maps: Vec<MapPlan>,
     /// The indices of the metrics that count failed insertions into a map, by the name of the map.
@@ -164,6 +167,19 @@ impl ProbePlan {
         self
     }
 
+    /// Has XDP programs loaded so that libxdp's dispatcher can call them.
+    pub fn beside_libxdp(mut self) -> Self {
+        for direction in &mut self.directions {
+            // A plan is not shared before it is loaded.
+            let direction = Arc::get_mut(direction).into_iter();
+            direction.for_each(|direction| match direction.attach.hook.kind() {
+                ProgramKind::Xdp => (direction.frags, direction.joined) = (false, true),
+                ProgramKind::Tc => {}
+            });
+        }
+        self
+    }
+
     /// Gives up the twins: one program of each direction sees all packets, and its maps are not read meanwhile.
     pub fn without_twins(mut self) -> Self {
         for direction in &mut self.directions {
@@ -189,6 +205,11 @@ impl MapPlan {
 }
 
 impl DirectionPlan {
+    /// The kind that the programs are loaded as.
+    pub const fn kind(&self) -> XdpKind {
+        XdpKind::of(self.frags, self.joined)
+    }
+
     /// Makes the finding about a map, at the line of the source that declares it.
     pub fn about_map(&self, stage: Stage, map: &str, message: impl Into<String>) -> Finding {
         let finding = Finding::new(stage, &self.code, message);

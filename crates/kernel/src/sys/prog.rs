@@ -9,6 +9,7 @@ use aya_obj::generated::{bpf_cmd, bpf_insn, bpf_prog_info};
 use serde::{Deserialize, Serialize};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
+use crate::sys::asm;
 use crate::sys::call::{address, address_mut, bpf, bpf_fd, object_name};
 use crate::sys::object::fill_info;
 
@@ -41,6 +42,7 @@ pub struct ProgLoad<'a> {
     pub name: &'a str,
     pub kind: ProgramKind,
     pub flags: u32,
+    pub attach_type: u32,
     pub license: &'a CStr,
     pub instructions: &'a [bpf_insn],
     pub btf: Option<BorrowedFd<'a>>,
@@ -52,7 +54,9 @@ impl<'a> ProgLoad<'a> {
     /// A program of the daemon's own, without flags and debug information.
     pub fn new(name: &'a str, kind: ProgramKind, instructions: &'a [bpf_insn]) -> Self {
         let (license, none) = (c"GPL", InfoRecords::default());
-        Self { name, kind, flags: 0, license, instructions, btf: None, func_info: none, line_info: none }
+        let attach_type = kind.expected_attach_type();
+        let (flags, btf) = (0, None);
+        Self { name, kind, flags, attach_type, license, instructions, btf, func_info: none, line_info: none }
     }
 }
 
@@ -94,7 +98,7 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::R
         license: program.license.as_ptr() as u64,
         prog_flags: program.flags,
         prog_name: object_name(program.name),
-        expected_attach_type: program.kind.expected_attach_type(),
+        expected_attach_type: program.attach_type,
         ..ProgLoadAttr::default()
     };
     if let Some(btf) = program.btf {
@@ -112,6 +116,28 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::R
         attr.log_buf = address_mut(log);
     }
     bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
+}
+
+/// Tells whether this kernel takes extensions of programs (`BPF_PROG_TYPE_EXT`) from this process. Hardened kernels refuse them
+/// before they look at their arguments; the trial extends no program, so others refuse it too, with another error.
+pub fn takes_extensions() -> bool {
+    #[repr(C)]
+    struct ExtensionAttr {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+    }
+    let pass = asm::pass_program(0);
+    let mut attr = ExtensionAttr {
+        // BPF_PROG_TYPE_EXT
+        prog_type: 28,
+        insn_cnt: pass.len() as u32,
+        insns: address(&pass),
+        license: c"GPL".as_ptr() as u64,
+    };
+    let refused = bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).err();
+    refused.is_none_or(|error| error.raw_os_error() != Some(libc::EPERM))
 }
 
 /// The identity of a program: no other program has this id while it lives, and no other instructions have this tag.

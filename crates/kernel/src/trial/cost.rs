@@ -115,6 +115,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         entry: plan.entry.clone(),
         others: Vec::new(),
         frags: plan.frags,
+        joined: plan.joined,
         maps: plan.maps.iter().map(map).collect(),
         counters: BTreeMap::new(),
         metrics: Vec::new(),

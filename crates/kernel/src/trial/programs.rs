@@ -3,15 +3,18 @@
 use std::sync::OnceLock;
 
 use aya_obj::generated::{BPF_F_XDP_HAS_FRAGS, bpf_attach_type};
-use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind, XdpKind};
 
 use crate::sys::prog::{self, ProgLoad};
 use crate::sys::{asm, call, link};
 
-/// The flags to load a program with. One for packets of several buffers (`frags`) and one for packets of a single buffer
-/// can't be in the same prog-array.
-pub const fn load_flags(frags: bool) -> u32 {
-    if frags { BPF_F_XDP_HAS_FRAGS } else { 0 }
+/// Returns `program` with the flags and the attach type for this kind. Programs of two kinds can't be in the same prog-array.
+pub fn of_kind(program: ProgLoad<'_>, kind: XdpKind) -> ProgLoad<'_> {
+    match kind {
+        XdpKind::Single => program,
+        XdpKind::Frags => ProgLoad { flags: program.flags | BPF_F_XDP_HAS_FRAGS, ..program },
+        XdpKind::Joined => ProgLoad { attach_type: 0, ..program },
+    }
 }
 
 /// Tells whether this kernel has XDP programs for packets of several buffers (Linux 5.18).

@@ -56,8 +56,13 @@ impl Deployer {
         // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
         // the probe is attached.
         let (asked, pods) = (config.clone(), Arc::clone(&self.pods));
-        tokio::task::spawn_blocking(move || wanted(&asked, occasion, &pods)).await??;
-        self.load_as(config, Purpose::Deployment { occasion, old, anew }).await
+        let host = Arc::clone(&self.kernel.host);
+        let beside_libxdp = move || {
+            let wanted = wanted(&asked, occasion, &pods)?;
+            Ok::<_, Rejection>(host.is_beside_libxdp(&wanted.interfaces))
+        };
+        let beside_libxdp = tokio::task::spawn_blocking(beside_libxdp).await??;
+        self.load_as(config, Purpose::Deployment { occasion, old, anew, beside_libxdp }).await
     }
 
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
@@ -192,7 +197,7 @@ fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
 
 /// The purpose for which programs are loaded.
 enum Purpose {
-    Deployment { occasion: Occasion, old: Option<Arc<Probe>>, anew: BTreeSet<String> },
+    Deployment { occasion: Occasion, old: Option<Arc<Probe>>, anew: BTreeSet<String>, beside_libxdp: bool },
     Validation,
     Replay { _place: Arc<OwnedSemaphorePermit> },
 }
@@ -206,7 +211,7 @@ fn load_all(
 ) -> Result<LoadedProbe, EngineError> {
     let none = BTreeSet::new();
     let (occasion, old, anew) = match purpose {
-        Purpose::Deployment { occasion, old, anew } => (*occasion, old.as_deref(), anew),
+        Purpose::Deployment { occasion, old, anew, .. } => (*occasion, old.as_deref(), anew),
         Purpose::Validation | Purpose::Replay { .. } => (Occasion::New, None, &none),
     };
     let elfs: Vec<&[u8]> = compiled.iter().map(|(_, object)| &object.elf[..]).collect();
@@ -229,8 +234,10 @@ fn load_all(
     if !kernel.facts().xdp_frags {
         plan = plan.without_frags();
     }
-    if matches!(purpose, Purpose::Replay { .. }) {
-        plan = plan.without_twins();
+    match purpose {
+        Purpose::Replay { .. } => plan = plan.without_twins(),
+        Purpose::Deployment { beside_libxdp: true, .. } => plan = plan.beside_libxdp(),
+        Purpose::Deployment { .. } | Purpose::Validation => {}
     }
     let mut refused: Vec<Rejection> = findings.into_iter().map(Rejection::from).collect();
     let mut metrics = plan.directions.iter().flat_map(|direction| &direction.metrics);

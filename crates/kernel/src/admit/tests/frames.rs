@@ -11,7 +11,7 @@ use crate::admit::tests::generator::{AREA, Random, program};
 use crate::attach::dispatcher::program::DebugInfo;
 use crate::sys::call::{self, address, address_mut};
 use crate::sys::map::{MapCreate, map_create};
-use crate::sys::prog::{self, InfoRecords, ProgLoad};
+use crate::sys::prog::{self, ProgLoad};
 
 /// The frames that each program runs on.
 const FRAMES: usize = 2;
@@ -34,14 +34,9 @@ fn load(kind: ProgramKind, instructions: &[bpf_insn], functions: &[usize]) -> Op
     let debug_info = DebugInfo::new(functions);
     let btf = prog::btf_load(&debug_info.btf).unwrap();
     let program = ProgLoad {
-        name: "tp_random",
-        kind,
-        flags: 0,
-        license: c"GPL",
-        instructions,
         btf: Some(btf.as_fd()),
         func_info: debug_info.records(),
-        line_info: InfoRecords::default(),
+        ..ProgLoad::new("tp_random", kind, instructions)
     };
     prog::prog_load(&program, None).ok()
 }

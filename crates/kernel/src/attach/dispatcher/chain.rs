@@ -141,7 +141,8 @@ impl Dispatcher {
     /// Detaches and removes the pins. Failures are logged: no caller can handle them. After a failure that may be over
     /// later, returns the pins, to be [discarded](dispatchers::Dispatchers::discard).
     pub fn detach(self, place: &HookPoint) -> Result<(), PathBuf> {
-        let detached = self.attachment.map_or(Ok(()), Attachment::detach);
+        let detach = |attachment: Attachment| place.netns.run(|| attachment.detach()).flatten();
+        let detached = self.attachment.map_or(Ok(()), detach);
         let detached = match detached {
             Err(error) if !is_final(&error) => return Err(self.pins),
             // The link ended with its interface.

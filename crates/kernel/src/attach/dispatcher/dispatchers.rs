@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Hook, Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Hook, Verdict, XdpKind, XdpMode};
 
 use crate::attach::dispatcher::chain::{Dispatcher, MAX_CHAIN};
 use crate::attach::dispatcher::entry::DispatcherEntry;
@@ -27,7 +27,7 @@ use crate::attach::epoch::EpochWord;
 use crate::attach::hook::attachment::{Attachment, TcMethod};
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::{HookKey, HookPoint};
-use crate::attach::hook::xdp::{self, XdpRequest};
+use crate::attach::hook::xdp_request::{NATIVE, XdpRequest};
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::attach::rank::{DeploymentId, Rank};
 use crate::load::pins;
@@ -45,8 +45,8 @@ pub struct Addition<'a> {
     pub sample: Option<NonZeroU32>,
     /// True if each verdict that the programs can return takes effect as it is.
     pub stands: bool,
-    /// True if the programs take packets of several buffers.
-    pub frags: bool,
+    /// The kind of the programs.
+    pub kind: XdpKind,
     pub xdp_mode: XdpMode,
 }
 
@@ -132,13 +132,13 @@ impl Dispatchers {
         result.map(|()| health)
     }
 
-    /// Returns the reason why programs of `probe` with this value of `frags` can't run beside the programs of the other
-    /// probes at `place`; `None` if they can.
-    pub fn misfit(&self, place: &HookPoint, probe: &str, frags: bool) -> Option<String> {
+    /// Returns the reason why programs of `probe` of this kind can't run beside the programs of the other probes at `place`;
+    /// `None` if they can.
+    pub fn misfit(&self, place: &HookPoint, probe: &str, kind: XdpKind) -> Option<String> {
         let by_place = self.by_place.lock();
         let (_, dispatcher) = by_place.get(&place.key())?;
         let others = dispatcher.entries.iter().filter(|entry| &*entry.probe != probe);
-        kinds::check(place, others, frags).err().map(|error| error.to_string())
+        kinds::check(place, others, kind).err().map(|error| error.to_string())
     }
 
     /// Forgets the slots of a deployment that has been replaced at `place`.
@@ -249,9 +249,12 @@ impl Dispatchers {
         if entries.len() == MAX_CHAIN {
             return Err(no_room(place));
         }
-        kinds::check(place, &entries, addition.frags)?;
+        kinds::check(place, &entries, addition.kind)?;
+        if let Some(Attachment::Link(..)) = dispatcher.attachment {
+            kinds::check_link(place, &dispatcher.entries, addition.kind)?;
+        }
         let is_ready = dispatcher.retired.contains(&addition.owner);
-        let Addition { owner, probe, rank, slots, epoch, verdict, stands, frags, sample, xdp_mode } =
+        let Addition { owner, probe, rank, slots, epoch, verdict, stands, kind, sample, xdp_mode } =
             *addition;
         // The program of an earlier daemon continues calling the slots that are pinned, which may be others than those at
         // interfaces that could be listed earlier.
@@ -275,7 +278,7 @@ impl Dispatchers {
             verdict,
             stands,
             sample,
-            frags,
+            kind,
             xdp_mode,
         };
         let at = entries.partition_point(|other| other.rank <= entry.rank);
@@ -309,7 +312,7 @@ impl Dispatchers {
         entries: Vec<DispatcherEntry>,
     ) -> Result<(), AttachError> {
         let revision = self.revisions.get(place, &entries)?;
-        let xdp = XdpRequest { mode, frags: kinds::is_frags(&entries) };
+        let xdp = XdpRequest { mode, kind: kinds::of(&entries) };
         let attach = || Attachment::attach(place, xdp, self.tc_method, revision.program(), &dispatcher.pins);
         let attached = place.netns.run(attach);
         let (attachment, fallback) = attached.map_err(|error| place.failed(error))??;
@@ -337,12 +340,13 @@ impl Dispatchers {
     ) -> Result<(), AttachError> {
         crash::fault("revising").map_err(|error| place.failed(error))?;
         let revision = self.revisions.get(place, &entries)?;
-        let frags = kinds::is_frags(&entries);
+        let kind = kinds::of(&entries);
         if let Some(attachment) = &mut dispatcher.attachment {
-            let is_native = attachment.mode() == xdp::NATIVE;
+            let is_native = attachment.mode() == NATIVE;
             let replaced = attachment.replace(revision.program(), &dispatcher.pins);
-            replaced.map_err(|error| kinds::not_replaced(place, is_native && !frags, error))?;
-            if frags {
+            replaced
+                .map_err(|error| kinds::not_replaced(place, is_native && kind == XdpKind::Single, error))?;
+            if kind == XdpKind::Frags {
                 dispatcher.health.lock().fallback = None;
             }
             dispatcher.calls(entries, revision);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::hook::{Verdict, XdpMode};
+use twinprobe_ebpf_common::hook::{Verdict, XdpKind, XdpMode};
 
 use crate::attach::dispatcher::program::Call;
 use crate::attach::dispatcher::slots::Slots;
@@ -26,9 +26,8 @@ pub struct DispatcherEntry {
     pub stands: bool,
     /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
     pub sample: Option<NonZeroU32>,
-    /// True if the programs take packets of several buffers. All entries of a dispatcher agree in it: the kernel takes a tail
-    /// call from one kind of program to the same kind only.
-    pub frags: bool,
+    /// The kind of the programs. All entries of a dispatcher agree in it.
+    pub kind: XdpKind,
     pub xdp_mode: XdpMode,
 }
 

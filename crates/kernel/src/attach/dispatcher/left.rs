@@ -147,15 +147,16 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
 }
 
 fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Hook) -> io::Result<()> {
-    // A link can be detached from any namespace; a filter ends with its namespace.
-    let left = match Attachment::adopt_link(pins)? {
-        Some(link) => Some(link),
-        None => match known.map_or_else(|| namespace(pins, netns), |known| Ok(Some(known.clone())))? {
-            Some(netns) => netns.run(|| Attachment::adopt(ifindex, hook, pins))??,
-            None => None,
-        },
-    };
-    left.map_or(Ok(()), |left| left.detach())
+    // A link can be detached from any namespace; other attachments end with their namespace.
+    if let Some(link) = Attachment::adopt_link(pins)? {
+        return link.detach();
+    }
+    match known.map_or_else(|| namespace(pins, netns), |known| Ok(Some(known.clone())))? {
+        Some(netns) => {
+            netns.run(|| Attachment::adopt(ifindex, hook, pins)?.map_or(Ok(()), Attachment::detach)).flatten()
+        }
+        None => Ok(()),
+    }
 }
 
 /// Finds the namespace that a dispatcher was made in: at the path it had then, or by another name or a process. `None`
@@ -184,12 +185,12 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::os::unix::fs::symlink;
 
-    use twinprobe_ebpf_common::hook::{Position, XdpMode};
+    use twinprobe_ebpf_common::hook::{Position, XdpKind, XdpMode};
 
     use super::*;
     use crate::attach::dispatcher::chain::Dispatcher;
     use crate::attach::hook::attachment::TcMethod;
-    use crate::attach::hook::xdp::XdpRequest;
+    use crate::attach::hook::xdp_request::XdpRequest;
     use crate::net::netns::testing::{Named, ip};
     use crate::net::rtnl::filter::Parent;
     use crate::net::rtnl::socket::NetlinkSocket;
@@ -223,7 +224,7 @@ mod tests {
             let pass = asm::pass_program(0);
             let program = prog::prog_load(&ProgLoad::new("tp_test", hook.kind(), &pass), None);
             let (program, method) = (program.unwrap(), TcMethod::Clsact);
-            let xdp = XdpRequest { mode: XdpMode::Auto, frags: false };
+            let xdp = XdpRequest { mode: XdpMode::Auto, kind: XdpKind::Single };
             let attach = || Attachment::attach(&place, xdp, method, program.as_fd(), &pins);
             place.netns.run(attach).unwrap().unwrap();
             Self { named, directory, _root: root, place, pins }

@@ -134,13 +134,12 @@ fn load(place: &HookPoint, entries: &[DispatcherEntry]) -> Result<OwnedFd, Attac
     let program = program::build(place.hook, &calls);
     let debug_info = DebugInfo::new(&program.functions);
     let btf = prog::btf_load(&debug_info.btf).map_err(|error| place.failed(error))?;
-    verifier::load(&ProgLoad {
-        flags: programs::load_flags(kinds::is_frags(entries)),
+    let loaded = ProgLoad {
         btf: Some(btf.as_fd()),
         func_info: debug_info.records(),
         ..ProgLoad::new("tp_dispatcher", kind, &program.instructions)
-    })
-    .map_err(|refusal| {
+    };
+    verifier::load(&programs::of_kind(loaded, kinds::of(entries))).map_err(|refusal| {
         tracing::error!(log = refusal.log, "the kernel refused the dispatcher");
         AttachError::Unsupported(format!("this kernel does not take the dispatcher: {}", refusal.message))
     })

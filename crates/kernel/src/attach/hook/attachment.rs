@@ -8,7 +8,9 @@ use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::hook_point::HookPoint;
-use crate::attach::hook::xdp::{XdpLink, XdpRequest};
+use crate::attach::hook::libxdp::Membership;
+use crate::attach::hook::xdp::XdpLink;
+use crate::attach::hook::xdp_request::{GENERIC, NATIVE, XdpRequest};
 use crate::attach::hook::{clsact, tcx, xdp};
 use crate::sys::call::found;
 use crate::sys::object::ObjectKind;
@@ -42,6 +44,8 @@ pub enum Attachment {
     /// A link, for XDP or TCX, and its mode.
     Link(OwnedFd, &'static str),
     Clsact(clsact::ClsactFilter),
+    /// A place among the programs of libxdp's dispatcher.
+    Libxdp(Membership),
 }
 
 impl Attachment {
@@ -58,6 +62,9 @@ impl Attachment {
         let clsact = || clsact::ClsactFilter::attach(place, program, pins).map(Self::Clsact);
         let attached = match (place.hook, tc_method) {
             (Hook::Xdp, _) => {
+                if let Some(membership) = Membership::join(place, xdp, program, pins)? {
+                    return Ok((Self::Libxdp(membership), None));
+                }
                 let XdpLink { link, mode, fallback } = xdp::attach(place, xdp, program)?;
                 return Ok((Self::Link(link, mode), fallback));
             }
@@ -76,15 +83,19 @@ impl Attachment {
         match self {
             Self::Link(link, _) => link::link_update(link.as_fd(), program),
             Self::Clsact(filter) => filter.replace(program, pins),
+            Self::Libxdp(membership) => membership.replace(program),
         }
     }
 
     /// Adopts the attachment of an earlier daemon whose pins are in `pins`; `None` if there is none. To be called in
     /// the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
-        match Self::adopt_link(pins)? {
-            None => Ok(clsact::ClsactFilter::adopt(ifindex, hook, pins)?.map(Self::Clsact)),
-            link => Ok(link),
+        if let Some(link) = Self::adopt_link(pins)? {
+            return Ok(Some(link));
+        }
+        match hook.kind() {
+            ProgramKind::Xdp => Ok(Membership::adopt(ifindex, pins)?.map(Self::Libxdp)),
+            ProgramKind::Tc => Ok(clsact::ClsactFilter::adopt(ifindex, hook, pins)?.map(Self::Clsact)),
         }
     }
 
@@ -98,12 +109,12 @@ impl Attachment {
         Ok(None)
     }
 
-    /// Pins the attachment, so that it stays when the daemon ends. A clsact filter stays anyway, and has a separate
-    /// pin.
+    /// Pins the attachment, so that it stays when the daemon ends. Others than links stay anyway, and have pins of their
+    /// own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
             Self::Link(link, mode) => object::obj_pin(link.as_fd(), &pins.join(link_pin(mode))),
-            Self::Clsact(_) => Ok(()),
+            Self::Clsact(_) | Self::Libxdp(_) => Ok(()),
         }
     }
 
@@ -116,6 +127,7 @@ impl Attachment {
                 Ok((info.ifindex == ifindex).then_some(info.prog_id))
             }
             Self::Clsact(filter) => Ok(filter.program_at(ifindex)?.map(|program| program.id)),
+            Self::Libxdp(membership) => membership.program_at(ifindex),
         }
     }
 
@@ -128,7 +140,7 @@ impl Attachment {
                 ProgramKind::Xdp => xdp::runs(ifindex, program),
                 ProgramKind::Tc => tcx::runs(ifindex, hook, program),
             },
-            Self::Clsact(_) => Ok(true),
+            Self::Clsact(_) | Self::Libxdp(_) => Ok(true),
         }
     }
 
@@ -137,15 +149,15 @@ impl Attachment {
         for name in LINK_PINS.map(link_pin).iter().map(String::as_str).chain(clsact::PINS) {
             found(std::fs::remove_file(pins.join(name)))?;
         }
-        Ok(())
+        Membership::unpin(pins)
     }
 
-    /// Opens the program that packets of the interface meet; `None` if the program is unknown. The program of a link can
+    /// Opens the program that packets of the interface meet; `None` if the program is unknown. A program without a pin can
     /// be opened with CAP_SYS_ADMIN only.
     pub fn program(&self, ifindex: u32, pins: &Path) -> Option<OwnedFd> {
         let id = self.program_at(ifindex).ok()??;
         let program = match self {
-            Self::Link(..) => object::fd_by_id(ObjectKind::Program, id).ok()??,
+            Self::Link(..) | Self::Libxdp(_) => object::fd_by_id(ObjectKind::Program, id).ok()??,
             Self::Clsact(_) => object::obj_get(&pins.join(clsact::PIN)).ok()?,
         };
         (prog::prog_identity(program.as_fd()).ok()?.id == id).then_some(program)
@@ -156,20 +168,22 @@ impl Attachment {
         match self {
             Self::Link(_, mode) => mode,
             Self::Clsact(_) => "clsact",
+            Self::Libxdp(membership) => membership.mode,
         }
     }
 
-    /// Detaches now, although a pin may still hold the link.
+    /// Detaches now, although a pin may still hold the link. Call this in the interface's namespace.
     pub fn detach(self) -> io::Result<()> {
         match self {
             Self::Link(link, _) => link::link_detach(link.as_fd()),
             Self::Clsact(filter) => filter.detach(),
+            Self::Libxdp(membership) => membership.detach(),
         }
     }
 }
 
 /// The modes of attachments by a link, in the order of the search for their pins.
-const LINK_PINS: [&str; 3] = [xdp::NATIVE, xdp::GENERIC, tcx::MODE];
+const LINK_PINS: [&str; 3] = [NATIVE, GENERIC, tcx::MODE];
 
 /// Returns the name of a link's pin. The name keeps the mode, because the kernel does not report how a link was made.
 fn link_pin(mode: &str) -> String {

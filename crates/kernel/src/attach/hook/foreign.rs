@@ -6,14 +6,15 @@ use std::{fmt, io};
 
 use aya::programs::{ProgramInfo, loaded_programs};
 
+use crate::attach::hook::libxdp::{self, CalledProgram};
+use crate::attach::hook::loader::XdpLoader;
 use crate::net::rtnl::socket::NetlinkSocket;
 use crate::net::rtnl::xdp::Device;
-use crate::sys::map;
 use crate::sys::object::{self, ObjectKind};
+use crate::sys::{map, prog};
 
-/// The name of libxdp's dispatcher, and the directory where libxdp pins the programs that it calls.
+/// The name of libxdp's dispatcher.
 const LIBXDP_DISPATCHER: &str = "xdp_dispatcher";
-const LIBXDP_PINS: &str = "/sys/fs/bpf/xdp";
 /// The first byte of the dispatcher's configuration; the third is the number of programs.
 const LIBXDP_MAGIC: u8 = 236;
 /// The name of this daemon's dispatchers.
@@ -25,7 +26,7 @@ pub struct XdpNeighbour {
     pub interface: String,
     /// The owner and the program in words.
     pub described: String,
-    /// True for a dispatcher of a twinprobe.
+    /// True if a twinprobe is there: by its dispatcher, or as one of the programs of libxdp.
     pub is_own: bool,
 }
 
@@ -37,7 +38,7 @@ pub fn neighbours() -> io::Result<Vec<XdpNeighbour>> {
         let Device { index, name: interface, programs, .. } = device;
         programs.into_iter().map(move |(mode, id)| {
             let program = Foreign::new(index, id, mode);
-            let is_own = program.owner == ForeignOwner::Twinprobe;
+            let is_own = program.has_twinprobe();
             XdpNeighbour { interface: interface.clone(), described: program.describe(is_own), is_own }
         })
     };
@@ -66,7 +67,7 @@ impl Foreign {
         let name = info.as_ref().and_then(ProgramInfo::name_as_str).unwrap_or("without a name").to_owned();
         let owner = match name.as_str() {
             LIBXDP_DISPATCHER => {
-                let directory = Path::new(LIBXDP_PINS).join(format!("dispatch-{ifindex}-{id}"));
+                let directory = libxdp::pins_of(ifindex, id);
                 let programs = libxdp_programs(&directory).unwrap_or_default();
                 let (count, pins) = (info.as_ref().and_then(libxdp_count), directory.display().to_string());
                 ForeignOwner::Libxdp { programs, count, pins }
@@ -77,11 +78,19 @@ impl Foreign {
         Self { name, id, mode, owner }
     }
 
-    /// Describes the program in words for the end of a sentence.
+    fn has_twinprobe(&self) -> bool {
+        match &self.owner {
+            ForeignOwner::Twinprobe => true,
+            ForeignOwner::Libxdp { programs, .. } => programs.iter().any(|program| program == libxdp::ENTRY),
+            ForeignOwner::Unknown => false,
+        }
+    }
+
+    /// Describes the program in words for the end of a sentence. `is_own`: a dispatcher of a twinprobe is this daemon's.
     fn describe(&self, is_own: bool) -> String {
-        let Self { name, id, mode, .. } = self;
-        if is_own {
-            return format!("a dispatcher of twinprobe, {name} (id {id}, {mode})");
+        let Self { name, id, mode, owner } = self;
+        if is_own && *owner == ForeignOwner::Twinprobe {
+            return format!("a dispatcher of twinprobe, {name} (id {id}, {mode}; xdp-loader gets EBUSY)");
         }
         self.to_string().trim_end_matches(',').to_owned()
     }
@@ -115,22 +124,54 @@ pub fn occupied(interface: &str, ifindex: u32) -> String {
         None
     });
     let (on, programs) = found.unwrap_or_else(|| (interface.to_owned(), Vec::new()));
-    explain(interface, &on, &programs)
+    let joining = match XdpLoader::known() {
+        None => Joining::NotAsked,
+        Some(_) if !prog::takes_extensions() => Joining::Refused,
+        Some(_) => Joining::Asked,
+    };
+    explain(interface, &on, &programs, joining)
 }
 
-fn explain(interface: &str, on: &str, programs: &[Foreign]) -> String {
+/// The state of the daemon's wish to join dispatchers of libxdp.
+#[derive(Clone, Copy, Debug)]
+enum Joining {
+    /// The daemon knows no `xdp-loader`.
+    NotAsked,
+    /// This kernel refuses the extensions by which libxdp calls programs.
+    Refused,
+    Asked,
+}
+
+fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) -> String {
     let named: Vec<String> = programs.iter().map(ToString::to_string).collect();
     let named = if named.is_empty() { "another XDP program".to_owned() } else { named.join(" and ") };
     let is = if programs.len() > 1 { "are" } else { "is" };
     let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
     let advice = match programs.first().map(|program| &program.owner) {
         Some(ForeignOwner::Libxdp { .. }) => {
-            format!("twinprobe does not join it: use hook tc, or unload it (xdp-loader unload {on} --all)")
+            let join = match joining {
+                Joining::NotAsked => "serve --xdp-loader /usr/sbin/xdp-loader joins it; or",
+                Joining::Refused => {
+                    "this kernel refuses the extensions by which libxdp calls others (EPERM):"
+                }
+                Joining::Asked => {
+                    "libxdp pins no programs of it in /sys/fs/bpf/xdp, so twinprobe can't join it:"
+                }
+            };
+            format!("{join} use hook tc, or unload it (xdp-loader unload {on} --all)")
         }
         Some(ForeignOwner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
-        Some(ForeignOwner::Unknown) | None => format!(
-            "detach it first (ip link set dev {on} xdp off, or end what holds its link), or use hook tc"
-        ),
+        Some(ForeignOwner::Unknown) | None => {
+            let why = match joining {
+                Joining::Refused => {
+                    "; this kernel refuses extensions (EPERM), so xdp-loader shares no hook here"
+                }
+                Joining::NotAsked | Joining::Asked => "",
+            };
+            format!(
+                "detach it first (ip link set dev {on} xdp off, or end what holds its link), or use hook tc{why}"
+            )
+        }
     };
     format!("{named} {is} attached to {place}; {advice}")
 }
@@ -167,19 +208,11 @@ fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
 
 /// Returns the names of the programs that are pinned for the dispatcher, in the order in which it calls them.
 fn libxdp_programs(directory: &Path) -> io::Result<Vec<String>> {
-    let mut programs = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        let number = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.strip_prefix("prog")?.strip_suffix("-prog")?.parse::<u8>().ok());
-        let Some(number) = number else { continue };
-        let info = ProgramInfo::from_pin(&path).map_err(io::Error::other)?;
-        programs.push((number, info.name_as_str().unwrap_or_default().to_owned()));
-    }
-    programs.sort();
-    Ok(programs.into_iter().map(|(_, name)| name).collect())
+    let name = |program: CalledProgram| {
+        let info = ProgramInfo::from_pin(program.pin).ok();
+        info.and_then(|info| info.name_as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    Ok(libxdp::called(directory)?.into_iter().map(name).collect())
 }
 
 #[cfg(test)]
@@ -191,43 +224,57 @@ mod tests {
         let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
         let libxdp = |programs: &[&str], count| {
             let programs = programs.iter().map(ToString::to_string).collect();
-            let pins = format!("{LIBXDP_PINS}/dispatch-2-7");
+            let pins = libxdp::pins_of(2, 7).display().to_string();
             foreign(LIBXDP_DISPATCHER, ForeignOwner::Libxdp { programs, count, pins })
         };
-        for (programs, on, expected) in [
+        for (programs, on, joining, expected) in [
             (
                 vec![foreign("filter", ForeignOwner::Unknown)],
                 "eth0",
+                Joining::Asked,
                 "the XDP program filter (id 7, native) is attached to eth0; detach it first (ip link set dev eth0 \
                  xdp off, or end what holds its link), or use hook tc",
             ),
             (
+                vec![foreign("filter", ForeignOwner::Unknown)],
+                "eth0",
+                Joining::Refused,
+                "the XDP program filter (id 7, native) is attached to eth0; detach it first (ip link set dev eth0 \
+                 xdp off, or end what holds its link), or use hook tc; this kernel refuses extensions (EPERM), so \
+                 xdp-loader shares no hook here",
+            ),
+            (
                 vec![foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe)],
                 "eth0",
+                Joining::NotAsked,
                 "the dispatcher of another twinprobe, tp_dispatcher (id 7, native), is attached to eth0; deploy \
                  the probe there, or use hook tc",
             ),
             (
                 vec![libxdp(&["a", "b"], Some(2))],
                 "bond0",
+                Joining::NotAsked,
                 "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with a, b (pinned in /sys/fs/bpf/xdp/dispatch-2-7), \
-                 is attached to bond0, which is on top of eth0; twinprobe does not join it: use hook tc, or unload it \
-                 (xdp-loader unload bond0 --all)",
+                 is attached to bond0, which is on top of eth0; serve --xdp-loader /usr/sbin/xdp-loader joins it; or use \
+                 hook tc, or unload it (xdp-loader unload bond0 --all)",
             ),
             (
                 vec![libxdp(&[], Some(2))],
                 "eth0",
+                Joining::Refused,
                 "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 2 programs, is attached to eth0; \
-                 twinprobe does not join it: use hook tc, or unload it (xdp-loader unload eth0 --all)",
+                 this kernel refuses the extensions by which libxdp calls others (EPERM): use hook tc, or unload it \
+                 (xdp-loader unload eth0 --all)",
             ),
             (
                 vec![],
                 "eth0",
+                Joining::NotAsked,
                 "another XDP program is attached to eth0; detach it first (ip link set dev eth0 xdp off, or end \
                  what holds its link), or use hook tc",
             ),
         ] {
-            assert_eq!(explain("eth0", on, &programs), expected);
+            assert_eq!(explain("eth0", on, &programs, joining), expected);
         }
     }
 
@@ -235,7 +282,7 @@ mod tests {
     fn each_owner_is_described_at_the_end_of_a_sentence() {
         let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
         let own = foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe).describe(true);
-        assert_eq!(own, "a dispatcher of twinprobe, tp_dispatcher (id 7, native)");
+        assert_eq!(own, "a dispatcher of twinprobe, tp_dispatcher (id 7, native; xdp-loader gets EBUSY)");
         let bare = foreign("filter", ForeignOwner::Unknown).describe(false);
         assert_eq!(bare, "the XDP program filter (id 7, native)");
         let owner = ForeignOwner::Libxdp { programs: Vec::new(), count: Some(1), pins: String::new() };

@@ -5,5 +5,8 @@ pub mod clsact;
 pub mod error;
 pub mod foreign;
 pub mod hook_point;
+pub mod libxdp;
+pub mod loader;
 pub mod tcx;
 pub mod xdp;
+pub mod xdp_request;

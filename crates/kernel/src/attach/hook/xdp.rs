@@ -5,32 +5,22 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aya_obj::generated::XDP_FLAGS_SKB_MODE;
 use aya_obj::generated::bpf_attach_type::BPF_XDP;
-use twinprobe_ebpf_common::hook::XdpMode;
+use twinprobe_ebpf_common::hook::{XdpKind, XdpMode};
 
 use crate::attach::hook::error::AttachError;
 use crate::attach::hook::foreign;
 use crate::attach::hook::hook_point::HookPoint;
+use crate::attach::hook::xdp_request::{GENERIC, NATIVE, XdpRequest};
 use crate::net::rtnl::socket::NetlinkSocket;
 use crate::sys::{call, link};
 use crate::trial::programs;
 
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-pub const NATIVE: &str = "native";
-pub const GENERIC: &str = "generic";
-
 /// An MTU above which drivers may refuse programs for packets of a single buffer, in bytes; and that of the loopback
 /// interface, which has no native XDP.
 const USUAL_MTU: u32 = 1500;
 const LOOPBACK_MTU: u32 = 65_536;
-
-/// The request for an attachment.
-#[derive(Clone, Copy, Debug)]
-pub struct XdpRequest {
-    pub mode: XdpMode,
-    /// True if the program takes packets of several buffers.
-    pub frags: bool,
-}
 
 /// The outcome of an attachment.
 #[derive(Debug)]
@@ -53,7 +43,8 @@ pub fn attach(
     };
     let native = || with(XDP_FLAGS_DRV_MODE, NATIVE, None);
     let generic = |fallback| with(XDP_FLAGS_SKB_MODE, GENERIC, fallback);
-    let cure = |error: &io::Error| if request.frags { None } else { single_buffer(place, error) };
+    let cure =
+        |error: &io::Error| if request.kind == XdpKind::Frags { None } else { single_buffer(place, error) };
     let result = match request.mode {
         XdpMode::Native => native(),
         XdpMode::Generic => generic(None),

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::bpf_insn;
-use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind, XdpKind};
 
 use crate::attach::dispatcher::program::DebugInfo;
 use crate::sys::asm;
@@ -41,7 +41,12 @@ pub struct Driver {
 impl Driver {
     /// Loads a driver for `probe`. Fails if the kernel lacks a feature that a driver needs: XDP frames that
     /// can be written to by a helper (Linux 5.18), tail calls in subprograms.
-    pub fn load(hook: Hook, frags: bool, control: BorrowedFd<'_>, probe: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn load(
+        hook: Hook,
+        xdp: XdpKind,
+        control: BorrowedFd<'_>,
+        probe: BorrowedFd<'_>,
+    ) -> io::Result<Self> {
         let slots = map::map_create(&MapCreate {
             map_type: BPF_MAP_TYPE_PROG_ARRAY,
             ..MapCreate::array("tp_replayed", 4, 1)
@@ -51,12 +56,10 @@ impl Driver {
         let btf = prog::btf_load(&debug.btf)?;
         let program = ProgLoad::new("tp_replay", hook.kind(), &instructions);
         let program = prog::prog_load(
-            &ProgLoad {
-                flags: programs::load_flags(frags),
-                btf: Some(btf.as_fd()),
-                func_info: debug.records(),
-                ..program
-            },
+            &programs::of_kind(
+                ProgLoad { btf: Some(btf.as_fd()), func_info: debug.records(), ..program },
+                xdp,
+            ),
             None,
         )?;
         map::map_update(slots.as_fd(), &0_u32.to_ne_bytes(), &probe.as_raw_fd().to_ne_bytes())?;

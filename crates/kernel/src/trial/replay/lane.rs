@@ -110,7 +110,7 @@ impl Lane {
     pub fn new(loaded: LoadedDirection, control: Control) -> Result<Self, KernelError> {
         let attach = loaded.plan.attach;
         let driver =
-            Driver::load(attach.hook, loaded.plan.frags, control.map(), loaded.programs.of_twin(0).as_fd());
+            Driver::load(attach.hook, loaded.plan.kind(), control.map(), loaded.programs.of_twin(0).as_fd());
         let driver = driver.inspect_err(|error| {
             tracing::debug!(%error, "packets are replayed one by one");
         });
