@@ -153,3 +153,26 @@ fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// clap would take the option for the global one, and panic at its type.
+    fn check(command: &clap::Command, globals: &[clap::Id]) {
+        let own = || command.get_arguments();
+        for argument in own() {
+            assert!(!globals.contains(argument.get_id()), "{} {argument}", command.get_name());
+        }
+        let new = own().filter(|argument| argument.is_global_set());
+        let globals: Vec<clap::Id> = new.map(clap::Arg::get_id).chain(globals).cloned().collect();
+        command.get_subcommands().for_each(|command| check(command, &globals));
+    }
+
+    #[test]
+    fn no_option_of_a_command_has_the_name_of_a_global_one() {
+        let command = Cli::command();
+        assert!(command.get_arguments().any(clap::Arg::is_global_set), "there are global options");
+        check(&command, &[]);
+    }
+}

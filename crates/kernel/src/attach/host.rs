@@ -76,7 +76,7 @@ impl Host {
     pub fn is_beside_libxdp(&self, interfaces: &[AttachInterface]) -> bool {
         interfaces.iter().any(|AttachInterface { netns, index, .. }| {
             let by_place = self.dispatchers.by_place.lock();
-            let known = by_place.get(&(netns.id(), *index, Hook::Xdp, false));
+            let known = by_place.get(&(netns.id(), *index, Hook::Xdp.name(), false));
             known.is_some_and(|(_, dispatcher)| kinds::of(&dispatcher.entries) == XdpKind::Joined)
                 || netns.run(|| libxdp::can_join(*index)).flatten().unwrap_or(false)
         })

@@ -37,11 +37,11 @@ pub struct SeriesCommand {
     /// Show this number of keys, the largest ones
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     top: usize,
-    /// Show this key, written as in documents; may be given several times
+    /// Show only this key, written as in documents; may be given several times
     #[arg(long, value_name = "KEY")]
-    key: Vec<String>,
+    only: Vec<String>,
     /// Ask the server of `serve --history`, which may have numbers of times before the oldest window
-    #[arg(long, conflicts_with = "key")]
+    #[arg(long, conflicts_with = "only")]
     history: bool,
     /// Show counts per second
     #[arg(long)]
@@ -65,7 +65,7 @@ impl SeriesCommand {
         ] {
             query.extend(value.map(|value| (name, value)));
         }
-        query.extend(self.key.into_iter().map(|key| ("key", key)));
+        query.extend(self.only.into_iter().map(|key| ("key", key)));
         let client = session.fleet.one()?;
         let answer = match self.history {
             true => client.past_series(&self.name, &query).await?,
