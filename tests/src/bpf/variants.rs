@@ -53,7 +53,7 @@ pub fn variants(name: &str) -> Vec<(&'static str, Value)> {
             }
             each(defines)
         }
-        "disks.bpf.c" => xdp(json!({})),
+        "disks.bpf.c" | "neighbour.bpf.c" => xdp(json!({})),
         "subject.bpf.c" => vec![
             with("xdp", json!({ "FORM": "1" })),
             with("xdp", json!({ "FORM": "2" })),
