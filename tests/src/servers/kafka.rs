@@ -92,9 +92,10 @@ impl KafkaBroker {
         self.child = Some(command.spawn()?);
         wait_for("Kafka", PATIENCE, || {
             let log = fs::read_to_string(self.path("log"))?;
-            let tail = log.get(log.len().saturating_sub(2_000)..).unwrap_or_default().to_owned();
+            let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).take(5).collect();
+            let tail = log.get(log.len().saturating_sub(2_000)..).unwrap_or_default();
             let metadata = self.kcat(&["-L", "-m", "1"]);
-            metadata.map(drop).context(tail)
+            metadata.map(drop).with_context(|| format!("{}\n{tail}", errors.join("\n")))
         })
     }
 

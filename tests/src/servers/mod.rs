@@ -7,6 +7,7 @@ use std::env;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -26,7 +27,16 @@ pub fn python(script: &str, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns a port without a listener.
+/// Returns a port without a listener, another one with each call. It is none of those that the kernel gives to clients: one
+/// of them could take it before its server listens.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    const FIRST: u32 = 10_000;
+    const CLIENTS: u32 = 32_768;
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    // Each process of a test has its own ports.
+    let own = std::process::id().wrapping_mul(64);
+    let mut ports = (0..CLIENTS - FIRST)
+        .map(|_| FIRST + own.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % (CLIENTS - FIRST));
+    let free = ports.find_map(|port| TcpListener::bind(("127.0.0.1", u16::try_from(port).ok()?)).ok());
+    Ok(free.context("no port is free")?.local_addr()?.port())
 }
