@@ -23,7 +23,7 @@ pub const QUIET: u64 = 300;
 pub const LIMIT: Duration = Duration::from_secs(4);
 /// The time that a cut network has to find the attack afterwards.
 const AFTER: Duration = Duration::from_secs(12);
-/// The length of a burst that is no attack.
+/// The length of a harmless burst.
 pub const BURST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time between two looks at the daemons: the figures are times that the daemons tell.

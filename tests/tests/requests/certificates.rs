@@ -44,7 +44,7 @@ impl CertifiedNode {
         Ok(Self { daemon, directory, files, topology })
     }
 
-    /// What a daemon with these files tells of the node.
+    /// Returns the node as a daemon with these files describes it.
     fn told(&self, shown: &[(&str, &str)]) -> Result<Value> {
         let options =
             DaemonOptions::default().argument("--nodes").argument(self.directory.path().join("nodes"));

@@ -16,7 +16,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 use crate::nats::{MAKE, messages};
 use crate::scene::{COLLECTOR, Node, Stream, configuration, python, stream};
 
-/// What stands between a stream and a daemon.
+/// The proxy between a stream and a daemon.
 #[derive(Clone, Copy)]
 enum Between {
     Nothing,

@@ -17,7 +17,7 @@ pub const MOST: usize = 256;
 /// The most characters of a name.
 const LONGEST: usize = 40;
 
-/// A watch asks many times, and says once that there are no names.
+/// The note that the daemon has no names, once for all requests of a watch.
 static TOLD: Once = Once::new();
 
 /// The best name of each address that has one.

@@ -21,7 +21,7 @@ pub struct WindowDocuments {
     response: Response,
     /// The windows; the daemon lists as many as the answer has.
     pub listing: Listing,
-    /// What has come of the answer, and the place of the first byte that is not read yet.
+    /// The received part of the answer, and the place of the first unread byte.
     buffer: Vec<u8>,
     at: usize,
     most: usize,
