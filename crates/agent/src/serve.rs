@@ -11,13 +11,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use twinprobe_faults::crash;
-use twinprobe_kernel::{Expedite, Kernel, PodFinder, QuiesceMethod, TcMethod, memory};
+use twinprobe_kernel::{Expedite, Kernel, QuiesceMethod, TcMethod, memory};
 use twinprobe_windows::WindowStore;
 
 use crate::api::router;
 use crate::api::state::{self, Readiness};
 use crate::engine::cost::CostOptions;
 use crate::engine::engine::Engine;
+use crate::engine::pods::options::PodOptions;
 use crate::folder::changes::WatchedFiles;
 use crate::folder::deploy::{self, FolderOptions};
 use crate::history::options::{HistoryOptions, HistorySource};
@@ -82,9 +83,8 @@ pub struct Serve {
     /// Expedited grace periods of the kernel while probes are attached and removed
     #[arg(long, value_name = "WHEN", value_parser = expedite_choices(), default_value = "auto")]
     expedite: Expedite,
-    /// Root of the cgroups, where the daemon finds the processes of pods
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
-    cgroups: PathBuf,
+    #[command(flatten)]
+    pods: PodOptions,
     #[command(flatten)]
     names: NameOptions,
     #[command(flatten)]
@@ -218,8 +218,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     .context(
         "the windows can't be read, and stay as they are; `twinprobe doctor --state-dir` examines the store",
     )?;
-    let pods = PodFinder { cgroups: options.cgroups };
-    let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits, pods)?;
+    let engine = Engine::new(node, kernel, toolchain, store, windows, options.limits, options.pods)?;
 
     // Early clients are told to wait; the addresses are announced once requests are answered.
     let readiness = Arc::new(Readiness::default());

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::owner::{OwnersAt, PodNames};
 use crate::window::Window;
 
 /// The beginning of a document, before its first metric.
@@ -109,24 +110,9 @@ pub struct Context {
     /// The pods to which interfaces of the document lead, by the names of the interfaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, PodNames>,
-}
-
-/// The names of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodNames {
-    pub namespace: String,
-    pub pod: String,
-    /// The owner of the pod: the kind, `/` and the name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workload: Option<String>,
-}
-
-impl PodNames {
-    /// Returns the fields with their values.
-    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
-        let workload = self.workload.as_deref().map(|workload| ("workload", workload));
-        [("namespace", &*self.namespace), ("pod", &self.pod)].into_iter().chain(workload)
-    }
+    /// The owners of addresses, whose names documents show beside keys. A stored context has none.
+    #[serde(skip)]
+    pub owners: Option<OwnersAt>,
 }
 
 /// A representation of a metrics document.

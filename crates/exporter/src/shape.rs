@@ -33,9 +33,13 @@ const UNITS: [&str; 14] = [
     "millibits",
 ];
 
-/// Returns the shape of a document with these metrics.
-pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>) -> WindowShape {
+/// Returns the shape of a document with these metrics. `has_owners` tells whether it names the owners of addresses in keys.
+pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>, has_owners: bool) -> WindowShape {
     let mut shape = WindowShape { digest: String::new(), metrics: metrics.into_iter().map(metric).collect() };
+    shape
+        .metrics
+        .iter_mut()
+        .for_each(|metric| metric.names = has_owners && has_addresses(metric.key.as_ref()));
     // The digest leaves out the explanations, because they change no table and no schema.
     let mut bare = shape.clone();
     bare.metrics.iter_mut().for_each(|metric| metric.help.clear());
@@ -43,6 +47,11 @@ pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>) -> W
     // 128 bits are enough to distinguish all shapes that will ever exist.
     shape.digest = Sha256::digest(&bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     shape
+}
+
+/// Tells whether a key is an address or has one.
+fn has_addresses(key: Option<&FieldShape>) -> bool {
+    key.is_some_and(|key| key.addresses().next().is_some())
 }
 
 fn metric(metric: &Arc<Metric>) -> MetricShape {
@@ -62,6 +71,7 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
         key,
         value,
         per_cpu: layout.kind.is_percpu() && folded.is_none(),
+        names: false,
         families: families(metric),
     }
 }
@@ -247,7 +257,7 @@ mod tests {
 
     #[test]
     fn keys_and_values_are_described_by_their_rendering() {
-        let shape = window_shape([&flows(8)]);
+        let shape = window_shape([&flows(8)], false);
         let json = serde_json::to_value(&shape.metrics[0]).unwrap();
         assert_eq!(
             json["key"],
@@ -274,7 +284,7 @@ mod tests {
 
     #[test]
     fn another_layout_has_another_digest_and_another_help_has_not() {
-        let digest = |metric: &Arc<Metric>| window_shape([metric]).digest;
+        let digest = |metric: &Arc<Metric>| window_shape([metric], false).digest;
         let explained = Arc::new(Metric::clone(&flows(8)).with(|head| head.help = "Flows".into()));
         assert_eq!(digest(&flows(8)), digest(&explained));
         assert_ne!(digest(&flows(8)), digest(&flows(4)));

@@ -57,13 +57,18 @@ fn metric_schema(metric: &MetricShape) -> Value {
     } else {
         value
     };
+    let mut entries = entry(metric.key.as_ref(), value);
+    if metric.names {
+        let owner = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+        entries["properties"]["names"] = json!({ "type": "object", "additionalProperties": owner });
+    }
     let mut schema = json!({
         "type": "object",
         "required": ["map", "type", "entries"],
         "properties": {
             "map": { "const": metric.map },
             "type": { "const": metric.kind },
-            "entries": { "type": "array", "items": entry(metric.key.as_ref(), value) },
+            "entries": { "type": "array", "items": entries },
         },
     });
     if !metric.help.is_empty() {

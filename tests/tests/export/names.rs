@@ -1,5 +1,6 @@
 //! Names of addresses and ports: by a real DNS server, by the tables of the system, by the namespaces of pods.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
@@ -155,6 +156,98 @@ fn addresses_of_pods_have_the_names_of_pods() -> Result<()> {
     assert_eq!(names(&daemon, "address=10.96.0.7")["addresses"][0]["names"], service);
     let many = json!([{ "namespace": "shop", "name": "web", "addresses": ["x"] }]);
     daemon.put("/v1/pods", &json!({ "pods": [], "services": many })).expect(422);
+    Ok(())
+}
+
+const TALKS: &str = r#"#include <twinprobe.h>
+struct talk {
+    tp_ip source, destination;
+};
+TP_HASH(senders, tp_ip, __u64, 1024);
+TP_HASH(talks, struct talk, __u64, 1024);
+TP_PROBE(count, packet)
+{
+    tp_parse(packet);
+    struct talk talk = { .source = tp_source(packet), .destination = tp_destination(packet) };
+    __u64 *seen = tp_get(talks, &talk);
+    if (seen)
+        tp_add(seen, 1);
+    seen = tp_get(senders, &talk.source);
+    if (seen)
+        tp_add(seen, 1);
+    return TP_PASS;
+}
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+/// Returns the names in a document by the last byte of the sender's address.
+fn named(document: &Value, metric: &str, sender: impl Fn(&Value) -> Value) -> BTreeMap<u8, Value> {
+    let entries = document["ingress"][metric]["entries"].as_array().cloned().unwrap_or_default();
+    let named = entries.iter().filter(|entry| !entry["names"].is_null());
+    let last = |address: &Value| address.as_str()?.rsplit('.').next()?.parse().ok();
+    named.filter_map(|entry| Some((last(&sender(&entry["key"]))?, entry["names"].clone()))).collect()
+}
+
+/// A window has the names of its end, also when it is read later.
+#[test]
+fn documents_name_the_owners_of_addresses_in_keys() -> Result<()> {
+    let topology = Topology::new()?;
+    let options = DaemonOptions::default().argument("--kubernetes");
+    let daemon = Daemon::start_with(topology.monitor(), &options)?;
+    let metric = |name: &str| json!({ "name": name, "map": name, "snapshot": true, "init": true });
+    let ingress = json!({ "source": TALKS, "metrics": [metric("senders"), metric("talks")] });
+    let window = json!({ "retain": 10, "collectors": ["c"] });
+    let config = json!({ "interface": "mon0", "ingress": ingress, "window": window });
+    daemon.put("/v1/probes/p", &config).expect(201);
+    let traffic =
+        GeneratorOptions { spread: Spread { addresses: 8, ..Spread::default() }, ..Default::default() };
+    let mut generator = Generator::new(topology.generator(), "gen0", traffic)?;
+    let mut close = |expected: u64| -> Result<()> {
+        generator.send(8)?;
+        let closed = daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201).json();
+        assert_eq!(closed["window"]["seq"], expected, "{closed}");
+        Ok(())
+    };
+    close(1)?;
+    let before = daemon.json("/v1/probes/p/windows/1").to_string();
+    ensure!(!before.contains("names"), "{before}");
+    let pod = Pod::complete(CgroupDriver::Systemd, daemon.namespace())?;
+    pod.namespace().run("ip", &["addr", "add", "198.18.0.3/24", "dev", ETH0])?;
+    let mut entry = pod.entry(&json!({}), &json!({}));
+    entry["workload"] = json!({ "kind": "Deployment", "name": "web" });
+    let services = json!([{ "namespace": "shop", "name": "db", "addresses": ["198.18.0.5"] }]);
+    daemon.put("/v1/pods", &json!({ "pods": [entry], "services": services })).expect(200);
+    close(2)?;
+    // The pod and the Service end, and another Service gets the address of the pod.
+    daemon.put("/v1/pods", &json!({ "pods": [] })).expect(200);
+    close(3)?;
+    let services = json!([{ "namespace": "shop", "name": "new", "addresses": ["198.18.0.3"] }]);
+    daemon.put("/v1/pods", &json!({ "pods": [], "services": services })).expect(200);
+    close(4)?;
+    let web = json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
+    let service = |name: &str| json!({ "namespace": "shop", "service": name });
+    // The first owners that the daemon knows have had their addresses before.
+    for seq in 1..=4 {
+        let document = daemon.json(&format!("/v1/probes/p/windows/{seq}"));
+        let third = if seq == 4 { service("new") } else { web.clone() };
+        let keys = [(3, third), (5, service("db"))];
+        let senders: BTreeMap<u8, Value> =
+            keys.iter().map(|(last, owner)| (*last, json!({ "key": owner }))).collect();
+        assert_eq!(named(&document, "senders", Value::clone), senders, "{seq}: {document}");
+        let talks: BTreeMap<u8, Value> =
+            keys.into_iter().map(|(last, owner)| (last, json!({ "source": owner }))).collect();
+        assert_eq!(named(&document, "talks", |key| key["source"].clone()), talks, "{seq}: {document}");
+        let xml = daemon.get(&format!("/v1/probes/p/windows/{seq}?format=xml")).expect(200).text().to_owned();
+        ensure!(xml.contains(r#"<names><name of="source" namespace="shop" service="db"/></names>"#), "{xml}");
+    }
+    let shape = daemon.json("/v1/probes/p/windows/2/shape");
+    ensure!(
+        shape["metrics"].as_array().is_some_and(|all| all.iter().all(|metric| metric["names"] == true)),
+        "{shape}"
+    );
+    // Several documents in one answer have the names as well.
+    let lines = daemon.get("/v1/probes/p/windows?documents=true").expect(200).text().to_owned();
+    assert_eq!(lines.matches(r#""service":"new""#).count(), 2, "{lines}");
     Ok(())
 }
 

@@ -105,8 +105,7 @@ pub async fn list(
     if !with_documents {
         return Ok(Json(listing).into_response());
     }
-    let spools = api.engine.deployer.spools();
-    Ok(several::answer(&listing, run, shape.unwrap_or(false), spools).await?)
+    Ok(several::answer(&listing, run, shape.unwrap_or(false), api.engine).await?)
 }
 
 impl ListQuery {
@@ -141,7 +140,8 @@ pub async fn get(
     let top = TopQuery { top, by };
     top.check()?;
     let delivery = api.engine.window(&name, seq).await?;
-    let shape = shape.unwrap_or(false).then(|| [(SHAPE, delivery.shape().digest)]);
+    let has_owners = api.engine.deployer.pods.has_owners();
+    let shape = shape.unwrap_or(false).then(|| [(SHAPE, delivery.shape(has_owners).digest)]);
     Ok((shape, document(api, delivery, &allowed, &top).await?).into_response())
 }
 
@@ -150,7 +150,8 @@ pub async fn shape(
     State(api): State<Api>,
     Path((name, seq)): Path<(String, u64)>,
 ) -> ApiResult<Json<WindowShape>> {
-    Ok(Json(api.engine.window(&name, seq).await?.shape()))
+    let has_owners = api.engine.deployer.pods.has_owners();
+    Ok(Json(api.engine.window(&name, seq).await?.shape(has_owners)))
 }
 
 /// Answers `DELETE /v1/probes/{name}/windows/{seq}`: acknowledges this window and all before it.
@@ -199,6 +200,6 @@ pub async fn document(
     let delivery = top.choose(delivery, format).await?;
     let headers = [(header::CONTENT_TYPE, format.media_type())];
     let rendering =
-        document::begin(delivery, format, api.engine.deployer.spools()).await.map_err(EngineError::from)?;
+        document::begin(delivery, format, &api.engine.deployer).await.map_err(EngineError::from)?;
     Ok((headers, Body::from_stream(rendering.into_stream())).into_response())
 }

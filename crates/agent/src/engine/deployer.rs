@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use twinprobe_compiler::Toolchain;
-use twinprobe_kernel::{Kernel, PodFinder};
+use twinprobe_kernel::Kernel;
 
 use crate::engine::deploy::trials::Trials;
+use crate::engine::pods::options::PodOptions;
 use crate::engine::pods::table::NodePods;
 use crate::limits::ledger::Ledger;
 use crate::limits::options::RequestLimits;
@@ -36,7 +37,7 @@ impl Deployer {
         store: Store,
         limits: RequestLimits,
         telemetry: &Arc<Telemetry>,
-        pods: PodFinder,
+        pods: PodOptions,
     ) -> Self {
         let compilations = limits.max_compilations.get();
         let pods = Arc::new(NodePods::new(pods, store.pods()));

@@ -12,7 +12,7 @@ use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_ebpf_common::hook::Verdict;
 use twinprobe_faults::crash;
-use twinprobe_kernel::{Kernel, PodFinder};
+use twinprobe_kernel::Kernel;
 use twinprobe_windows::WindowStore;
 
 use crate::engine::conditions::Conditions;
@@ -24,6 +24,7 @@ use crate::engine::deployer::Deployer;
 use crate::engine::error::EngineError;
 use crate::engine::events::framing::Framing;
 use crate::engine::events::stream::StreamReader;
+use crate::engine::pods::options::PodOptions;
 use crate::engine::probe::lease::Lease;
 use crate::engine::probe::probe::Probe;
 use crate::engine::probe::status;
@@ -58,7 +59,7 @@ impl Engine {
         store: Store,
         windows: WindowStore,
         limits: RequestLimits,
-        pods: PodFinder,
+        pods: PodOptions,
     ) -> io::Result<Arc<Self>> {
         let telemetry = Arc::<Telemetry>::default();
         let readings = Readings::new(windows, &limits)?;

@@ -96,7 +96,7 @@ impl NameBook {
             let workload = pod.workload.as_ref().map(|owner| format!(" ({} {})", owner.kind, owner.name));
             format!("{}/{}{}", pod.namespace, pod.name, workload.unwrap_or_default())
         });
-        let of_services = cluster.services.of(address).map(str::to_owned);
+        let of_services = cluster.services.of(address);
         let of_cluster = of_pods.chain(of_services).map(|name| FoundName { name, from: NameOrigin::Pods });
         let of_hosts = self.hosts.iter().flat_map(|hosts| hosts.names(address));
         of_cluster.chain(of_hosts.map(|name| FoundName { name, from: NameOrigin::Hosts })).collect()

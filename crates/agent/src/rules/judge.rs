@@ -39,8 +39,8 @@ pub async fn read(engine: &Arc<Engine>, probe: &str, seq: u64) -> Result<ReadWin
 
 /// Renders a window and parses its document.
 pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Result<ReadWindow, EngineError> {
-    let shape = delivery.shape();
-    let rendering = document::begin(delivery, Format::Json, engine.deployer.spools()).await?;
+    let shape = delivery.shape(false);
+    let rendering = document::begin(delivery, Format::Json, &engine.deployer).await?;
     let document = match rendering.whole(LARGEST).await? {
         Some(text) => tokio::task::spawn_blocking(move || serde_json::from_slice(&text))
             .await?

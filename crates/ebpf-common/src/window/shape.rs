@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hook::Direction;
 use crate::metric::{Aggregation, MergeRule, Temporality};
+use crate::owner::WHOLE_KEY;
 use crate::window::is_default;
 
 /// The answer to `GET /v1/probes/{name}/windows/{seq}/shape`.
@@ -43,6 +44,9 @@ pub struct MetricShape {
     /// True if the value of an entry is an array with a value of each CPU.
     #[serde(default, skip_serializing_if = "is_default")]
     pub per_cpu: bool,
+    /// True if entries may name the owners of the addresses in their keys.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub names: bool,
     /// The families of OpenMetrics that the numbers in its values have; a histogram is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<FamilyShape>,
@@ -162,6 +166,19 @@ pub enum NumberMeaning {
     Time,
     /// Something that was copied from a header, or a name: it is not added.
     Identity,
+}
+
+impl FieldShape {
+    /// Returns the names under which the addresses in a key have their owners.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        let members = match &self.content {
+            FieldContent::Struct { fields } => &fields[..],
+            _ => std::slice::from_ref(self),
+        };
+        let addresses =
+            members.iter().filter(|field| matches!(field.content, FieldContent::Ipv4 | FieldContent::Ip));
+        addresses.map(|field| if field.name.is_empty() { WHOLE_KEY } else { &field.name })
+    }
 }
 
 impl WindowShape {

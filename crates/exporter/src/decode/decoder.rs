@@ -1,6 +1,7 @@
 //! The decoding of bytes by a plan.
 
 use twinprobe_ebpf_common::Context;
+use twinprobe_ebpf_common::owner::OwnersAt;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -26,6 +27,11 @@ impl<'a> Decoder<'a> {
     /// Makes a decoder for values of the machine that `context` describes.
     pub const fn new(context: &'a Context) -> Self {
         Self { context, scratch: String::new(), is_key: false, alike: OnceCell::new() }
+    }
+
+    /// The owners of addresses, if the document shows them.
+    pub const fn owners(&self) -> Option<&'a OwnersAt> {
+        self.context.owners.as_ref()
     }
 
     /// Decodes a key so that keys that differ are shown differently.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write as _;
 
 use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
+use twinprobe_ebpf_common::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
 
 use super::fragment::{Fragment, push_number, push_short};
@@ -331,6 +332,21 @@ impl DocumentSink for Json {
 
     fn end_key(&mut self) {
         self.out.push(b',');
+    }
+
+    fn owners<'a>(&mut self, owners: impl Iterator<Item = (&'a str, &'a AddressOwner)>) {
+        let mut owners = owners.peekable();
+        if owners.peek().is_none() {
+            return;
+        }
+        self.push("\"names\":{");
+        for (member, owner) in owners {
+            self.name(member);
+            self.out.push(b'{');
+            owner.fields().for_each(|(name, value)| self.property(name, value));
+            self.out.push(b'}');
+        }
+        self.push("},");
     }
 
     fn begin_value(&mut self) {

@@ -1,6 +1,7 @@
 //! The interface of the formats that write a document as a tree.
 
 use twinprobe_ebpf_common::metric::distribution::Distribution;
+use twinprobe_ebpf_common::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, Head};
 
 use crate::decode::sink::ValueSink;
@@ -32,6 +33,8 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
     fn begin_entry(&mut self, index: usize);
     fn begin_key(&mut self);
     fn end_key(&mut self);
+    /// Writes the names of the owners of addresses in the key, by the members of the key; nothing if there are none.
+    fn owners<'a>(&mut self, owners: impl Iterator<Item = (&'a str, &'a AddressOwner)>);
     fn begin_value(&mut self);
     /// Begins a value that is a map of this kind, whose entries follow.
     fn begin_inner(&mut self, _kind: &str) {}

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, TableLayout, Tab
 use super::encoder::DocumentEncoder;
 use super::sink::DocumentSink;
 use crate::aggregate::{Folded, Folder};
+use crate::decode::addresses::KeyAddresses;
 use crate::decode::decoder::Decoder;
 use crate::decode::key::KeyPlan;
 use crate::metric::Metric;
@@ -30,6 +31,7 @@ pub struct Tree<S: DocumentSink> {
 struct TablePlans<S: DocumentSink> {
     /// The plan of the keys; `None` if the map has no keys.
     key: Option<KeyPlan<S::Label>>,
+    addresses: KeyAddresses,
     value: Plan<S::Label>,
     /// The same for the inner maps of a map of maps.
     inner: Option<Arc<Self>>,
@@ -38,11 +40,13 @@ struct TablePlans<S: DocumentSink> {
 impl<S: DocumentSink> TablePlans<S> {
     /// `folded` is the layout of the values that are shown in place of those of each CPU.
     fn new(layout: &TableLayout, folded: Option<&Folded>) -> Self {
-        let key = layout.kind.has_keys().then(|| KeyPlan::new(&layout.key, S::label));
+        let has_keys = layout.kind.has_keys();
+        let key = has_keys.then(|| KeyPlan::new(&layout.key, S::label));
+        let addresses = if has_keys { KeyAddresses::new(&layout.key) } else { KeyAddresses::default() };
         let inner = layout.inner.as_ref().map(|inner| Arc::new(Self::new(inner, folded)));
         let folded = folded.filter(|_| layout.kind.is_percpu());
         let value = folded.map_or(&layout.value, |folded| &folded.value);
-        Self { key, value: Plan::new(value, S::label), inner }
+        Self { key, addresses, value: Plan::new(value, S::label), inner }
     }
 }
 
@@ -181,6 +185,11 @@ impl<S: DocumentSink> CurrentMetric<S> {
             sink.begin_key();
             decoder.key(plan, row.key, sink);
             sink.end_key();
+            if let Some(owners) = decoder.owners()
+                && !self.tables.addresses.is_empty()
+            {
+                sink.owners(self.tables.addresses.owners(row.key, owners));
+            }
         }
         self.value(row, decoder, sink);
         sink.end_entry();

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
+use twinprobe_ebpf_common::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head, PodNames};
 
 use super::fragment::{Fragment, push_number, push_short};
@@ -315,6 +316,19 @@ impl DocumentSink for Xml {
 
     fn end_key(&mut self) {
         self.push("</key>");
+    }
+
+    fn owners<'a>(&mut self, owners: impl Iterator<Item = (&'a str, &'a AddressOwner)>) {
+        let mut owners = owners.peekable();
+        if owners.peek().is_none() {
+            return;
+        }
+        self.push("<names>");
+        for (member, owner) in owners {
+            let attributes = [("of", member)].into_iter().chain(owner.fields());
+            self.event(Event::Empty(element("name", attributes)));
+        }
+        self.push("</names>");
     }
 
     fn begin_value(&mut self) {

@@ -45,6 +45,11 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn
     let cells = columns.iter().map(|column| {
         let found = match &column.source {
             CellSource::Cpu => return Cell::Unsigned(cpu),
+            // Most addresses have no owner that the node knows.
+            CellSource::Owner(address, field) => {
+                let name = entry["names"][address][field].as_str();
+                return name.map_or(Cell::Missing, |name| Cell::Text(name.into()));
+            }
             CellSource::Key(path) => at(key, path),
             CellSource::Value(path) => at(value, path),
         };
@@ -124,6 +129,16 @@ mod tests {
         assert_eq!(rows(&large, &columns, false)[0].rest, Some(large.to_string()));
         let padded = entry(json!({ "src": "10.0.0.1", "padding": "0x01" }), json!(1));
         assert_eq!(rows(&padded, &columns, false)[0].rest, Some(padded.to_string()));
+    }
+
+    #[test]
+    fn names_beside_a_key_are_cells() {
+        let columns = ["pod", "service"]
+            .map(|field| column(field, ColumnKind::Text, CellSource::Owner("src".into(), field)));
+        let entry =
+            json!({ "key": { "src": "10.1.0.7" }, "names": { "src": { "pod": "web-1" } }, "value": 1 });
+        let row = &rows(&entry, &columns, false)[0];
+        assert_eq!(row.cells, [Cell::Text("web-1".into()), Cell::Missing]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use twinprobe_ebpf_common::owner::OWNER_FIELDS;
 use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape};
 
 /// The columns that each table begins with.
@@ -38,6 +39,8 @@ pub enum CellSource {
     Value(Vec<String>),
     /// The number of the CPU.
     Cpu,
+    /// A field of the owner of an address: the name of the address in the key, and that of the field.
+    Owner(String, &'static str),
 }
 
 /// A column behind the identity.
@@ -49,7 +52,8 @@ pub struct RowColumn {
     pub unit: Option<String>,
 }
 
-/// Returns the columns of a metric between the identity and the rest: first those of the key.
+/// Returns the columns of a metric between the identity and the rest: first those of the key,
+/// then the names of the owners of its addresses.
 pub fn columns(metric: &MetricShape) -> Vec<RowColumn> {
     let mut found = Vec::new();
     if let Some(key) = &metric.key {
@@ -57,6 +61,14 @@ pub fn columns(metric: &MetricShape) -> Vec<RowColumn> {
             let kind = kind(&field.content);
             found.push(column("key", path, kind, CellSource::Key(path.to_vec()), field));
         });
+    }
+    for address in metric.key.iter().filter(|_| metric.names).flat_map(FieldShape::addresses) {
+        found.extend(OWNER_FIELDS.map(|field| RowColumn {
+            name: format!("{address}_{field}"),
+            kind: ColumnKind::Text,
+            source: CellSource::Owner(address.to_owned(), field),
+            unit: None,
+        }));
     }
     let keys: BTreeSet<String> = found.iter().map(|column| column.name.clone()).collect();
     if metric.per_cpu {
@@ -136,6 +148,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn addresses_have_columns_for_the_names_of_their_owners() {
+        let shape = |names| {
+            let shape: MetricShape = serde_json::from_value(json!({
+                "direction": "ingress", "name": "talkers", "map": "talkers", "type": "hash", "reading": "window", "names": names,
+                "key": { "type": "ip" }, "value": { "type": "unsigned", "bits": 64 },
+            }))
+            .unwrap();
+            columns(&shape).into_iter().map(|column| column.name).collect::<Vec<_>>()
+        };
+        assert_eq!(shape(false), ["key", "value"]);
+        let named = ["key", "key_namespace", "key_pod", "key_workload", "key_service", "value"];
+        assert_eq!(shape(true), named);
+    }
 
     #[test]
     fn members_become_columns_with_names_of_their_own() {

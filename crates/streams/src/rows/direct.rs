@@ -25,7 +25,7 @@ impl CellPlace {
             let (first, path) = match &column.source {
                 CellSource::Key(path) => ("key", path),
                 CellSource::Value(path) => ("value", path),
-                CellSource::Cpu => return None,
+                CellSource::Cpu | CellSource::Owner(..) => return None,
             };
             if column.kind == ColumnKind::Json {
                 return None;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::{Format, RawTable};
+use twinprobe_ebpf_common::{Context, Format, RawTable};
 use twinprobe_exporter::{DocumentEncoder, document_encoder};
 
 use crate::api::documents::rendering::{Renderable, Rendering};
+use crate::engine::deployer::Deployer;
 use crate::engine::error::Broken;
 use crate::engine::window::delivery::{Delivery, DocumentPart};
-use crate::store::spool::Spools;
 
 /// A reading in one format. A table that can't be read ends the answer.
 pub struct OneDocument {
@@ -20,14 +20,22 @@ pub struct OneDocument {
 pub async fn begin(
     delivery: Delivery,
     format: Format,
-    spools: Spools,
+    deployer: &Deployer,
 ) -> Result<Rendering<OneDocument>, Broken> {
     let mut out = Vec::new();
-    let context = Arc::clone(&delivery.context);
+    // The packets of a capture may be from anywhere.
+    let owners = match delivery.replay() {
+        None => deployer.pods.owners_at(delivery.window()),
+        Some(_) => None,
+    };
+    let context = match owners {
+        Some(_) => Arc::new(Context { owners, ..Context::clone(&delivery.context) }),
+        None => Arc::clone(&delivery.context),
+    };
     let mut encoder = document_encoder(format, &delivery.head(), context, &mut out);
     encoder.skipped_before(delivery.skipped_before);
     delivery.parts.iter().for_each(|part| encoder.add_metric(&part.metric));
-    Rendering::new(OneDocument { encoder, delivery }, out, spools).begun().await
+    Rendering::new(OneDocument { encoder, delivery }, out, deployer.spools()).begun().await
 }
 
 impl Renderable for OneDocument {

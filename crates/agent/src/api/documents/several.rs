@@ -1,6 +1,8 @@
 //! The documents of many windows in one answer: a list, and then a line of JSON for each window of it. A request for each window
 //! would cost more than the rendering of small documents.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
@@ -14,9 +16,9 @@ use crate::api::documents::negotiate::accepted;
 use crate::api::documents::pieces::{CHUNK, SentPieces};
 use crate::api::documents::rendering::Rendering;
 use crate::api::error::ProblemAnswer;
+use crate::engine::engine::Engine;
 use crate::engine::error::{Broken, EngineError};
 use crate::engine::window::collect::{RunWindow, WindowRun};
-use crate::store::spool::Spools;
 
 const NDJSON: &str = "application/x-ndjson";
 
@@ -31,7 +33,7 @@ struct WindowLines {
     run: WindowRun,
     /// True if the shape of a document stands before it where it differs from the one before.
     with_shapes: bool,
-    spools: Spools,
+    engine: Arc<Engine>,
     /// The number of the window whose document is being written.
     current: Option<(u64, Rendering<OneDocument>)>,
     out: Vec<u8>,
@@ -45,10 +47,10 @@ pub async fn answer(
     listing: &Listing,
     run: WindowRun,
     with_shapes: bool,
-    spools: Spools,
+    engine: Arc<Engine>,
 ) -> Result<Response, EngineError> {
     let (sent, out) = (SentPieces::default(), Vec::with_capacity(CHUNK));
-    let mut lines = WindowLines { run, with_shapes, spools, current: None, out, sent, written: Vec::new() };
+    let mut lines = WindowLines { run, with_shapes, engine, current: None, out, sent, written: Vec::new() };
     lines.json(listing);
     lines.out.push(b'\n');
     lines.begin_next().await?;
@@ -99,10 +101,10 @@ impl WindowLines {
         };
         if self.with_shapes && !is_alike {
             self.out.extend_from_slice(b"{\"shape\":");
-            self.json(&delivery.shape());
+            self.json(&delivery.shape(self.engine.deployer.pods.has_owners()));
             self.out.extend_from_slice(b"}\n");
         }
-        self.current = Some((seq, document::begin(delivery, Format::Json, self.spools.clone()).await?));
+        self.current = Some((seq, document::begin(delivery, Format::Json, &self.engine.deployer).await?));
         Ok(true)
     }
 }

@@ -41,7 +41,7 @@ impl Engine {
         Ok(self.deployer.pods.list())
     }
 
-    /// Looks for pods if any probe follows them, before probes follow a change of interfaces.
+    /// Looks for pods if anything follows them, before probes follow a change of interfaces.
     pub fn look_for_pods_now(&self) {
         if self.pod_selectors().next().is_some() {
             self.deployer.pods.look();
@@ -63,11 +63,13 @@ impl Engine {
         }
     }
 
+    /// Returns the selectors of probes, and one for all pods if documents name these.
     fn pod_selectors(&self) -> impl Iterator<Item = PodSelector> {
-        self.registry.list().into_iter().filter_map(|probe| probe.pods().cloned())
+        let all = self.deployer.pods.has_owners().then(PodSelector::default);
+        all.into_iter().chain(self.registry.list().into_iter().filter_map(|probe| probe.pods().cloned()))
     }
 
-    /// Starts the task that looks again for pods that probes wait for.
+    /// Starts the task that looks again for pods that probes, or the names of addresses, wait for.
     pub fn follow_pods(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
         let pods = Arc::clone(&self.deployer.pods);

@@ -2,5 +2,7 @@
 
 pub mod follow;
 pub mod names;
+pub mod options;
+pub mod owners;
 pub mod services;
 pub mod table;

@@ -23,7 +23,8 @@ impl InterfacePods {
     }
 }
 
-fn names(pod: &PodEntry) -> PodNames {
+/// Returns the names of a pod as documents show them.
+pub fn names(pod: &PodEntry) -> PodNames {
     let workload = pod.workload.as_ref().map(|Workload { kind, name }| format!("{kind}/{name}"));
     PodNames { namespace: pod.namespace.clone(), pod: pod.name.clone(), workload }
 }

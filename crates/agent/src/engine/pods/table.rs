@@ -1,17 +1,23 @@
 //! The pods that a local agent has reported, and the findings of the last look about each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use twinprobe_api::{PodEntry, PodList, PodStatus, PodTable};
 use twinprobe_config::PodSelector;
+use twinprobe_ebpf_common::owner::{AddressOwner, OwnersAt};
+use twinprobe_ebpf_common::window::Window;
 use twinprobe_kernel::{PodFinder, PodPlace};
 
-use crate::engine::pods::names::InterfacePods;
+use crate::engine::pods::names::{InterfacePods, names};
+use crate::engine::pods::options::PodOptions;
+use crate::engine::pods::owners::OwnerBook;
 use crate::engine::pods::services::ServiceNames;
 
 /// The time for which a pod may still be starting if all of its processes are in the host's namespace: runtimes begin there.
@@ -26,6 +32,8 @@ pub struct NodePods {
     looking: Mutex<()>,
     /// The names for documents.
     pub names: Arc<InterfacePods>,
+    /// The owners of addresses, if documents name them.
+    owners: Option<OwnerBook>,
     /// Told of each change after which something may be found soon.
     pub stirred: Notify,
 }
@@ -70,9 +78,11 @@ pub struct SelectedPods {
 
 impl NodePods {
     /// Looks for the pods of a table.
-    pub fn new(finder: PodFinder, table: PodTable) -> Self {
+    pub fn new(options: PodOptions, table: PodTable) -> Self {
+        let finder = PodFinder { cgroups: options.cgroups };
+        let owners = options.kubernetes.then(OwnerBook::default);
         let (known, looking, stirred) = (RwLock::default(), Mutex::default(), Notify::new());
-        let pods = Self { finder, known, looking, names: Arc::default(), stirred };
+        let pods = Self { finder, known, looking, names: Arc::default(), owners, stirred };
         pods.set(table);
         pods.look();
         pods
@@ -96,6 +106,16 @@ impl NodePods {
         self.names.set(known.named());
     }
 
+    /// Tells whether documents name the owners of addresses.
+    pub const fn has_owners(&self) -> bool {
+        self.owners.is_some()
+    }
+
+    /// Returns the owners of addresses at the end of a window, or the present ones.
+    pub fn owners_at(&self, window: Option<&Window>) -> Option<OwnersAt> {
+        self.owners.as_ref()?.at(window)
+    }
+
     /// Looks for all pods. Returns whether anything is other than before. May take some milliseconds.
     pub fn look(&self) -> bool {
         let _looking = self.looking.lock();
@@ -107,6 +127,9 @@ impl NodePods {
         let mut known = self.known.write();
         let differs = known.take(found);
         self.names.set(known.named());
+        if let Some(owners) = &self.owners {
+            owners.set(known.owners(), Timestamp::now());
+        }
         differs
     }
 
@@ -158,6 +181,18 @@ impl KnownPods {
             };
             interfaces.iter().map(|interface| (interface, &pod.entry))
         })
+    }
+
+    /// Returns the pods that were found and the Services, by their addresses. A pod comes before a Service.
+    fn owners(&self) -> HashMap<IpAddr, AddressOwner> {
+        let mut owners = self.services.owners();
+        for pod in &self.pods {
+            if let PodPlace::Interfaces(_, addresses) = &pod.place {
+                let owner = AddressOwner::Pod(names(&pod.entry));
+                owners.extend(addresses.iter().map(|address| (address.to_canonical(), owner.clone())));
+            }
+        }
+        owners
     }
 
     /// Stores the findings of a look. Returns true if anything has changed.

@@ -302,7 +302,7 @@ impl Probe {
 
     /// The shape of the windows.
     pub fn shape(&self) -> Result<WindowShape, EngineError> {
-        self.with_running(|running| Ok(running.compose().shape()))
+        self.with_running(|running| Ok(running.compose().shape(false)))
     }
 
     /// Returns the metrics with this name, and what their samples depend on beside them.

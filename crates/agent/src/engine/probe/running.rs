@@ -235,7 +235,7 @@ impl Running {
         let interfaces = names.unwrap_or_default();
         let own = self.open.attached.places.iter().filter(|_| self.config.netns.is_none());
         let pods = self.pods.of(own.map(|at| at.place.ifindex));
-        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces, pods }
+        Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces, pods, owners: None }
     }
 }
 

@@ -178,9 +178,9 @@ impl Delivery {
         }
     }
 
-    /// The shape of the document in JSON.
-    pub fn shape(&self) -> WindowShape {
-        window_shape(self.parts.iter().map(|part| &part.metric))
+    /// The shape of the document in JSON. `has_owners` tells whether documents name the owners of addresses.
+    pub fn shape(&self, has_owners: bool) -> WindowShape {
+        window_shape(self.parts.iter().map(|part| &part.metric), has_owners)
     }
 
     /// The number of the window that the reading shows.
