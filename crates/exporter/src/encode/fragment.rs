@@ -2,6 +2,8 @@
 //! with a length that the compiler knows, and then cuts it. That is several times as fast as a call to copy the exact
 //! length.
 
+use std::io::Write as _;
+
 /// A text that is written again and again, such as the name of a member.
 #[derive(Clone, Debug)]
 pub struct Fragment {
@@ -92,6 +94,29 @@ const fn digits(number: u64) -> u64 {
     let twos = hundreds | ((fours - hundreds * 100) << 16);
     let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
     tens | ((twos - tens * 10) << 8)
+}
+
+/// Appends a string literal of JSON.
+pub fn push_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let mut clean = 0;
+    for (index, &byte) in text.as_bytes().iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&text.as_bytes()[clean..index]);
+        clean = index + 1;
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            // Writing to a Vec does not fail.
+            _ => drop(write!(out, "\\u{byte:04x}")),
+        }
+    }
+    out.extend_from_slice(&text.as_bytes()[clean..]);
+    out.push(b'"');
 }
 
 #[cfg(test)]

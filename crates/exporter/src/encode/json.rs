@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PE
 use twinprobe_ebpf_common::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
 
-use super::fragment::{Fragment, push_number, push_short};
+use super::fragment::{Fragment, push_number, push_short, push_string};
 use super::sink::DocumentSink;
 use crate::decode::sink::ValueSink;
 use crate::metric::Metric;
@@ -34,14 +34,14 @@ impl Json {
         if self.out.last() != Some(&b'{') {
             self.out.push(b',');
         }
-        string(&mut self.out, name);
+        push_string(&mut self.out, name);
         self.out.push(b':');
     }
 
     /// Appends a property whose value is a text.
     fn property(&mut self, name: &str, text: &str) {
         self.name(name);
-        string(&mut self.out, text);
+        push_string(&mut self.out, text);
     }
 
     fn pods(&mut self, context: &Context) {
@@ -85,36 +85,13 @@ impl Json {
     }
 }
 
-/// Appends a string literal.
-fn string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let mut clean = 0;
-    for (index, &byte) in text.as_bytes().iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&text.as_bytes()[clean..index]);
-        clean = index + 1;
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            // Writing to a Vec does not fail.
-            _ => drop(write!(out, "\\u{byte:04x}")),
-        }
-    }
-    out.extend_from_slice(&text.as_bytes()[clean..]);
-    out.push(b'"');
-}
-
 impl ValueSink for Json {
     /// The text `,"name":`.
     type Label = Fragment;
 
     fn label(name: &str) -> Fragment {
         let mut label = vec![b','];
-        string(&mut label, name);
+        push_string(&mut label, name);
         label.push(b':');
         Fragment::new(&label)
     }
@@ -140,7 +117,7 @@ impl ValueSink for Json {
     }
 
     fn text(&mut self, value: &str) {
-        string(&mut self.out, value);
+        push_string(&mut self.out, value);
     }
 
     fn plain(&mut self, value: &[u8]) {
@@ -209,7 +186,7 @@ impl DocumentSink for Json {
         self.out.push(b'[');
         for (index, interface) in document.interfaces.iter().enumerate() {
             self.comma(index);
-            string(&mut self.out, interface);
+            push_string(&mut self.out, interface);
         }
         self.out.push(b']');
         self.pods(context);
