@@ -1,6 +1,7 @@
 //! Requests over a Unix socket or TCP. TLS is rustls with ring, which needs nothing but a C compiler to build.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
@@ -10,6 +11,9 @@ use crate::credentials::Credentials;
 use crate::error::{ClientError, HttpCause};
 use crate::server::Server;
 use twinprobe_api::Problem;
+
+/// The time for a connection. The kernel alone would try for two minutes to reach a host that is off.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// The HTTP client for one daemon.
 #[derive(Clone, Debug)]
@@ -114,6 +118,7 @@ pub(crate) fn builder(idle: usize) -> ClientBuilder {
         .redirect(Policy::none())
         // By default each request opens a new connection: a kept one might lead to a daemon that has ended.
         .pool_max_idle_per_host(idle)
+        .connect_timeout(CONNECT)
 }
 
 #[cfg(test)]

@@ -20,11 +20,13 @@ pub use self::assign::{Wanted, is_canary, matches, wanted};
 pub use self::budget::over;
 pub use self::compiled::{NodeMachine, for_node, is_form_of, with_objects};
 pub use self::decide::conditions::{Standing, compiled_condition, conditions};
+pub use self::decide::over_fleet::{JudgedRule, judged_rule};
 pub use self::decide::probe::{
     COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
 };
 pub use self::decide::rule::{
     FleetRuleDecision, FleetRuleView, decide_rule, invalid_rule, is_rule_name, rule_key, rule_of,
+    rule_revision,
 };
 pub use self::losses::failed_inserts;
 pub use self::plan::FleetPlan;

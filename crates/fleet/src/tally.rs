@@ -7,7 +7,7 @@ use crate::rollout::NodeView;
 use crate::steps::RolloutPlan;
 
 /// The most failures that a status names.
-const FAILURES: usize = 10;
+pub const FAILURES: usize = 10;
 
 /// Counts the nodes of a probe: all that are selected, and those that should have the revision by now.
 pub fn tally(

@@ -39,7 +39,7 @@ enum OperatorCommand {
     /// Print the custom resource definitions, for `kubectl apply -f -`
     Crds,
     /// Roll probes out: one operator works in a cluster, others wait to take its place
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Give a node's daemon the probes of this node, and report: one agent on each node
     Node(Box<NodeOptions>),
     /// Stop the rollout of a probe where it is
@@ -75,7 +75,7 @@ fn run(command: OperatorCommand) -> anyhow::Result<()> {
             print!("{}", definitions_yaml()?);
             Ok(())
         }
-        OperatorCommand::Run(options) => runtime.block_on(run_operator(options)),
+        OperatorCommand::Run(options) => runtime.block_on(run_operator(*options)),
         OperatorCommand::Node(options) => runtime.block_on(run_node(*options)),
         OperatorCommand::Pause(probe) => runtime.block_on(pause(&probe, true)),
         OperatorCommand::Resume(probe) => runtime.block_on(pause(&probe, false)),

@@ -4,6 +4,7 @@
 
 mod args;
 mod control;
+mod judge;
 mod node;
 mod objects;
 mod overview;

@@ -31,3 +31,8 @@ pub use receiver::{
     StreamItem, StreamWindow,
 };
 pub use receivers::kind::{Destination, ReceiverOptions, ReceiverSetup, ReceiverUrl};
+pub use rules::alone::{DaemonList, FleetRuleOrder, RunningFleetRule, clear_fleet_rule};
+pub use rules::standing::{NodeFault, RuleStanding};
+pub use sources::credentials::CredentialFiles;
+pub use sources::daemon::DaemonAddress;
+pub use sources::slices::{EndpointList, EndpointNames, FoundEndpoints};

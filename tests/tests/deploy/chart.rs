@@ -23,6 +23,10 @@ fn values() -> Result<Vec<Option<PathBuf>>> {
     Ok(files)
 }
 
+/// Values with which others reach the daemons' API.
+const REACHABLE: [&str; 4] =
+    ["fleet.enabled=true", "api.enabled=true", "api.tls.secretName=x", "api.accessSecret=y"];
+
 fn template(bin: &Path, values: Option<&Path>, sets: &[&str]) -> Command {
     let mut command = Command::new(bin.join("helm"));
     command.args(["template", "twinprobe"]).arg(chart()).args(["--namespace", "twinprobe"]);
@@ -157,6 +161,12 @@ fn values_that_do_not_fit_are_refused() -> Result<()> {
         (&["api.tls.certManager.enabled=true"], "issuerRef.name"),
         (&["probes.p.interface=lo", "probesConfigMap=x"], "exclude each other"),
         (&["fleet.enabled=true", "fleet.services=true"], "fleet.services needs fleet.pods"),
+        (&["fleet.enabled=true", "fleet.rules.enabled=true"], "needs fleet.enabled, api.enabled"),
+        (&[&REACHABLE[..], &["fleet.rules.enabled=true"]].concat(), "needs fleet.rules.tokenSecret"),
+        (
+            &[&REACHABLE[..], &["fleet.rules.enabled=true", "fleet.rules.tokenSecret=x"]].concat(),
+            "needs fleet.rules.caSecret",
+        ),
         (&["tolerance=1"], "tolerance"),
         (&["probesRemoved=perhaps"], "probesRemoved"),
         (&["metrics.port=99999"], "port"),
@@ -265,5 +275,38 @@ fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
     let mut stream = Command::new(twinprobe_tests::helper("twinprobe-stream")?);
     let said = shown(&stream.arg("--file").arg(&path).arg("--dry-run").output()?);
     ensure!(said.contains("could not reach the daemon"), "{said}");
+    Ok(())
+}
+
+/// The operator of the chart takes its options, finds the daemons, and may read nothing else for it.
+#[test]
+fn the_operator_judges_rules_with_credentials_of_its_own() -> Result<()> {
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let help = run(Command::new(twinprobe_tests::helper("twinprobe-operator")?).args(["run", "--help"]))?;
+    let rules =
+        ["fleet.rules.enabled=true", "fleet.rules.tokenSecret=rules", "fleet.rules.caSecret=authorities"];
+    for sets in [[&REACHABLE[..], &rules].concat(), vec!["fleet.enabled=true", "fleet.webhook.enabled=false"]]
+    {
+        let judges = sets.contains(&"fleet.rules.enabled=true");
+        let objects = objects(&run(&mut template(&bin, None, &sets))?)?;
+        let operator = object(&objects, "Deployment").context("a Deployment")?;
+        let pod = &operator["spec"]["template"]["spec"];
+        let arguments = pod["containers"][0]["args"].as_array().context("args")?.iter();
+        let arguments: Vec<&str> = arguments.filter_map(Value::as_str).collect();
+        for option in arguments.iter().filter_map(|argument| argument.strip_prefix("--")) {
+            let name = option.split('=').next().unwrap_or_default();
+            let known = help.contains(&format!("--{name} ")) || help.contains(&format!("--{name}\n"));
+            ensure!(known, "run has no --{name}");
+        }
+        ensure!(arguments.contains(&"--daemons-service=twinprobe") == judges, "{arguments:?}");
+        let volumes = pod["volumes"].to_string();
+        let secrets = ["\"rules\"", "\"authorities\""];
+        ensure!(secrets.iter().all(|secret| volumes.contains(secret) == judges), "{volumes}");
+        ensure!(pod["volumes"].is_array() == judges, "without volumes there is no empty list: {volumes}");
+        let roles = objects.iter().filter(|object| object["kind"] == "Role");
+        let operator = roles.filter(|role| role["metadata"]["name"] == "twinprobe-fleet");
+        let rules: String = operator.map(|role| role["rules"].to_string()).collect();
+        ensure!(rules.contains("endpointslices") == judges && !rules.contains("secrets"), "{rules}");
+    }
     Ok(())
 }

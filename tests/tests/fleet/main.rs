@@ -3,6 +3,7 @@
 mod attacks;
 mod chaos;
 mod compiled;
+mod judged;
 mod objects;
 mod overview;
 mod pods;

@@ -24,12 +24,12 @@ fn rule(spec: &Value) -> Value {
     rule
 }
 
-fn apply(fleet: &Fleet, rule: &Value) -> Result<String> {
+pub fn apply(fleet: &Fleet, rule: &Value) -> Result<String> {
     fleet.cluster.kubectl(&["apply", "-f", "-"], &rule.to_string())
 }
 
 /// Waits until the object's status is about the object as it is, and `is` holds of it.
-fn status(fleet: &Fleet, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+pub fn status(fleet: &Fleet, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
     let seen = || {
         let object = fleet.cluster.kubectl(&["get", "mr", "flood", "-o", "json"], "")?;
         let object: Value = serde_json::from_str(&object)?;

@@ -110,6 +110,8 @@ pub struct FleetOptions {
     pub pods: bool,
     /// True if daemons know the addresses of Services.
     pub services: bool,
+    /// True if the operator may find the daemons.
+    pub rules: bool,
     pub daemons: DaemonOptions,
     /// Arguments of the operator.
     pub operator: Vec<String>,
@@ -342,6 +344,18 @@ fn chart(webhook: &str, folder: &Path, options: &FleetOptions) -> Result<String>
     command.args(["--set", "fleet.enabled=true", "--set", "fleet.webhook.ipAddresses={127.0.0.1}"]);
     for (name, value) in [("pods", options.pods), ("services", options.services)] {
         command.arg("--set").arg(format!("fleet.{name}={value}"));
+    }
+    if options.rules {
+        for set in [
+            "api.enabled=true",
+            "api.tls.secretName=tls",
+            "api.accessSecret=access",
+            "fleet.rules.enabled=true",
+            "fleet.rules.tokenSecret=token",
+            "fleet.rules.caSecret=ca",
+        ] {
+            command.args(["--set", set]);
+        }
     }
     let output = command.arg(root.join("deploy/helm/twinprobe")).output();
     let output = output.with_context(|| helm.display().to_string())?;

@@ -13,6 +13,7 @@ use twinprobe_tests::cluster::{Cluster, Ended};
 use twinprobe_tests::netns::Namespace;
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::topology::veth_pair;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Running};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology, helper};
 
@@ -25,15 +26,16 @@ const TOKEN: &str = "a-token-of-the-stream";
 const OBJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes/stream.yaml");
 
 /// A daemon that the host reaches over a cable of its own, as the pods of a DaemonSet are reached.
-struct Member {
-    name: String,
+pub struct Member {
+    pub name: String,
     address: String,
-    daemon: Daemon,
-    _topology: Topology,
+    pub daemon: Daemon,
+    topology: Topology,
 }
 
 impl Member {
-    fn new(at: u8, files: &Path) -> Result<Self> {
+    /// Starts a daemon with the probe `p`, whose configuration gets these fields. `at` is in its name and address.
+    pub fn new(at: u8, files: &Path, fields: &Value) -> Result<Self> {
         let (name, topology) = (format!("n{at}"), Topology::new()?);
         let (here, there) = (format!("tps{}x{at}", std::process::id()), "api0");
         let address = format!("198.18.{at}.2");
@@ -64,9 +66,17 @@ impl Member {
         }
         let daemon = Daemon::start_with(topology.monitor(), &options)?;
         let mut config = counter_config("mon0", "XDP_PASS");
-        config["window"] = json!({ "collectors": ["archive"] });
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            config[field] = value.clone();
+        }
         daemon.put("/v1/probes/p", &config).expect(201);
-        Ok(Self { name, address, daemon, _topology: topology })
+        Ok(Self { name, address, daemon, topology })
+    }
+
+    /// Sends this many packets in a second, until the value is dropped.
+    pub fn traffic(&self, rate: u64) -> Result<Running> {
+        let generator = Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?;
+        Ok(generator.spawn(Load { rate: Some(rate), ..Load::default() }))
     }
 
     /// Closes a window, and waits until the stream has acknowledged it.
@@ -84,8 +94,8 @@ impl Member {
     }
 }
 
-/// Writes the certificate of all daemons, which names the Service alone, and their token.
-fn credentials(files: &Path) -> Result<()> {
+/// Writes the certificate of all daemons, which names the Service alone, and their token, which has this role.
+pub fn credentials(files: &Path, role: &str) -> Result<()> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -96,7 +106,7 @@ fn credentials(files: &Path) -> Result<()> {
         ("ca", authority.pem()),
         ("cert", certificate.pem()),
         ("key", key.serialize_pem()),
-        ("tokens", format!("stream collector {digest}\n")),
+        ("tokens", format!("stream {role} {digest}\n")),
         ("token", TOKEN.to_owned()),
     ] {
         fs::write(files.join(name), text)?;
@@ -105,7 +115,7 @@ fn credentials(files: &Path) -> Result<()> {
 }
 
 /// Tells the cluster which daemons are behind the Service, as its controller does.
-fn endpoints(cluster: &Cluster, members: &[&Member]) -> Result<()> {
+pub fn endpoints(cluster: &Cluster, members: &[&Member]) -> Result<()> {
     let endpoints: Vec<Value> = members.iter().map(|member| member.endpoint()).collect();
     let labels = json!({ "kubernetes.io/service-name": "twinprobe" });
     let slice = json!({
@@ -150,12 +160,14 @@ fn a_stream_follows_the_daemons_behind_a_service() -> Result<()> {
     let objects = fs::read_to_string(OBJECTS)?;
     cluster.kubectl(&["apply", "-f", "-"], &objects)?;
     let folder = tempfile::tempdir()?;
-    credentials(folder.path())?;
+    credentials(folder.path(), "collector")?;
     let account = cluster.kubectl(&["-n", NAMESPACE, "create", "token", "twinprobe-stream"], "")?;
     fs::write(folder.path().join("account"), &account)?;
     refused(cluster.kubectl_as(account.trim(), &["-n", NAMESPACE, "get", "secrets"], ""), "forbidden")?;
 
-    let members: Vec<Member> = (0..3).map(|at| Member::new(at, folder.path())).collect::<Result<_>>()?;
+    let fields = json!({ "window": { "collectors": ["archive"] } });
+    let members = (0..3).map(|at| Member::new(at, folder.path(), &fields));
+    let members: Vec<Member> = members.collect::<Result<_>>()?;
     let [first, second, third] = &members[..] else { unreachable!("three daemons") };
     endpoints(&cluster, &[first, second])?;
     let config = configuration(&objects, &cluster, folder.path())?;

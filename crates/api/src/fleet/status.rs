@@ -44,12 +44,24 @@ pub struct FleetRuleStatus {
     /// The generation of the object that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The name of the revision that nodes have.
+    /// The name of the revision that nodes have, or that the operator judges by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     pub counts: FleetCounts,
     /// Nodes on which actions of the rule continue.
     pub firing: u64,
+    /// The time from which the operator judges windows for a rule over the fleet, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The time at which a rule over the fleet has fired last, RFC 3339: the end of the windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fired: Option<String>,
+    /// The time at which the actions of a rule over the fleet have ended last, RFC 3339: the end of the windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// The reason why a rule over the fleet has stopped itself. It begins anew when the object changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<FleetCondition>,
     /// The first ten failures.
@@ -113,7 +125,8 @@ pub struct FleetCondition {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetFailure {
     pub node: String,
-    /// `fetch`, `silent`, `budget`, or the stage of the daemon's refusal, such as `verify`.
+    /// `fetch`, `silent`, `budget`, or the stage of the daemon's refusal, such as `verify`; of a rule over the fleet `daemon`,
+    /// `probe`, `collectors` or `action`.
     pub stage: String,
     pub reason: String,
 }

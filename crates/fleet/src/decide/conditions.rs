@@ -17,6 +17,10 @@ pub enum Standing<'a> {
     /// Nodes have taken their earlier revision back, for this reason.
     RolledBack(&'a str),
     Complete,
+    /// A rule over the fleet has no window yet; why.
+    Waiting(&'a str),
+    /// The operator judges the windows of the nodes together.
+    Judging,
 }
 
 /// Returns the conditions of an object. A condition with an unchanged status keeps its time.
@@ -28,6 +32,7 @@ pub fn conditions(
 ) -> Vec<FleetCondition> {
     let (accepted, validity) = match standing {
         Standing::Invalid(reason) => (false, reason),
+        Standing::Waiting(_) | Standing::Judging => (true, "it can be judged"),
         _ => (true, "it can be rolled out"),
     };
     let (is_moving, reason, message) = match standing {
@@ -37,9 +42,13 @@ pub fn conditions(
         Standing::Stopped(reason) => (false, "Stopped", reason.to_owned()),
         Standing::RolledBack(reason) => (false, "RolledBack", reason.to_owned()),
         Standing::Complete => (false, "Complete", "every node has the revision".to_owned()),
+        Standing::Waiting(reason) => (true, "Waiting", reason.to_owned()),
+        Standing::Judging => {
+            (false, "Judging", "the operator judges the windows of the nodes together".to_owned())
+        }
     };
     let FleetCounts { selected, running, failed, excluded, silent, .. } = counts;
-    let is_complete = standing == Standing::Complete;
+    let is_complete = matches!(standing, Standing::Complete | Standing::Judging);
     let is_available = is_complete && running > 0 && running + excluded >= selected;
     let available = format!("it runs on {running} of {} nodes", selected.saturating_sub(excluded));
     let is_degraded = failed > 0 || matches!(standing, Standing::Stopped(_) | Standing::RolledBack(_));

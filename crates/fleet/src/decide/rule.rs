@@ -32,6 +32,11 @@ pub fn rule_of(assignment: &str) -> Option<&str> {
     assignment.strip_prefix(RULE)
 }
 
+/// Returns the name of the revision of a rule with this document.
+pub fn rule_revision(rule: &str, document: &RuleDocument) -> String {
+    format!("{}-{}", rule_key(rule), short(&rule_digest(document)))
+}
+
 /// Tells whether a rule can have this name on nodes, and its assignment can be named in labels.
 pub fn is_rule_name(name: &str) -> bool {
     /// The longest value of a label.
@@ -67,7 +72,7 @@ pub struct FleetRuleDecision {
 pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
     let FleetRuleView { name, rule, node_selector, generation, status: before, nodes, now } = *view;
     let digest = rule_digest(rule);
-    let revision = format!("{}-{}", rule_key(name), short(&digest));
+    let revision = rule_revision(name, rule);
     let selected: Vec<NodeView<'_>> = nodes
         .iter()
         .filter(|node| matches(node_selector, node.labels))
@@ -84,6 +89,7 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
             firing: u64::try_from(firing).unwrap_or(u64::MAX),
             conditions: conditions(standing, counts, &before.conditions, now),
             failures,
+            ..FleetRuleStatus::default()
         },
         revision: RevisionSpec {
             probe: name.to_owned(),

@@ -3,10 +3,13 @@
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
 use twinprobe_fleet::{FleetPlan, is_rule_name};
 use twinprobe_library::fleet_probe;
-use twinprobe_rules::Rule;
+use twinprobe_rules::{FLEET, FleetRule, Rule};
 
 use crate::objects::probe::MonitoringProbe;
 use crate::objects::rule::{MonitoringRule, RuleScope};
+
+const NO_DAEMONS: &str = "the operator may not reach the daemons; start it with --daemons-token-file (fleet.rules.enabled of the \
+                          chart), or let `twinprobe stream --rules` judge the windows";
 
 /// Returns the plan of an object.
 pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection> {
@@ -14,19 +17,33 @@ pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection
 }
 
 /// Checks a rule without the probe that it watches, which each node has in its own revision.
-pub fn check_rule(name: &str, object: &MonitoringRule) -> Result<(), Rejection> {
+/// `judges` is true if the operator may reach the daemons.
+pub fn check_rule(name: &str, object: &MonitoringRule, judges: bool) -> Result<(), Rejection> {
     let mut findings = Vec::new();
     if !is_rule_name(name) {
         let message =
             format!("{name:?} is not a name of a rule; names of probes with at most 58 letters are possible");
         findings.push(Finding::config("metadata.name", message));
     }
-    if object.spec.scope == RuleScope::Fleet {
-        let message =
-            "the operator does not judge windows: `twinprobe stream --rules` does, for a fleet; use node";
-        findings.push(Finding::config("spec.scope", message));
-    }
-    if let Err(rejection) = Rule::check(&object.spec.rule) {
+    let checked = match (object.spec.scope, object.spec.rule.scope.as_deref()) {
+        (RuleScope::Fleet, _) if !judges => {
+            findings.push(Finding::config("spec.scope", NO_DAEMONS));
+            Rule::check(&object.spec.document())
+        }
+        (RuleScope::Fleet, Some(scope)) if scope != FLEET => {
+            let message = format!("{scope:?} contradicts spec.scope, which is fleet; leave it out");
+            findings.push(Finding::config("spec.rule.scope", message));
+            Ok(())
+        }
+        (RuleScope::Fleet, _) => FleetRule::check(&object.spec.document()),
+        (RuleScope::Node, Some(FLEET)) => {
+            let message = "an object has `scope: fleet` beside `rule`, as spec.scope";
+            findings.push(Finding::config("spec.rule.scope", message));
+            Ok(())
+        }
+        (RuleScope::Node, _) => Rule::check(&object.spec.rule),
+    };
+    if let Err(rejection) = checked {
         findings.extend(rejection.findings.into_iter().map(|mut finding| {
             let field = finding.field.take().unwrap_or_default();
             finding.field = Some(format!("spec.rule.{field}"));

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::core::object::HasSpec as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
-use kube::{Resource as _, ResourceExt as _};
 use twinprobe_api::FleetStatus;
 use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_fleet::{FleetNews, FleetView, NodeView, compiled_condition, decide, invalid};
 
 use crate::control::checked::{mistakes, of_the_object, plan};
-use crate::control::writes::{ReconcileContext, SHORTLY};
+use crate::control::writes::{ReconcileContext, SHORTLY, Wished};
 use crate::objects::probe::MonitoringProbe;
 
 /// The annotation by which people stop a rollout.
@@ -107,7 +107,7 @@ async fn refuse(
 }
 
 /// Reports changes as Events.
-async fn tell(context: &ReconcileContext, object: &MonitoringProbe, news: &[FleetNews]) {
+pub async fn tell<K: Wished>(context: &ReconcileContext, object: &K, news: &[FleetNews]) {
     for news in news {
         let event = Event {
             type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
@@ -117,7 +117,7 @@ async fn tell(context: &ReconcileContext, object: &MonitoringProbe, news: &[Flee
             action: news.about.clone(),
             secondary: None,
         };
-        tracing::info!(probe = object.name_any(), reason = news.reason, "{}", news.message);
+        tracing::info!(object = object.name_any(), reason = news.reason, "{}", news.message);
         if let Err(error) = context.recorder.publish(&event, &object.object_ref(&())).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "an Event can't be written");
         }

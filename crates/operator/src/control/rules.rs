@@ -1,15 +1,21 @@
 //! One look at one rule: the demands of its object, the reports of nodes, and the writes that follow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
+use twinprobe_api::FleetRuleStatus;
 use twinprobe_fleet::{FleetRuleView, NodeView, decide_rule, invalid_rule, rule_key};
 
 use crate::control::checked::{check_rule, mistakes};
-use crate::control::writes::{ReconcileContext, SHORTLY};
-use crate::objects::rule::MonitoringRule;
+use crate::control::writes::{ReconcileContext, SHORTLY, is_late};
+use crate::judge::settle::{Withdrawal, judge, leave};
+use crate::objects::rule::{MonitoringRule, RuleScope};
+
+/// The time before another attempt to end actions at nodes that do not answer.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Looks at an object.
 pub async fn reconcile_rule(
@@ -20,7 +26,10 @@ pub async fn reconcile_rule(
     match context.held::<MonitoringRule>(&name).await? {
         None => Ok(Action::await_change()),
         Some(object) if object.metadata.deletion_timestamp.is_some() => {
-            context.remove(&object, &rule_key(&name)).await
+            match leave(&context, &object).await {
+                Withdrawal::Partial | Withdrawal::Later if !is_late(&object) => Ok(Action::requeue(AGAIN)),
+                _ => context.remove(&object, &rule_key(&name)).await,
+            }
         }
         Some(object) => assign(&context, &object).await,
     }
@@ -30,9 +39,18 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     let name = object.name_any();
     let generation = object.metadata.generation.unwrap_or_default();
     let before = object.status.clone().unwrap_or_default();
-    if let Err(rejection) = check_rule(&name, object) {
+    let checked = check_rule(&name, object, context.judges.is_some());
+    if let (Ok(()), Some(judges), RuleScope::Fleet) = (&checked, &context.judges, object.spec.scope) {
+        return judge(context, judges, object).await;
+    }
+    // The object may have been one over the fleet. A node that does not answer keeps leases.
+    if leave(context, object).await == Withdrawal::Later {
+        return Ok(Action::requeue(SHORTLY));
+    }
+    if let Err(rejection) = checked {
+        let before = FleetRuleStatus { since: None, ..before };
         let status = invalid_rule(&before, generation, &mistakes(&rejection), Timestamp::now());
-        if status != before {
+        if Some(&status) != object.status.as_ref() {
             context.write_status(object, &status).await?;
         }
         return Ok(Action::await_change());

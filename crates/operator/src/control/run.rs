@@ -26,6 +26,8 @@ use crate::control::rules::reconcile_rule;
 use crate::control::webhook::{WebhookOptions, answer};
 use crate::control::world::World;
 use crate::control::writes::{MANAGER, ReconcileContext, Wished, again};
+use crate::judge::options::{DaemonAccess, JudgeOptions};
+use crate::judge::runs::Judges;
 use crate::objects::nodes::{ProbeAssignment, ProbeReport};
 use crate::objects::probe::MonitoringProbe;
 use crate::objects::rule::MonitoringRule;
@@ -49,12 +51,16 @@ pub struct RunOptions {
     compile: CompileOptions,
     #[command(flatten)]
     overview: OverviewOptions,
+    #[command(flatten)]
+    judge: JudgeOptions,
 }
 
 /// Runs the operator until it is told to end, or loses the Lease. It finds the API server as kubectl does, or by its pod's account.
 pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
     // An error means that the process has a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let access = options.judge.access(&options.namespace)?;
+    let judges = access.is_some();
     let client = Client::try_default().await.context("the API server")?;
     let identity =
         options.identity.clone().unwrap_or_else(|| format!("{}-{}", hostname(), std::process::id()));
@@ -66,30 +72,35 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
         tracing::info!(identity, "this operator has the Lease");
         tokio::select! {
             lost = leadership.keep() => lost.context("the Lease is lost"),
-            () = control(client, identity.clone(), options.compile.clone()) => Ok(()),
+            () = control(client, identity.clone(), &options, access) => Ok(()),
         }
     };
     tokio::select! {
         done = works => done,
         // An operator without the Lease answers as well.
-        failed = answer(&options.webhook) => failed,
+        failed = answer(&options.webhook, judges) => failed,
         failed = overview => failed,
         _ = terminated.recv() => Ok(()),
     }
 }
 
 /// Looks at objects as they, their nodes or reports change.
-async fn control(client: Client, identity: String, options: CompileOptions) {
+async fn control(client: Client, identity: String, options: &RunOptions, access: Option<DaemonAccess>) {
     let world = Arc::new(World::default());
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
+    let (probes, changed_probes) = changes();
+    let (rules, changed_rules) = changes();
+    let judges = access.map(|access| Arc::new(Judges::new(access, rules.1.clone())));
+    if let Some(judges) = &judges {
+        tokio::spawn(Arc::clone(judges).follow(client.clone(), options.namespace.clone()));
+    }
     let context = Arc::new(ReconcileContext {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
         world: Arc::clone(&world),
-        compilations: Compilations::new(options),
+        compilations: Compilations::new(options.compile.clone()),
+        judges,
     });
-    let (probes, changed_probes) = changes();
-    let (rules, changed_rules) = changes();
     let news = [probes, rules];
     // Each watch has a task of its own: the API server cuts off a watch that is read too slowly.
     tokio::spawn(watch_nodes(client.clone(), Arc::clone(&world), news.clone()));

@@ -45,7 +45,8 @@ pub struct WebhookOptions {
 }
 
 /// Answers the API server's questions, if there are options for it.
-pub async fn answer(options: &WebhookOptions) -> anyhow::Result<()> {
+/// `judges` is true if the operator may reach the daemons.
+pub async fn answer(options: &WebhookOptions, judges: bool) -> anyhow::Result<()> {
     let WebhookOptions { webhook: Some(address), webhook_cert: Some(certificate), webhook_key: Some(key) } =
         options
     else {
@@ -56,6 +57,7 @@ pub async fn answer(options: &WebhookOptions) -> anyhow::Result<()> {
     let (ready, accepted) = channel(16);
     let local = tcp.local_addr()?;
     tokio::spawn(accept(tcp, acceptor, ready));
+    let validate = move |Json(review): Json<Value>| async move { validate(&review, judges) };
     let routes = Router::new().route("/validate", post(validate)).route("/healthz", get(async || "ok\n"));
     tracing::info!(address = %local, "the webhook listens");
     axum::serve(Handshakes { accepted, local }, routes).await.context("the webhook")
@@ -116,9 +118,9 @@ impl Listener for Handshakes {
 }
 
 /// Answers an AdmissionReview.
-async fn validate(Json(review): Json<Value>) -> Json<Value> {
+fn validate(review: &Value, judges: bool) -> Json<Value> {
     let request = &review["request"];
-    let refusal = judge(&request["object"]).err();
+    let refusal = judge(&request["object"], judges).err();
     let mut response = json!({ "uid": request["uid"], "allowed": refusal.is_none() });
     if let Some(message) = refusal {
         response["status"] = json!({ "code": 422, "reason": "Invalid", "message": message });
@@ -127,14 +129,14 @@ async fn validate(Json(review): Json<Value>) -> Json<Value> {
 }
 
 /// Checks an object. The error names each field.
-fn judge(object: &Value) -> Result<(), String> {
+fn judge(object: &Value, judges: bool) -> Result<(), String> {
     // An object that is being deleted has nothing to check.
     if object.is_null() || !object["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let checked = if object["kind"] == "MonitoringRule" {
-        check_rule(name, &read::<MonitoringRule>(object)?)
+        check_rule(name, &read::<MonitoringRule>(object)?, judges)
     } else {
         plan(name, &read::<MonitoringProbe>(object)?).map(drop)
     };
@@ -153,7 +155,10 @@ mod tests {
     fn mistakes_are_named_with_their_fields() {
         let probe = |spec: Value| {
             let kind = ("twinprobe.dev/v1alpha1", "MonitoringProbe");
-            judge(&json!({ "apiVersion": kind.0, "kind": kind.1, "metadata": { "name": "p" }, "spec": spec }))
+            judge(
+                &json!({ "apiVersion": kind.0, "kind": kind.1, "metadata": { "name": "p" }, "spec": spec }),
+                false,
+            )
         };
         assert_eq!(probe(json!({ "library": "top-talkers", "attach": { "interfaces": ["eth*"] } })), Ok(()));
         let refused = probe(json!({ "library": "no-such", "rollout": { "windows": 2000 } })).unwrap_err();
@@ -162,21 +167,41 @@ mod tests {
         let config = json!({ "interface": "eth0", "ingress": { "source": "int x;", "metrics": [{ "name": "a b", "map": "m" }] } });
         let refused = probe(json!({ "config": config })).unwrap_err();
         assert!(refused.contains("spec.config.ingress.metrics[0].name: "), "{refused}");
-        assert_eq!(judge(&Value::Null), Ok(()));
-        let rule = |rule: Value| {
+        assert_eq!(judge(&Value::Null, false), Ok(()));
+        let spec = |spec: Value, judges: bool| {
             let metadata = json!({ "name": "r" });
             judge(
                 &json!({ "apiVersion": "twinprobe.dev/v1alpha1", "kind": "MonitoringRule", "metadata": metadata,
-                "spec": { "rule": rule } }),
+                "spec": spec }),
+                judges,
             )
         };
-        assert_eq!(
-            rule(json!({ "watch": "p", "when": "sum(ingress.m) > 1", "do": [{ "mark": "x" }] })),
-            Ok(())
-        );
+        let rule = |rule: Value| spec(json!({ "rule": rule }), false);
+        let marks = json!({ "watch": "p", "when": "sum(ingress.m) > 1", "do": [{ "mark": "x" }] });
+        assert_eq!(rule(marks.clone()), Ok(()));
         let refused =
             rule(json!({ "watch": "p", "when": "sum(ingress.m) >", "for": 0, "do": [] })).unwrap_err();
         assert!(refused.contains("spec.rule.when: ") && refused.contains("spec.rule.for: 0"), "{refused}");
         assert!(refused.contains("spec.rule.do: 0 actions"), "{refused}");
+
+        let fleet = |more: Value, judges: bool| {
+            let mut rule = marks.clone();
+            rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec(json!({ "scope": "fleet", "rule": rule }), judges)
+        };
+        assert_eq!(fleet(json!({}), true), Ok(()));
+        assert_eq!(fleet(json!({ "scope": "fleet", "on": "all" }), true), Ok(()));
+        let refused = fleet(json!({}), false).unwrap_err();
+        assert!(refused.contains("spec.scope: ") && refused.contains("--daemons-token-file"), "{refused}");
+        for (more, field) in
+            [(json!({ "scope": "node" }), "spec.rule.scope: "), (json!({ "on": "some" }), "spec.rule.on: ")]
+        {
+            let refused = fleet(more, true).unwrap_err();
+            assert!(refused.contains(field), "{refused}");
+        }
+        let mut within = marks.clone();
+        within["scope"] = json!("fleet");
+        let refused = rule(within).unwrap_err();
+        assert!(refused.contains("spec.rule.scope: ") && refused.contains("beside `rule`"), "{refused}");
     }
 }

@@ -17,6 +17,7 @@ use twinprobe_api::{AssignmentSpec, RevisionSpec};
 
 use crate::control::compile::Compilations;
 use crate::control::world::World;
+use crate::judge::runs::Judges;
 use crate::objects::nodes::{
     ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeRevision, ProbeRevisionSpec,
 };
@@ -49,6 +50,8 @@ pub struct ReconcileContext {
     pub world: Arc<World>,
     pub recorder: Recorder,
     pub compilations: Compilations,
+    /// The rules over the fleet, if the operator may reach the daemons.
+    pub judges: Option<Arc<Judges>>,
 }
 
 impl ReconcileContext {
@@ -150,10 +153,7 @@ impl ReconcileContext {
         let having = self
             .world
             .of_probe(assignment, |nodes| nodes.iter().filter(|node| node.report.is_some()).count());
-        let since = object.meta().deletion_timestamp.as_ref().map(|since| since.0);
-        let spent = since.map(|since| Timestamp::now().duration_since(since).unsigned_abs());
-        let is_late = spent.is_some_and(|spent| spent >= REMOVAL);
-        if having != Some(0) && !is_late {
+        if having != Some(0) && !is_late(object) {
             return Ok(Action::requeue(Duration::from_secs(2)));
         }
         self.prune(assignment, &[]).await?;
@@ -165,6 +165,13 @@ impl ReconcileContext {
         tracing::info!(assignment, "removed from all nodes");
         Ok(Action::await_change())
     }
+}
+
+/// Tells whether nodes have had enough time to remove the probe or rule of an object that is being deleted.
+pub fn is_late<K: Wished>(object: &K) -> bool {
+    let since = object.meta().deletion_timestamp.as_ref().map(|since| since.0);
+    let spent = since.map(|since| Timestamp::now().duration_since(since).unsigned_abs());
+    spent.is_some_and(|spent| spent >= REMOVAL)
 }
 
 /// Takes a missing object for a deleted one.

@@ -1,4 +1,4 @@
-//! Rules for nodes as objects.
+//! Rules as objects.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use twinprobe_api::{FleetRuleStatus, RuleDocument};
+use twinprobe_rules::FLEET;
 
 /// The `spec` of a `MonitoringRule`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +24,7 @@ use twinprobe_api::{FleetRuleStatus, RuleDocument};
     printcolumn(name = "Firing", type_ = "integer", json_path = ".status.firing"),
     printcolumn(name = "Failed", type_ = "integer", json_path = ".status.counts.failed"),
     printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope", priority = 1),
+    printcolumn(name = "Fired", type_ = "date", json_path = ".status.fired", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -36,6 +38,18 @@ pub struct MonitoringRuleSpec {
     /// The rule, as the body of `PUT /v1/rules/{name}`.
     #[schemars(schema_with = "rule")]
     pub rule: RuleDocument,
+}
+
+impl MonitoringRuleSpec {
+    /// The rule with the scope of the object.
+    #[must_use]
+    pub fn document(&self) -> RuleDocument {
+        let scope = match self.scope {
+            RuleScope::Fleet => Some(FLEET.to_owned()),
+            RuleScope::Node => self.rule.scope.clone(),
+        };
+        RuleDocument { scope, ..self.rule.clone() }
+    }
 }
 
 /// Where the windows of a rule are judged.

@@ -1,11 +1,13 @@
 //! A configuration that obeys every rule, and every mistake of one that does not.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use glob::Pattern;
 use serde_json::Value;
+use tokio::sync::watch;
 use twinprobe_api::{ParseError, parse_any_yaml, place_of};
 use twinprobe_client::Server;
 use twinprobe_ebpf_common::finding::Rejection;
@@ -25,6 +27,9 @@ const LEAST_MEMORY: usize = 1 << 20;
 /// The name of a stream that has none.
 const NAME: &str = "stream";
 
+/// Daemons by their names, which come and go.
+pub type KnownDaemons = watch::Receiver<BTreeMap<String, DaemonAddress>>;
+
 /// A stream, as its configuration describes it.
 #[derive(Debug)]
 pub struct StreamConfig {
@@ -33,6 +38,8 @@ pub struct StreamConfig {
     pub servers: Vec<(String, DaemonAddress)>,
     /// The Service whose daemons come and go.
     pub kubernetes: Option<KubernetesService>,
+    /// Daemons that another part of the program knows.
+    pub known: Option<KnownDaemons>,
     pub credentials: CredentialFiles,
     pub probes: Vec<Pattern>,
     pub destinations: Vec<Destination>,
@@ -153,7 +160,19 @@ impl StreamConfig {
         if !places.mistakes.is_empty() {
             return Err(StreamConfigError { mistakes: places.mistakes });
         }
-        Ok(Self { name, servers, kubernetes, credentials, probes, destinations, rules, memory, listen })
+        let known = None;
+        Ok(Self {
+            name,
+            servers,
+            kubernetes,
+            known,
+            credentials,
+            probes,
+            destinations,
+            rules,
+            memory,
+            listen,
+        })
     }
 }
 

@@ -3,13 +3,32 @@
 use std::path::Path;
 
 use twinprobe_api::{ParseError, RuleDocument, parse_any_yaml};
-use twinprobe_rules::{FLEET, FleetRule};
+use twinprobe_rules::{FLEET, FleetEvent, FleetRule};
 
-/// A rule with its name, which is that of its file.
+use super::standing::ShownStanding;
+
+/// A rule with its name. One of a file has the name of the file.
 #[derive(Clone, Debug)]
 pub struct NamedRule {
     pub name: String,
     pub document: RuleDocument,
+    pub origin: RuleOrigin,
+    pub standing: ShownStanding,
+}
+
+/// The beginning of a rule.
+#[derive(Clone, Debug)]
+pub struct RuleOrigin {
+    /// Windows and events up to this time are not the rule's, nanoseconds since the Unix epoch.
+    pub since: i64,
+    /// The events of the rule that others than daemons remember.
+    pub events: Vec<FleetEvent>,
+}
+
+impl Default for RuleOrigin {
+    fn default() -> Self {
+        Self { since: i64::MIN, events: Vec::new() }
+    }
 }
 
 impl NamedRule {
@@ -34,6 +53,6 @@ impl NamedRule {
             return Err(vec![("scope".to_owned(), message.to_owned())]);
         }
         FleetRule::check(&document).map_err(told)?;
-        Ok(Self { name, document })
+        Ok(Self { name, document, origin: RuleOrigin::default(), standing: ShownStanding::default() })
     }
 }

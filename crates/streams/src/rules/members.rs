@@ -14,10 +14,12 @@ use twinprobe_rules::{FleetEvent, reason, reason_back};
 
 use super::changes::ChangedDaemon;
 use super::document::NamedRule;
+use super::standing::NodeFault;
+use crate::run::watch::ProbeClaim;
 use crate::sources::daemon::{AskError, SourceDaemon};
 
 /// The label of probes that a rule has made.
-const LABEL: &str = "fleet_rule";
+pub const LABEL: &str = "fleet_rule";
 /// The attempts at an action, and the time before the second one. It doubles each time.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(200);
@@ -36,10 +38,28 @@ pub struct RuleMember {
 #[derive(Debug, Default)]
 pub struct RuleMembers {
     pub nodes: BTreeMap<String, RuleMember>,
+    /// The other daemons by their names, and why their windows do not count.
+    pub absent: BTreeMap<String, NodeFault>,
     /// The length of a period: the longest interval of windows.
     pub length: Option<Duration>,
     /// The rule's events that daemons remember.
     pub events: Vec<FleetEvent>,
+    /// The nodes at which actions of the rule continue, as far as daemons remember.
+    pub acting: BTreeSet<String>,
+}
+
+/// The failures of actions: the nodes, and why. A notification has no node.
+pub type ActionFaults = Vec<(String, String)>;
+
+/// The question for daemons.
+#[derive(Clone, Debug)]
+pub struct RuleQuestion {
+    pub rule: String,
+    pub watch: String,
+    /// The name under which the rule reads windows.
+    pub collector: String,
+    /// The time, in nanoseconds since the Unix epoch, after which events of the rule count. None: nobody asks for events.
+    pub remembered: Option<i64>,
 }
 
 /// The firing that an action belongs to.
@@ -52,66 +72,80 @@ pub struct FleetFiring<'a> {
 }
 
 impl RuleMembers {
-    /// Asks all daemons for the watched probe, and for their stored events of the rule if they are `remembered`: histories
-    /// are long. Daemons that do not answer are left out.
-    pub async fn ask(daemons: &[Arc<SourceDaemon>], rule: &NamedRule, remembered: bool) -> Self {
-        let mut asked = JoinSet::new();
+    /// Asks all daemons for the watched probe, and for their stored events of the rule after the time `remembered`. Without it
+    /// their histories, which are long, are not read.
+    pub async fn ask(daemons: Vec<Arc<SourceDaemon>>, asked: RuleQuestion) -> Self {
+        let (mut answers, asked) = (JoinSet::new(), Arc::new(asked));
         for daemon in daemons {
-            let (rule, watch) = (rule.name.clone(), rule.document.watch.clone());
-            asked.spawn(about(Arc::clone(daemon), rule, watch, remembered));
+            answers.spawn(about(daemon, Arc::clone(&asked)));
         }
         let mut found = Self::default();
-        while let Some(answer) = asked.join_next().await {
-            let Ok(Some((node, member, length, events))) = answer else { continue };
-            found.nodes.insert(node, member);
-            found.length = found.length.max(length);
-            found.events.extend(events);
+        while let Some(answer) = answers.join_next().await {
+            let Ok(answer) = answer else { continue };
+            match answer {
+                Ok((node, member, length, events)) => {
+                    if events.iter().max().is_some_and(|newest| newest.has_begun) {
+                        found.acting.insert(node.clone());
+                    }
+                    found.nodes.insert(node, member);
+                    found.length = found.length.max(length);
+                    found.events.extend(events);
+                }
+                Err((daemon, fault)) => _ = found.absent.insert(daemon, fault),
+            }
         }
         found
     }
 
-    /// Takes an action at the nodes of a firing. A failure at one node delays no other. Returns the number of failures.
-    pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) -> u64 {
+    /// Takes an action at the nodes of a firing. A failure at one node delays no other. Returns the failures.
+    pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) -> ActionFaults {
         match action {
             RuleAction::Apply(probe) => self.at_each(firing, &NodeWork::Apply(probe.clone())).await,
             RuleAction::Change(change) => self.at_each(firing, &NodeWork::Change(change.clone())).await,
             RuleAction::Delete(name) => {
                 self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await
             }
-            RuleAction::Notify(url) => u64::from(!tell(url, index, firing).await),
+            RuleAction::Notify(url) => match tell(url, index, firing).await {
+                Ok(()) => Vec::new(),
+                Err(error) => vec![(String::new(), format!("a notification did not arrive: {error}"))],
+            },
             RuleAction::Mark(text) => {
                 tracing::info!(rule = firing.rule.name, text, "mark");
-                0
+                Vec::new()
             }
         }
     }
 
-    /// Ends the rule's actions at all nodes. Returns the number of failures.
-    pub async fn end(&self, rule: &NamedRule, end: i64) -> u64 {
+    /// Ends the rule's actions at all nodes. Returns the failures.
+    pub async fn end(&self, rule: &NamedRule, end: i64) -> ActionFaults {
         let nodes = self.nodes.keys().cloned().collect();
         let firing = FleetFiring { rule, end, nodes: &nodes };
-        let mut failures = 0;
+        let mut failures = Vec::new();
         for action in &rule.document.actions {
             let work = match action {
                 RuleAction::Apply(probe) => NodeWork::Delete { name: probe.name.clone(), is_own: true },
                 RuleAction::Change(change) => NodeWork::ChangeBack(change.name.clone()),
                 RuleAction::Delete(_) | RuleAction::Notify(_) | RuleAction::Mark(_) => continue,
             };
-            failures += self.at_each(firing, &work).await;
+            failures.extend(self.at_each(firing, &work).await);
         }
         failures
     }
 
-    async fn at_each(&self, firing: FleetFiring<'_>, work: &NodeWork) -> u64 {
+    async fn at_each(&self, firing: FleetFiring<'_>, work: &NodeWork) -> ActionFaults {
         let mut nodes = JoinSet::new();
         for node in firing.nodes {
             let Some(member) = self.nodes.get(node) else { continue };
             let of = (firing.rule.name.clone(), firing.end);
             nodes.spawn(member.clone().carry_out(node.clone(), of, work.clone()));
         }
-        let mut failures = 0;
-        while let Some(is_done) = nodes.join_next().await {
-            failures += u64::from(!is_done.unwrap_or(false));
+        let mut failures = Vec::new();
+        while let Some(done) = nodes.join_next().await {
+            match done {
+                Ok((_, Ok(()))) => {}
+                Ok((node, Err(error))) => failures.push((node, error)),
+                Err(error) => failures.push((String::new(), error.to_string())),
+            }
         }
         failures
     }
@@ -131,8 +165,8 @@ enum NodeWork {
     },
 }
 
-/// Sends a firing to a URL. Returns false if it did not arrive.
-async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) -> bool {
+/// Sends a firing to a URL.
+async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) -> Result<(), String> {
     let rule = &firing.rule.name;
     let identity = format!("{rule}/{}/{index}", firing.end);
     let time = jiff::Timestamp::from_nanosecond(firing.end.into()).unwrap_or_default().to_string();
@@ -142,10 +176,10 @@ async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) -> bool {
     let mut attempt = 1;
     loop {
         match notify(&message).await {
-            Ok(()) => return true,
+            Ok(()) => return Ok(()),
             Err(error) if attempt >= ATTEMPTS => {
                 tracing::error!(rule, error, "a notification did not arrive");
-                return false;
+                return Err(error);
             }
             Err(_) => tokio::time::sleep(pause(attempt)).await,
         }
@@ -160,48 +194,61 @@ fn pause(attempt: u32) -> Duration {
 /// A daemon with the watched probe: its node, its interval of windows, and its stored events of the rule.
 type MemberAnswer = (String, RuleMember, Option<Duration>, Vec<FleetEvent>);
 
-/// Asks a daemon. Returns nothing if it has no such probe, or does not answer.
+/// Asks a daemon. If its windows do not count, returns its name and the reason.
 async fn about(
     daemon: Arc<SourceDaemon>,
-    rule: String,
-    watch: String,
-    remembered: bool,
-) -> Option<MemberAnswer> {
-    match ask(&daemon, &rule, &watch, remembered).await {
-        Ok(answered) => Some(answered),
-        Err(error) if error.status() == Some(404) => None,
+    asked: Arc<RuleQuestion>,
+) -> Result<MemberAnswer, (String, NodeFault)> {
+    let fault = |stage, reason: String| Err((daemon.name.clone(), NodeFault { stage, reason }));
+    let RuleQuestion { rule, watch, collector, .. } = &*asked;
+    match ask(&daemon, &asked).await {
+        Ok(Some(answered)) => Ok(answered),
+        Ok(None) => fault("collectors", format!("window.collectors of {watch} does not name {collector}")),
+        Err(error) if error.status() == Some(404) => {
+            fault("probe", format!("there is no probe named {watch}; deploy it first"))
+        }
         Err(error) => {
             tracing::warn!(server = daemon.name, rule, %error, "a daemon can't be asked for a rule");
             daemon.renew();
-            None
+            fault("daemon", error.to_string())
         }
     }
 }
 
+/// Returns nothing if the probe's windows are for other collectors.
 async fn ask(
     daemon: &Arc<SourceDaemon>,
-    rule: &str,
-    watch: &str,
-    remembered: bool,
-) -> Result<MemberAnswer, AskError> {
+    RuleQuestion { rule, watch, collector, remembered }: &RuleQuestion,
+) -> Result<Option<MemberAnswer>, AskError> {
     let client = daemon.client();
     let status = daemon.ask(client.status(watch)).await?.read()?;
-    let history =
-        if remembered { daemon.ask(client.history(None)).await?.read()?.history } else { Vec::new() };
+    if ProbeClaim::of(&status, collector) == ProbeClaim::Others {
+        return Ok(None);
+    }
+    let history = match remembered {
+        Some(_) => daemon.ask(client.history(None)).await?.read()?.history,
+        None => Vec::new(),
+    };
     let config = status.config.unwrap_or_default();
     let interval = config.window.as_ref().and_then(|window| window.interval.as_deref());
     let length = interval.and_then(|text| text.parse::<SignedDuration>().ok()?.try_into().ok());
     let events = history.iter().filter_map(|entry| {
         let is_put = matches!(entry.change, ChangeKind::Created | ChangeKind::Replaced);
-        FleetEvent::of_reason(entry.message.as_deref()?, rule, is_put)
+        let event = FleetEvent::of_reason(entry.message.as_deref()?, rule, is_put)?;
+        remembered.is_some_and(|since| event.end > since).then_some(event)
     });
     let member = RuleMember { daemon: Arc::clone(daemon), labels: status.labels, config };
-    Ok((status.node, member, length, events.collect()))
+    Ok(Some((status.node, member, length, events.collect())))
 }
 
 impl RuleMember {
-    /// Does the work, and repeats failed steps that may succeed later. Returns false if it failed in the end.
-    async fn carry_out(self, node: String, (rule, end): (String, i64), work: NodeWork) -> bool {
+    /// Does the work, and repeats failed steps that may succeed later. Returns the node and the last error.
+    async fn carry_out(
+        self,
+        node: String,
+        (rule, end): (String, i64),
+        work: NodeWork,
+    ) -> (String, Result<(), String>) {
         let why = reason(&rule, end);
         let mut attempt = 1;
         loop {
@@ -214,10 +261,10 @@ impl RuleMember {
                 NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
             };
             match done {
-                Ok(()) => return true,
+                Ok(()) => return (node, Ok(())),
                 Err(error) if attempt >= ATTEMPTS => {
                     tracing::error!(rule, node, error, "an action of a rule failed at a node");
-                    return false;
+                    return (node, Err(error));
                 }
                 Err(_) => tokio::time::sleep(pause(attempt)).await,
             }

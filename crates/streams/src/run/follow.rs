@@ -1,4 +1,5 @@
-//! Follows the daemons behind a Service of Kubernetes: begins a look at each new one, and ends that at a removed one.
+//! Follows daemons that come and go, as those behind a Service of Kubernetes: begins a look at each new one, and ends that at a
+//! removed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use tokio::task::JoinSet;
 use super::backoff::Backoff;
 use super::stopping::Stopping;
 use super::watch::Watching;
+use crate::config::stream::KnownDaemons;
 use crate::sources::credentials::CredentialFiles;
 use crate::sources::daemon::{DaemonAddress, SourceDaemon};
 use crate::sources::kubernetes::KubernetesService;
@@ -17,30 +19,33 @@ use crate::sources::roster::DaemonRoster;
 /// The time between two questions to the API server.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// A Service, and the data for the looks at its daemons.
+/// The daemons that are looked at, and the data for new looks.
 #[derive(Debug)]
-pub struct ServiceFollower {
-    pub service: KubernetesService,
-    pub credentials: CredentialFiles,
-    pub roster: DaemonRoster,
-    pub watching: Watching,
+pub struct DaemonFollower {
+    credentials: CredentialFiles,
+    roster: DaemonRoster,
+    watching: Watching,
+    followed: FollowedDaemons,
+    looks: JoinSet<bool>,
 }
 
 /// The daemons that are looked at, by their names.
 type FollowedDaemons = BTreeMap<String, (DaemonAddress, Stopping)>;
 
-impl ServiceFollower {
-    /// Runs until the stream stops. While the API server does not answer, the known daemons stay.
-    pub async fn run(self) -> bool {
+impl DaemonFollower {
+    pub fn new(credentials: CredentialFiles, roster: DaemonRoster, watching: Watching) -> Self {
+        Self { credentials, roster, watching, followed: FollowedDaemons::new(), looks: JoinSet::new() }
+    }
+
+    /// Follows those behind a Service until the stream stops. While the API server does not answer, the known daemons stay.
+    pub async fn of_service(mut self, service: KubernetesService) -> bool {
         let stopping = self.watching.stopping.clone();
-        let (mut looks, mut followed) = (JoinSet::new(), FollowedDaemons::new());
         let (mut backoff, mut is_told) = (Backoff::default(), false);
         loop {
-            while looks.try_join_next().is_some() {}
-            match self.service.daemons().await {
+            match service.daemons().await {
                 Ok(daemons) => {
                     (backoff, is_told) = (Backoff::default(), false);
-                    self.compare(daemons, &mut followed, &mut looks);
+                    self.compare(daemons);
                     tokio::select! {
                         () = tokio::time::sleep(LOOK) => {}
                         () = stopping.stopped() => break,
@@ -58,28 +63,41 @@ impl ServiceFollower {
                 }
             }
         }
-        while looks.join_next().await.is_some() {}
+        while self.looks.join_next().await.is_some() {}
         true
     }
 
-    fn compare(
-        &self,
-        daemons: BTreeMap<String, DaemonAddress>,
-        followed: &mut FollowedDaemons,
-        looks: &mut JoinSet<bool>,
-    ) {
+    /// Follows those of a list until the stream stops.
+    pub async fn of_list(mut self, mut known: KnownDaemons) -> bool {
+        let stopping = self.watching.stopping.clone();
+        loop {
+            let daemons = known.borrow_and_update().clone();
+            self.compare(daemons);
+            tokio::select! {
+                changed = known.changed() => if changed.is_err() { break },
+                () = stopping.stopped() => break,
+            }
+        }
+        // Nobody will ever change the list: its daemons stay.
+        stopping.stopped().await;
+        while self.looks.join_next().await.is_some() {}
+        true
+    }
+
+    fn compare(&mut self, daemons: BTreeMap<String, DaemonAddress>) {
+        while self.looks.try_join_next().is_some() {}
         let is_still = |name: &String, address: &DaemonAddress| daemons.get(name) == Some(address);
-        let removed = followed.iter().filter(|(name, (address, _))| !is_still(name, address));
+        let removed = self.followed.iter().filter(|(name, (address, _))| !is_still(name, address));
         let removed: BTreeSet<String> = removed.map(|(name, _)| name.clone()).collect();
         for name in removed {
-            tracing::info!(server = name, "the daemon is no longer behind the Service at this address");
-            if let Some((_, stopping)) = followed.remove(&name) {
+            tracing::info!(server = name, "the daemon is no longer at this address");
+            if let Some((_, stopping)) = self.followed.remove(&name) {
                 stopping.stop();
                 self.roster.remove(&name);
             }
         }
         for (name, address) in daemons {
-            if followed.contains_key(&name) {
+            if self.followed.contains_key(&name) {
                 continue;
             }
             let daemon = match SourceDaemon::new(name.clone(), address.clone(), self.credentials.clone()) {
@@ -89,11 +107,11 @@ impl ServiceFollower {
                     continue;
                 }
             };
-            tracing::info!(server = name, address = ?address.at, "a daemon behind the Service");
+            tracing::info!(server = name, address = ?address.at, "a daemon");
             let stopping = self.watching.stopping.part();
             self.roster.add(Arc::clone(&daemon));
-            looks.spawn(self.watching.clone().of(daemon, stopping.clone()).run());
-            followed.insert(name, (address, stopping));
+            self.looks.spawn(self.watching.clone().of(daemon, stopping.clone()).run());
+            self.followed.insert(name, (address, stopping));
         }
     }
 }

@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::Format;
 
 use super::budget::MemoryBudget;
 use super::feed::{KnownShapes, LaneInlet};
-use super::follow::ServiceFollower;
+use super::follow::DaemonFollower;
 use super::gather::{Gatherer, Parcel};
 use super::lane::ReceiverLane;
 use super::stopping::Stopping;
@@ -44,6 +44,7 @@ pub async fn run(
         name,
         servers,
         kubernetes,
+        known,
         credentials,
         probes,
         destinations,
@@ -58,15 +59,12 @@ pub async fn run(
     }
     let setup = ReceiverSetup { stream: name.clone(), memory, once };
     let beginning = LaneBeginning { setup, roster: &roster, meter: &meter, stopping: &stopping };
-    let (mut lanes, mut inlets) = (JoinSet::new(), Vec::new());
-    for destination in destinations {
-        inlets.push(beginning.of_receiver(destination, &mut lanes));
-    }
-    for rule in rules {
-        inlets.push(beginning.of_rule(rule, &mut lanes));
-    }
-    let served =
-        listener.map(|listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone())));
+    let mut lanes = JoinSet::new();
+    let receivers = destinations.into_iter().map(|it| beginning.of_receiver(it, &mut lanes));
+    let mut inlets: Vec<LaneInlet> = receivers.collect();
+    inlets.extend(rules.into_iter().map(|rule| beginning.of_rule(rule, &mut lanes)));
+    let serve = |listener| tokio::spawn(page::serve(listener, Arc::clone(&meter), stopping.clone()));
+    let served = listener.map(serve);
     let watching = Watching {
         collector: name,
         probes: probes.into(),
@@ -80,12 +78,13 @@ pub async fn run(
     for daemon in roster.all() {
         watches.spawn(watching.clone().of(daemon, stopping.clone()).run());
     }
-    if let Some(service) = kubernetes {
-        let follower = ServiceFollower { service, credentials, roster, watching: watching.clone() };
-        watches.spawn(follower.run());
+    let follower = DaemonFollower::new(credentials, roster, watching);
+    match (kubernetes, known) {
+        (Some(service), _) => _ = watches.spawn(follower.of_service(service)),
+        (None, Some(known)) => _ = watches.spawn(follower.of_list(known)),
+        // Lanes end once no feed can put anything into them.
+        (None, None) => drop(follower),
     }
-    // Lanes end once no feed can put anything into them.
-    drop(watching);
     let is_complete = ended(&mut watches).await & ended(&mut lanes).await;
     stopping.stop();
     if let Some(served) = served {
@@ -119,9 +118,10 @@ impl LaneBeginning<'_> {
     fn of_rule(&self, rule: NamedRule, lanes: &mut JoinSet<bool>) -> LaneInlet {
         let (daemons, stopping) = (self.roster.clone(), self.stopping.clone());
         let (label, once) = (format!("rule-{}", rule.name), self.setup.once);
+        let collector = self.setup.stream.clone();
         let (inlet, inbox) = inlet(self.meter, [&label, &rule.name], self.setup.memory, Format::Json);
         let (meter, counts) = (Arc::clone(&inlet.meter), self.meter.rules.of(&rule.name));
-        lanes.spawn(RuleLane { rule, inbox, daemons, meter, counts, stopping, once }.run());
+        lanes.spawn(RuleLane { rule, collector, inbox, daemons, meter, counts, stopping, once }.run());
         inlet
     }
 }

@@ -1,24 +1,22 @@
 //! The daemons behind a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and addresses.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::{Certificate, Url};
 use serde::Deserialize;
 use serde_json::Value;
-use twinprobe_client::Server;
 
 use super::daemon::DaemonAddress;
+use super::slices::{EndpointList, EndpointNames, FoundEndpoints};
 
 /// The folder of a pod with the credentials of its service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The label of a list of endpoints: the name of its Service.
 const OF_SERVICE: &str = "kubernetes.io/service-name";
-/// The name of the Service, and of its port, in the chart of twinprobe.
+/// The name of the Service in the chart of twinprobe.
 const SERVICE: &str = "twinprobe";
-const PORT: &str = "api";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The endpoints that the API server returns at once.
 const PAGE: &str = "500";
@@ -50,9 +48,7 @@ pub struct KubernetesService {
     list: Url,
     ca: PathBuf,
     token: PathBuf,
-    port: String,
-    scheme: &'static str,
-    server_name: String,
+    names: EndpointNames,
 }
 
 /// The reason why the endpoints are not known.
@@ -66,49 +62,6 @@ pub enum KubernetesError {
     Refused { code: u16, message: String },
     #[error("the API server's list can't be read")]
     Answer(#[from] serde_json::Error),
-}
-
-/// A list of endpoints, as far as daemons need it.
-#[derive(Debug, Deserialize)]
-struct SliceList {
-    #[serde(default)]
-    metadata: ListMetadata,
-    items: Vec<EndpointSlice>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct ListMetadata {
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct EndpointSlice {
-    address_type: String,
-    /// The API server writes `null` for none.
-    endpoints: Option<Vec<Endpoint>>,
-    ports: Option<Vec<EndpointPort>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Endpoint {
-    addresses: Vec<String>,
-    #[serde(default)]
-    conditions: EndpointConditions,
-    node_name: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct EndpointConditions {
-    ready: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-struct EndpointPort {
-    name: Option<String>,
-    port: Option<u16>,
 }
 
 impl KubernetesOptions {
@@ -162,19 +115,17 @@ impl KubernetesOptions {
         }
         list.set_path(&format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"));
         list.query_pairs_mut().clear().append_pair("labelSelector", &format!("{OF_SERVICE}={service}"));
-        let scheme = if self.tls.unwrap_or(true) { "https" } else { "http" };
-        let server_name = self.server_name.unwrap_or_else(|| format!("{service}.{namespace}.svc"));
-        let is_host = format!("{scheme}://{server_name}:1").parse::<Server>().is_ok();
-        if !is_host || server_name.parse::<IpAddr>().is_ok() {
-            return Err((".serverName".to_owned(), format!("{server_name:?} is not the name of a host")));
-        }
+        let names = EndpointNames {
+            port: self.port.unwrap_or_else(|| EndpointNames::PORT.to_owned()),
+            tls: self.tls.unwrap_or(true),
+            server_name: self.server_name.unwrap_or_else(|| EndpointNames::server(&service, &namespace)),
+        };
+        names.check().map_err(|message| (".serverName".to_owned(), message))?;
         Ok(KubernetesService {
             list,
             ca: self.api_ca.unwrap_or_else(|| account.join("ca.crt")),
             token: self.api_token_file.unwrap_or_else(|| account.join("token")),
-            port: self.port.unwrap_or_else(|| PORT.to_owned()),
-            scheme,
-            server_name,
+            names,
         })
     }
 }
@@ -204,7 +155,7 @@ impl KubernetesService {
     /// Asks the API server for the daemons, by the names of their nodes.
     pub async fn daemons(&self) -> Result<BTreeMap<String, DaemonAddress>, KubernetesError> {
         let (http, token) = (self.client()?, read_line(&self.token)?);
-        let (mut found, mut next) = (BTreeMap::new(), None::<String>);
+        let (mut found, mut next) = (FoundEndpoints::default(), None::<String>);
         loop {
             let mut url = self.list.clone();
             url.query_pairs_mut().append_pair("limit", PAGE);
@@ -218,11 +169,11 @@ impl KubernetesService {
             if !code.is_success() {
                 return Err(refused(code.as_u16(), &body));
             }
-            let list: SliceList = serde_json::from_slice(&body)?;
-            self.add(&list, &mut found);
-            next = list.metadata.next.filter(|next| !next.is_empty());
+            let list: EndpointList = serde_json::from_slice(&body)?;
+            found.add(&list, &self.names);
+            next = list.next();
             if next.is_none() {
-                return Ok(found.into_iter().map(|(name, (_, address))| (name, address)).collect());
+                return Ok(found.daemons());
             }
         }
     }
@@ -235,33 +186,6 @@ impl KubernetesService {
         let authorities = Certificate::from_pem_bundle(&pem)?;
         let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_certs_only(authorities);
         Ok(builder.build()?)
-    }
-
-    /// Adds the endpoints of a list. Of several for one node, as in clusters with two kinds of addresses and while pods are
-    /// exchanged, the ready one counts, else the first.
-    fn add(&self, list: &SliceList, found: &mut BTreeMap<String, (bool, DaemonAddress)>) {
-        for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
-            let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(&self.port));
-            let Some(port) = port.and_then(|port| port.port) else { continue };
-            for endpoint in slice.endpoints.iter().flatten() {
-                let Some(address) = endpoint.addresses.first().and_then(|text| text.parse::<IpAddr>().ok())
-                else {
-                    continue;
-                };
-                let name = endpoint.node_name.clone().unwrap_or_else(|| address.to_string());
-                let is_ready = endpoint.conditions.ready.unwrap_or(true);
-                let url = format!("{}://{}:{port}", self.scheme, self.server_name);
-                // The options were refused if this were not an address.
-                let Ok(server) = url.parse() else { continue };
-                let daemon = DaemonAddress { server, at: Some(SocketAddr::new(address, port)) };
-                match found.get(&name) {
-                    Some((was_ready, _)) if *was_ready || !is_ready => {}
-                    _ => {
-                        found.insert(name, (is_ready, daemon));
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -299,7 +223,7 @@ mod tests {
         let list = "https://[2001:db8::1]:6443/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices\
                     ?labelSelector=kubernetes.io%2Fservice-name%3Dtwinprobe";
         assert_eq!(known.list.as_str(), list);
-        assert_eq!((known.scheme, &*known.server_name), ("https", "twinprobe.monitoring.svc"));
+        assert_eq!((known.names.tls, &*known.names.server_name), (true, "twinprobe.monitoring.svc"));
         assert_eq!(known.token.file_name().unwrap(), "token");
         assert_eq!(KubernetesOptions::read(json!(false)), Ok(None));
     }
@@ -326,31 +250,5 @@ mod tests {
             let (place, message) = service(options.clone(), None).unwrap_err();
             assert_eq!(place, field, "{options}: {message}");
         }
-    }
-
-    #[test]
-    fn a_node_has_one_daemon() {
-        let service = service(json!({ "tls": false }), Some("n")).unwrap();
-        let ready = |ready: bool| json!({ "ready": ready });
-        let list = json!({ "items": [
-            { "addressType": "IPv4", "ports": [{ "name": "metrics", "port": 9471 }, { "name": "api", "port": 9470 }],
-              "endpoints": [
-                { "addresses": ["192.0.2.1"], "nodeName": "a", "conditions": ready(false) },
-                { "addresses": ["192.0.2.2"], "nodeName": "a", "conditions": ready(true) },
-                { "addresses": ["192.0.2.3"], "nodeName": "a", "conditions": ready(false) },
-                { "addresses": ["192.0.2.4"], "nodeName": "b", "conditions": {} },
-                { "addresses": ["192.0.2.5"] },
-              ] },
-            { "addressType": "IPv6", "ports": [{ "name": "api", "port": 9470 }],
-              "endpoints": [{ "addresses": ["2001:db8::4"], "nodeName": "b" }] },
-            { "addressType": "IPv4", "ports": null, "endpoints": null },
-        ] });
-        let list: SliceList = serde_json::from_value(list).unwrap();
-        let mut found = BTreeMap::new();
-        service.add(&list, &mut found);
-        let shown: Vec<String> =
-            found.iter().map(|(name, (_, of))| format!("{name} {}", of.at.unwrap())).collect();
-        assert_eq!(shown, ["192.0.2.5 192.0.2.5:9470", "a 192.0.2.2:9470", "b 192.0.2.4:9470"]);
-        assert_eq!(found["a"].1.server.to_string(), "http://twinprobe.n.svc:9470");
     }
 }

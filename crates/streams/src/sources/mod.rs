@@ -4,3 +4,4 @@ pub mod credentials;
 pub mod daemon;
 pub mod kubernetes;
 pub mod roster;
+pub mod slices;

@@ -73,6 +73,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .fleet.services (not .fleet.pods) }}
 {{- fail "fleet.services needs fleet.pods: the agents tell Services with the pods" }}
 {{- end }}
+{{- if .fleet.rules.enabled }}
+{{- if not (and .fleet.enabled .api.enabled .service.enabled) }}
+{{- fail "fleet.rules.enabled needs fleet.enabled, api.enabled and service.enabled: the operator reaches the daemons over their API" }}
+{{- end }}
+{{- if not .fleet.rules.tokenSecret }}
+{{- fail "fleet.rules.enabled needs fleet.rules.tokenSecret, whose key `token` is a token with the role operator" }}
+{{- end }}
+{{- if not (or .fleet.rules.caSecret .api.tls.certManager.enabled) }}
+{{- fail "fleet.rules.enabled needs fleet.rules.caSecret, whose key `ca.crt` has the authorities of the daemons' certificates" }}
+{{- end }}
+{{- end }}
 {{- if and .probes .probesConfigMap }}
 {{- fail "probes and probesConfigMap exclude each other; give one of them" }}
 {{- end }}
