@@ -9,12 +9,28 @@ use rcgen::{
 };
 
 /// Files in PEM: `authority`, `other` (another authority), `server`, `server-key`, `client`, `client-key`.
-pub struct Certificates(PathBuf);
+pub struct Certificates {
+    directory: PathBuf,
+    /// The names of the server.
+    names: Vec<String>,
+}
 
 impl Certificates {
+    /// Writes those of a server at 127.0.0.1.
     pub fn new(directory: &Path) -> Result<Self> {
-        let files = Self(directory.join("certificates"));
-        fs::create_dir(&files.0)?;
+        Self::of(directory.join("certificates"), vec!["127.0.0.1".to_owned()])
+    }
+
+    /// Writes those of a server with these names into a new directory. The name of the client is 127.0.0.1.
+    pub fn of(directory: PathBuf, names: Vec<String>) -> Result<Self> {
+        fs::create_dir(&directory)?;
+        let files = Self { directory, names };
+        files.renew()?;
+        Ok(files)
+    }
+
+    /// Replaces all of them: nothing that the earlier authorities have signed is valid any more.
+    pub fn renew(&self) -> Result<()> {
         let authority = |name: &str| -> Result<_> {
             let mut params = CertificateParams::new(Vec::new())?;
             params.distinguished_name.push(DnType::CommonName, name);
@@ -22,22 +38,23 @@ impl Certificates {
             Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
         };
         let (own, other) = (authority("authority")?, authority("other")?);
-        fs::write(files.path("authority"), own.pem())?;
-        fs::write(files.path("other"), other.pem())?;
-        for (name, usage) in
-            [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
-        {
-            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        fs::write(self.path("authority"), own.pem())?;
+        fs::write(self.path("other"), other.pem())?;
+        for (name, names, usage) in [
+            ("server", self.names.clone(), ExtendedKeyUsagePurpose::ServerAuth),
+            ("client", vec!["127.0.0.1".to_owned()], ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
+            let mut params = CertificateParams::new(names)?;
             params.distinguished_name.push(DnType::CommonName, name);
             params.extended_key_usages = vec![usage];
             let key = KeyPair::generate()?;
-            fs::write(files.path(name), params.signed_by(&key, &own)?.pem())?;
-            fs::write(files.path(&format!("{name}-key")), key.serialize_pem())?;
+            fs::write(self.path(name), params.signed_by(&key, &own)?.pem())?;
+            fs::write(self.path(&format!("{name}-key")), key.serialize_pem())?;
         }
-        Ok(files)
+        Ok(())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.directory.join(name)
     }
 }

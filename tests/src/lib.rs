@@ -6,6 +6,7 @@ pub mod attachments;
 pub mod attacks;
 pub mod bpf;
 mod bystanders;
+pub mod cable;
 pub mod certificates;
 pub mod cluster;
 mod copies;

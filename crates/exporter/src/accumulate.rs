@@ -133,6 +133,13 @@ impl Accumulator {
         narrowed(&self.total, &self.layout, &self.of, boot_time_ns).unwrap_or_default()
     }
 
+    /// Returns the sum so far in the layout of the windows, if all of its numbers have room there.
+    pub fn fitting(&self, boot_time_ns: i128) -> Option<RawTable> {
+        let rows = narrowed(&self.total, &self.layout, &self.of, boot_time_ns)?;
+        let whole = convert_times(&rows, &self.of, &self.layout, boot_time_ns)?;
+        (whole == [self.total.clone()]).then_some(rows)
+    }
+
     /// Adds window number `seq`, whose rows have the layout of the sum. New entries are appended, and known entries
     /// keep their place. Arrays stay in the order of their indices, because every window has all of them. The values of
     /// queues and stacks are appended.

@@ -209,6 +209,17 @@ impl StreamWindow {
 }
 
 impl StreamGap {
+    /// Returns the part of the gap that is new to a receiver; `None` if there is none. The receiver has all windows up to `known`, or
+    /// knows that they were lost: the first windows of a gap may have been lost after they had been stored there.
+    pub fn after(&self, known: u64) -> Option<Self> {
+        let mut rest = self.clone();
+        if self.name.seq <= known {
+            rest.windows = rest.windows.min(self.last.saturating_sub(known));
+            rest.name.seq = known + 1;
+        }
+        (known < self.last).then_some(rest)
+    }
+
     /// The gap as a record in JSON, for receivers that keep documents.
     pub fn record(&self) -> Value {
         let SeriesName { node, instance, probe } = &*self.name.series;

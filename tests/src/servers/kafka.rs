@@ -18,23 +18,29 @@ use crate::wait::{PATIENCE, wait_for};
 pub struct KafkaBroker {
     child: Option<Child>,
     directory: TempDir,
+    pub address: String,
     /// The ports without TLS and with it.
     pub ports: [u16; 2],
 }
 
 impl KafkaBroker {
     pub fn new() -> Result<Self> {
-        let mut broker =
-            Self { child: None, directory: tempfile::tempdir()?, ports: [free_port()?, free_port()?] };
+        Self::at("127.0.0.1")
+    }
+
+    /// Starts one at this address of the thread's namespace. Its later starts belong into the same namespace.
+    pub fn at(address: &str) -> Result<Self> {
+        let (directory, address) = (tempfile::tempdir()?, address.to_owned());
+        let mut broker = Self { child: None, directory, address, ports: [free_port()?, free_port()?] };
         broker.certificates()?;
-        let ([plain, encrypted], controller) = (broker.ports, free_port()?);
+        let ([plain, encrypted], controller, at) = (broker.ports, free_port()?, &broker.address);
         let settings = [
             "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER".to_owned(),
             format!("controller.quorum.voters=1@127.0.0.1:{controller}"),
             format!(
-                "listeners=PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{encrypted},CONTROLLER://127.0.0.1:{controller}"
+                "listeners=PLAINTEXT://{at}:{plain},SSL://{at}:{encrypted},CONTROLLER://127.0.0.1:{controller}"
             ),
-            format!("advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{encrypted}"),
+            format!("advertised.listeners=PLAINTEXT://{at}:{plain},SSL://{at}:{encrypted}"),
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT".to_owned(),
             format!("log.dirs={}", broker.path("data").display()),
             // One broker, which is ready soon.
@@ -73,7 +79,7 @@ impl KafkaBroker {
         for (name, usage) in
             [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
         {
-            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+            let mut params = CertificateParams::new(vec![self.address.clone()])?;
             // OpenSSL takes a certificate whose name is that of its authority for the authority.
             params.distinguished_name.push(DnType::CommonName, name);
             params.extended_key_usages = vec![usage];
@@ -113,7 +119,7 @@ impl KafkaBroker {
 
     pub fn kcat(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("kcat");
-        command.args(["-b", &format!("127.0.0.1:{}", self.ports[0])]).args(arguments);
+        command.args(["-b", &format!("{}:{}", self.address, self.ports[0])]).args(arguments);
         let output = command.stdin(Stdio::null()).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)

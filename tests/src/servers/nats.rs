@@ -1,34 +1,63 @@
 //! NATS with JetStream: the real server.
 
+use std::fs;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
 use super::{free_port, tool};
+use crate::certificates::Certificates;
 use crate::pidfd::{open_pidfd, send_signal};
 use crate::wait::{PATIENCE, wait_for};
 
 /// A server. It is killed on drop.
 pub struct NatsServer {
     child: Option<Child>,
+    address: String,
     port: u16,
     directory: PathBuf,
+    /// The file with the settings of a server with TLS.
+    settings: Option<PathBuf>,
 }
 
 impl NatsServer {
     pub fn new(directory: &Path) -> Result<Self> {
-        let mut server = Self { child: None, port: free_port()?, directory: directory.to_owned() };
+        let (address, port, directory) = ("127.0.0.1".to_owned(), free_port()?, directory.to_owned());
+        let mut server = Self { child: None, address, port, directory, settings: None };
+        server.start()?;
+        Ok(server)
+    }
+
+    /// Starts one at this address of the thread's namespace, which speaks TLS with clients that have a certificate. Its later
+    /// starts belong into the same namespace.
+    pub fn secured(directory: &Path, address: &str, files: &Certificates) -> Result<Self> {
+        let (port, path) = (free_port()?, directory.with_extension("conf"));
+        let [cert, key, ca] = ["server", "server-key", "authority"].map(|name| files.path(name));
+        let settings = format!(
+            "listen: \"{address}:{port}\"\njetstream {{ store_dir: {directory:?}, max_file_store: 200MB }}\n\
+             tls {{ cert_file: {cert:?}, key_file: {key:?}, ca_file: {ca:?}, verify: true }}\n"
+        );
+        fs::write(&path, settings)?;
+        let (address, directory) = (address.to_owned(), directory.to_owned());
+        let mut server = Self { child: None, address, port, directory, settings: Some(path) };
         server.start()?;
         Ok(server)
     }
 
     pub fn start(&mut self) -> Result<()> {
         let mut command = Command::new(tool("bin/nats-server")?);
-        command.args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"]).arg(&self.directory);
+        match &self.settings {
+            Some(settings) => command.arg("-c").arg(settings),
+            None => {
+                let address = ["-js", "-a", &self.address, "-p", &self.port.to_string(), "-sd"];
+                command.args(address).arg(&self.directory)
+            }
+        };
         self.child = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
         wait_for("nats-server", PATIENCE, || {
-            std::net::TcpStream::connect(("127.0.0.1", self.port)).map(drop).context("it listens")
+            TcpStream::connect((&*self.address, self.port)).map(drop).context("it listens")
         })
     }
 
@@ -51,7 +80,8 @@ impl NatsServer {
     }
 
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        let scheme = if self.settings.is_some() { "tls" } else { "nats" };
+        format!("{scheme}://{}:{}", self.address, self.port)
     }
 }
 

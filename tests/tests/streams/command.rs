@@ -114,6 +114,9 @@ jsonschema.Draft202012Validator(schema).validate(document)";
         node.daemon().put("/v1/probes/q", &counting(member)).expect(status);
         generator.send(10)?;
         documents.push(close(&node, "q"));
+        // The next window has the same layout. The one after a replacement has also the packets before it.
+        close(&node, "q");
+        generator.send(10)?;
     }
     let to = json!([{ "file": { "directory": directory.path().join("windows") } }]);
     let config = configuration(directory.path(), &[&node], &to, &json!({}))?.display().to_string();
@@ -133,6 +136,6 @@ jsonschema.Draft202012Validator(schema).validate(document)";
     // The first layout has no member `flags`, which the second one needs.
     ensure!(!is_valid(&schemas[1], &documents[0])?);
     let list = node.daemon().json(&format!("/v1/probes/q/windows?collector={COLLECTOR}"));
-    ensure!(list["windows"].as_array().map(Vec::len) == Some(3), "{list}");
+    ensure!(list["windows"].as_array().map(Vec::len) == Some(6), "{list}");
     Ok(())
 }

@@ -10,6 +10,7 @@ mod ipfix;
 mod ipfix_reading;
 mod kafka;
 mod nats;
+mod pressure;
 mod push;
 mod rules;
 mod s3;

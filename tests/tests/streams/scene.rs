@@ -12,7 +12,7 @@ use twinprobe_tests::sample::counter_config;
 pub use twinprobe_tests::servers::{free_port, python, tool};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Running};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, helper};
+use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, helper};
 
 /// The name of the streams, as the probes know it.
 pub const COLLECTOR: &str = "archive";
@@ -39,10 +39,14 @@ impl Node {
 
     /// Makes one whose daemon has further arguments.
     pub fn with(name: &str, more: &[&str]) -> Result<Self> {
-        let topology = Topology::new()?;
+        Self::in_place(Topology::new()?, Directories::new()?, name, more)
+    }
+
+    /// Makes one in this topology, whose daemon has these directories.
+    pub fn in_place(topology: Topology, directories: Directories, name: &str, more: &[&str]) -> Result<Self> {
         let options = DaemonOptions::default().argument("--node-name").argument(name);
         let options = more.iter().fold(options, |options, argument| options.argument(argument));
-        let daemon = Some(Daemon::start_with(topology.monitor(), &options)?);
+        let daemon = Some(Daemon::start_in(topology.monitor(), &options, directories.into())?);
         Ok(Self { topology, daemon, options })
     }
 
@@ -72,8 +76,13 @@ impl Node {
 
     /// Sends packets until [`Running::stop`].
     pub fn traffic(&self) -> Result<Running> {
+        self.traffic_of(2_000)
+    }
+
+    /// Sends so many packets per second until [`Running::stop`].
+    pub fn traffic_of(&self, rate: u64) -> Result<Running> {
         let generator = Generator::new(self.topology.generator(), "gen0", GeneratorOptions::default())?;
-        Ok(generator.spawn(Load { rate: Some(2_000), ..Load::default() }))
+        Ok(generator.spawn(Load { rate: Some(rate), ..Load::default() }))
     }
 
     /// The windows that the stream has not acknowledged.
@@ -162,6 +171,10 @@ impl Stream {
         let mut command = stream_command(&[])?;
         let child = command.arg("-f").arg(config).stderr(log).spawn().context("twinprobe-stream runs")?;
         Ok(Self { child, directory })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn log(&self) -> String {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use twinprobe_tests::random::Random;
 use twinprobe_tests::windows::{Windows, config, wait_for_status};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Directories, Store, Topology, scaled};
@@ -71,7 +71,7 @@ impl Scene {
         Store::open(&self.daemon.directories())
     }
 
-    fn status(&self) -> serde_json::Value {
+    fn status(&self) -> Value {
         self.daemon.json(PROBE)["windows"].clone()
     }
 
@@ -245,20 +245,35 @@ fn every_column_of_a_window_counts() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A body that is damaged while the daemon runs is noticed when the window is read.
+/// A body that is damaged while the daemon runs is noticed when the window is read, alone or amid others.
 #[test]
 fn damage_is_noticed_when_a_window_is_read() -> Result<()> {
     for bodies in Bodies::ALL {
-        let scene = Scene::new(bodies, &[], 4)?;
-        let known = scene.documents([1, 3, 4]);
+        let scene = Scene::new(bodies, &[], 7)?;
+        let known = scene.documents([1, 3, 4, 6, 7]);
         let length = scene.windows.list("").windows[1].bytes as usize;
         scene.store()?.flip_body("p", 2, length / 2, 4)?;
         scene.read_damaged(2)?;
         let status = wait_for_status(&scene.daemon, "p", |status| status["damaged"] == 1)?;
-        assert_eq!((&status["lost"], &status["retained"]), (&json!(1), &json!(3)));
-        assert_eq!(scene.windows.seqs(), [1, 3, 4]);
+        assert_eq!((&status["lost"], &status["retained"]), (&json!(1), &json!(6)));
+        scene.store()?.flip_body("p", 5, length / 2, 4)?;
+        for (damaged, lost) in [(true, json!([[2, 2]])), (false, json!([[2, 2], [5, 5]]))] {
+            let answer =
+                scene.windows.request("GET", &format!("{PROBE}/windows?documents=true"))?.expect(200);
+            let mut lines = answer.text().lines();
+            let list: Value = serde_json::from_str(lines.next().context("a list")?)?;
+            let ranges = list["lost"].as_array().into_iter().flatten();
+            let ranges: Vec<_> = ranges.map(|range| [&range["first"], &range["last"]]).collect();
+            assert_eq!(json!(ranges), lost);
+            let mut expected: Vec<&[u8]> = known.iter().map(|(_, document)| &document[..]).collect();
+            if damaged {
+                expected.insert(3, b"null");
+            }
+            assert!(lines.map(str::as_bytes).eq(expected), "{damaged}: {}", answer.text());
+        }
+        assert_eq!(scene.windows.seqs(), [1, 3, 4, 6, 7]);
         scene.check_intact(&known);
-        assert_eq!(scene.windows.close()["window"]["lost_windows"], 1);
+        assert_eq!(scene.windows.close()["window"]["lost_windows"], 2);
         scene.bystanders.finish()?;
     }
     Ok(())

@@ -77,11 +77,11 @@ pub struct SeriesFeed {
     pub once: bool,
 }
 
-/// The next item of a list.
+/// A window of a list, and the gaps between it and the one before.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    Window(&'a WindowEntry),
-    Gap(LostRange),
+pub struct Step<'a> {
+    pub gaps: Vec<LostRange>,
+    pub entry: &'a WindowEntry,
 }
 
 /// The reason why a feed ends or tries again.
@@ -136,6 +136,12 @@ impl SeriesFeed {
                     tracing::info!(server = self.daemon.name, series = %self.series, "no more windows come from this probe");
                     return true;
                 }
+                // The next list says what became of the window, unless the daemon could not note it.
+                Err(FeedEnd::Missed) if after == before => {
+                    if !backoff.wait(&stopping).await {
+                        return false;
+                    }
+                }
                 Err(FeedEnd::Missed) => {}
                 Err(FeedEnd::Failed(error)) => {
                     self.meter.server_failed(&self.daemon.name);
@@ -162,13 +168,8 @@ impl SeriesFeed {
             return Ok(!self.once);
         }
         for step in steps(&listing, first, self.collector.is_some()) {
-            match step {
-                Step::Gap(range) => self.gap(range).await,
-                Step::Window(entry) => {
-                    self.window(entry).await?;
-                    *after = Some(entry.seq);
-                }
-            }
+            self.window(&step).await?;
+            *after = Some(step.entry.seq);
         }
         // Windows that were closed meanwhile are for the next time.
         Ok(!self.once)
@@ -188,19 +189,20 @@ impl SeriesFeed {
         Ok(answer.read().map_err(AskError::from)?)
     }
 
-    pub async fn gap(&self, LostRange { first, last, windows }: LostRange) {
+    fn gap(&self, LostRange { first, last, windows }: LostRange) {
         tracing::warn!(
             server = self.daemon.name, series = %self.series, first, last, windows,
-            "the daemon's retention removed windows before they were sent"
+            "windows were lost before they were sent: the daemon's retention removed them, or its disk has damaged them"
         );
-        let charges = self.charges(OVERHEAD).await;
         let name =
             ItemName { series: Arc::clone(&self.series), seq: first, start: "".into(), end: "".into() };
-        self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, charges);
+        // The window behind it is charged for both.
+        self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, None);
     }
 
-    async fn window(&self, entry: &WindowEntry) -> Result<(), FeedEnd> {
-        let charges = self.charges(self.guess(entry)).await;
+    async fn window(&self, step: &Step<'_>) -> Result<(), FeedEnd> {
+        let charges = self.charges(self.guess(step)).await;
+        let seq = step.entry.seq;
         let Ok(_place) = self.daemon.requests.acquire().await else { return Err(FeedEnd::Gone) };
         let client = self.daemon.client();
         let missed = |error: AskError| match error.status() {
@@ -210,37 +212,40 @@ impl SeriesFeed {
         let probe = &self.series.probe;
         let answer = self
             .daemon
-            .ask(client.shaped_window(probe, entry.seq, self.inlet.format.media_type()))
+            .ask(client.shaped_window(probe, seq, self.inlet.format.media_type()))
             .await
             .map_err(missed)?;
         let digest = answer.shape.clone().unwrap_or_default();
         let shape = match self.shapes.get(&digest) {
             Some(shape) => shape,
             None => {
-                let shape = self.daemon.ask(client.shape(probe, entry.seq)).await.map_err(missed)?;
+                let shape = self.daemon.ask(client.shape(probe, seq)).await.map_err(missed)?;
                 self.shapes.known(shape.read().map_err(AskError::from)?)
             }
         };
-        self.deliver(entry, answer.body.into(), shape, charges);
+        self.deliver(step, answer.body.into(), shape, charges);
         Ok(())
     }
 
-    /// Puts a window into the lane.
+    /// Puts a window into the lane, and the gaps before it. They come together: the next attempt would tell a gap once more
+    /// whose window does not come, or tell it with further windows.
     pub fn deliver(
         &self,
-        entry: &WindowEntry,
+        Step { gaps, entry }: &Step<'_>,
         document: Bytes,
         shape: Arc<WindowShape>,
         mut charges: [Charge; 2],
     ) {
-        charges.iter_mut().for_each(|charge| charge.resize(document.len() + OVERHEAD));
+        gaps.iter().for_each(|range| self.gap(*range));
+        let bytes = document.len() + OVERHEAD * (1 + gaps.len());
+        charges.iter_mut().for_each(|charge| charge.resize(bytes));
         let name = ItemName {
             series: self.series_of(&document),
             seq: entry.seq,
             start: entry.start.as_str().into(),
             end: entry.end.as_str().into(),
         };
-        self.put(StreamItem::Window(StreamWindow { name, document, shape }), Some(entry), charges);
+        self.put(StreamItem::Window(StreamWindow { name, document, shape }), Some(entry), Some(charges));
     }
 
     /// Returns the series of a document: a window that an expired probe of this name has left is of another instance.
@@ -258,9 +263,10 @@ impl SeriesFeed {
         }
     }
 
-    /// The bytes that a window may take, which are not known yet.
-    pub fn guess(&self, entry: &WindowEntry) -> usize {
-        usize::try_from(entry.bytes).unwrap_or(usize::MAX).min(self.inlet.memory / SHARE)
+    /// The bytes that a window and the gaps before it may take, which are not known yet.
+    pub fn guess(&self, step: &Step<'_>) -> usize {
+        let bytes = usize::try_from(step.entry.bytes).unwrap_or(usize::MAX);
+        bytes.saturating_add(OVERHEAD * step.gaps.len()).min(self.inlet.memory / SHARE)
     }
 
     /// Waits until the feed and its lane have room.
@@ -269,7 +275,7 @@ impl SeriesFeed {
         [own, self.inlet.budget.take(bytes).await]
     }
 
-    fn put(&self, item: StreamItem, entry: Option<&WindowEntry>, charges: [Charge; 2]) {
+    fn put(&self, item: StreamItem, entry: Option<&WindowEntry>, charges: Option<[Charge; 2]>) {
         let end = entry.and_then(|entry| entry.end.parse().ok());
         let ticket = self.outstanding.begin(entry.map(|entry| entry.seq), end);
         let outstanding = Arc::clone(&self.outstanding);
@@ -279,27 +285,28 @@ impl SeriesFeed {
     }
 }
 
-/// Returns the windows of a list and the gaps between them, in order. Windows of a probe that names no collector do not count
-/// as lost: windows that are missing between two of them were not sent either.
+/// Returns the windows of a list with the gaps between them. Windows of a probe that names no collector do not count as lost if
+/// anybody has acknowledged them: all that are missing between two of them were not sent either.
 pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
-    let mut steps = Vec::new();
     let mut lost = listing.lost.iter().copied().peekable();
     let mut last = after;
+    let mut steps = Vec::new();
     for entry in &listing.windows {
+        let (mut gaps, is_all_missing) = (Vec::new(), !is_named && last > 0);
         while let Some(range) = lost.next_if(|range| range.first < entry.seq) {
             // The daemon counts unacknowledged windows as lost, but some of them are on their way.
             let first = range.first.max(last + 1);
-            if first <= range.last {
+            if first <= range.last && !is_all_missing {
                 let windows = range.windows.min(range.last - first + 1);
-                steps.push(Step::Gap(LostRange { first, windows, ..range }));
+                gaps.push(LostRange { first, windows, ..range });
             }
         }
-        if !is_named && last > 0 && last + 1 < entry.seq {
+        if is_all_missing && last + 1 < entry.seq {
             let (first, last) = (last + 1, entry.seq - 1);
-            steps.push(Step::Gap(LostRange { first, last, windows: last - first + 1 }));
+            gaps.push(LostRange { first, last, windows: last - first + 1 });
         }
         last = entry.seq;
-        steps.push(Step::Window(entry));
+        steps.push(Step { gaps, entry });
     }
     steps
 }
@@ -320,11 +327,12 @@ mod tests {
     }
 
     fn shown(steps: &[Step<'_>]) -> String {
-        let step = |step: &Step<'_>| match step {
-            Step::Window(entry) => entry.seq.to_string(),
-            Step::Gap(range) => format!("({}-{})", range.first, range.last),
-        };
-        steps.iter().map(step).collect::<Vec<_>>().join(" ")
+        let mut shown = Vec::new();
+        for Step { gaps, entry } in steps {
+            shown.extend(gaps.iter().map(|range| format!("({}-{})", range.first, range.last)));
+            shown.push(entry.seq.to_string());
+        }
+        shown.join(" ")
     }
 
     #[test]
@@ -343,6 +351,8 @@ mod tests {
         );
         assert_eq!(shown(&steps(&list, 2, false)), "(3-3) 4 5 (6-8) 9");
         assert_eq!(shown(&steps(&list, 2, true)), "4 5 9");
+        let list = listing(&[1, 3, 9], &[(2, 2), (6, 7)]);
+        assert_eq!(shown(&steps(&list, 0, false)), "1 (2-2) 3 (4-8) 9", "what was damaged is missing once");
         let list = listing(&[9], &[(1, 3), (4, 7)]);
         assert_eq!(shown(&steps(&list, 5, true)), "(6-7) 9", "windows up to 5 are on their way");
     }

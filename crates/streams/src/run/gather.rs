@@ -14,8 +14,8 @@ use crate::receiver::{BatchLimits, SeriesName, StreamItem};
 #[derive(Debug)]
 pub struct Parcel {
     pub item: Arc<StreamItem>,
-    /// The bytes that it takes, of its feed and of its lane.
-    pub _charges: [Charge; 2],
+    /// The bytes that it takes, of its feed and of its lane; `None` if the next item is charged for both.
+    pub _charges: Option<[Charge; 2]>,
     pub outstanding: Arc<Outstanding>,
     pub ticket: u64,
 }
@@ -94,5 +94,44 @@ impl OpenBatch {
         if let StreamItem::Window(window) = &*parcel.item {
             self.shapes.insert(Arc::clone(&window.name.series), window.shape.digest.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use twinprobe_ebpf_common::window::shape::WindowShape;
+
+    use super::*;
+    use crate::receiver::{ItemName, StreamWindow};
+    use crate::run::acks::AckBoard;
+
+    #[tokio::test]
+    async fn a_batch_ends_where_a_layout_was_replaced() {
+        let (sender, inbox) = mpsc::unbounded_channel();
+        let outstanding = AckBoard::new(1).lane(0);
+        let windows =
+            [("p", 1, "a"), ("q", 1, "b"), ("p", 2, "a"), ("p", 3, "c"), ("q", 2, "b"), ("p", 4, "a")];
+        for (probe, seq, digest) in windows {
+            let series = SeriesName { node: "n".into(), instance: "i".into(), probe: probe.into() };
+            let name = ItemName { series: Arc::new(series), seq, start: "".into(), end: "".into() };
+            let shape = Arc::new(WindowShape { digest: digest.into(), ..WindowShape::default() });
+            let window = StreamWindow { name, document: "{}".into(), shape };
+            let (item, outstanding) = (Arc::new(StreamItem::Window(window)), Arc::clone(&outstanding));
+            sender.send(Parcel { item, _charges: None, outstanding, ticket: 0 }).unwrap();
+        }
+        drop(sender);
+        let (mut queue, mut batches) = (Gatherer::new(inbox, BatchLimits::default()), Vec::new());
+        loop {
+            let mut batch = Vec::new();
+            queue.fill(&mut batch).await;
+            let names = batch.iter().map(|parcel| parcel.item.name());
+            let names: Vec<String> = names.map(|name| format!("{}{}", name.series.probe, name.seq)).collect();
+            if names.is_empty() {
+                break;
+            }
+            batches.push(names.join(" "));
+        }
+        assert_eq!(batches, ["p1 q1 p2", "p3 q2", "p4"]);
     }
 }

@@ -8,7 +8,7 @@ use twinprobe_client::{WindowDocuments, WindowLine};
 use twinprobe_ebpf_common::Format;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
-use super::feed::{FeedEnd, OVERHEAD, SeriesFeed, Step, steps};
+use super::feed::{FeedEnd, OVERHEAD, SeriesFeed, steps};
 
 /// The most windows of an answer.
 const WINDOWS: usize = 100;
@@ -68,18 +68,13 @@ impl SeriesFeed {
         }
         let mut shape = None;
         for step in steps(&listing, first, self.collector.is_some()) {
-            match step {
-                Step::Gap(range) => self.gap(range).await,
-                Step::Window(entry) => {
-                    let bytes = self.guess(entry);
-                    let Ok(charges) = timeout(STALL, self.charges(bytes)).await else {
-                        return Ok(CatchUp::Stalled(bytes));
-                    };
-                    let (document, shape) = self.next(&mut documents, &mut shape).await?;
-                    self.deliver(entry, document.into(), shape, charges);
-                    *after = Some(entry.seq);
-                }
-            }
+            let bytes = self.guess(&step);
+            let Ok(charges) = timeout(STALL, self.charges(bytes)).await else {
+                return Ok(CatchUp::Stalled(bytes));
+            };
+            let (document, shape) = self.next(&mut documents, &mut shape).await?;
+            self.deliver(&step, document.into(), shape, charges);
+            *after = Some(step.entry.seq);
         }
         // The connection is free for the next request once the end has come.
         let _ = self.daemon.ask(documents.next()).await;

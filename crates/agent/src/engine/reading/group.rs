@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::metric::AfterRead;
 use twinprobe_ebpf_common::{RawTable, TableLayout};
-use twinprobe_exporter::Accumulator;
 use twinprobe_faults::crash;
 use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced};
 
@@ -37,9 +36,6 @@ pub fn gather(
     boot_time_ns: i128,
 ) -> Result<(), CloseError> {
     let maps = Arc::clone(&metrics[group].maps);
-    // The head of the window tells the layout before all rows are added.
-    let carried = metrics.iter_mut().filter(|metric| metric.group == group && metric.sum.is_none());
-    carried.filter_map(|metric| metric.carried.as_mut()).for_each(Accumulator::widen);
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let positions = maps.maps.iter().map(|map| map.position);
     for (position, map) in positions.filter_map(|at| Some((at, quiesced.map(at)?))) {
@@ -47,6 +43,7 @@ pub fn gather(
             map.drain_into(&quiesced.journal(position))?;
         }
     }
+    fit_carried(metrics, group, quiesced, boot_time_ns)?;
     let epoch = quiesced.epoch;
     if members(metrics, group).any(|metric| metric.awaits(epoch)) {
         let window = maps.read(|position| quiesced.map(position))?;
@@ -54,6 +51,37 @@ pub fn gather(
             .iter_mut()
             .filter(|metric| metric.group == group)
             .for_each(|metric| metric.sum_up(&window, epoch, boot_time_ns));
+    }
+    Ok(())
+}
+
+/// Chooses the layout of a window with rows of earlier deployments. The head of the window tells the layout before all rows are added.
+/// It is that of the map if the numbers fit, so that the window has the shape of the others.
+fn fit_carried(
+    metrics: &mut [MetricState],
+    group: usize,
+    quiesced: &Quiesced<'_>,
+    boot_time_ns: i128,
+) -> Result<(), CloseError> {
+    let is_with_more =
+        |metric: &MetricState| metric.group == group && metric.sum.is_none() && metric.carried.is_some();
+    if !metrics.iter().any(is_with_more) {
+        return Ok(());
+    }
+    // The rows of a journal are not added to others.
+    let is_drained = members(metrics, group).any(MetricState::is_drained);
+    let maps = Arc::clone(&metrics[group].maps);
+    let rows = if is_drained { None } else { Some(maps.read(|position| quiesced.map(position))?) };
+    for metric in metrics.iter_mut().filter(|metric| is_with_more(metric)) {
+        let Some(carried) = &mut metric.carried else { continue };
+        metric.carried_fits = rows.as_ref().is_some_and(|rows| {
+            let mut all = carried.clone();
+            all.add(rows, 0, boot_time_ns);
+            all.fitting(boot_time_ns).is_some()
+        });
+        if !metric.carried_fits {
+            carried.widen();
+        }
     }
     Ok(())
 }
@@ -118,7 +146,10 @@ fn read_maps(
             match metric.carried.clone() {
                 Some(mut all) => {
                     all.add(&rows, 0, boot_time_ns);
-                    pieces(*place, all.table(), all.layout(), out)?;
+                    match metric.carried_fits.then(|| all.narrowed(boot_time_ns)) {
+                        Some(rows) => pieces(*place, &rows, &metric.metric.layout, out)?,
+                        None => pieces(*place, all.table(), all.layout(), out)?,
+                    }
                 }
                 None => pieces(*place, &rows, &metric.metric.layout, out)?,
             }

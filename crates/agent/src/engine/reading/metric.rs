@@ -84,6 +84,8 @@ pub struct MetricState {
     pub sum: Option<Sum>,
     /// The rows of the open window that earlier deployments have counted.
     pub carried: Option<Accumulator>,
+    /// True if the window that has ended fits into the layout of the map, with these rows.
+    pub carried_fits: bool,
     pub extraction: Extraction,
     /// The positions of the counters of failed insertions into the map: one for each direction that uses it.
     pub losses: Vec<(usize, usize)>,
@@ -206,6 +208,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                 metric: Arc::new(head.into()),
                 sum,
                 carried: None,
+                carried_fits: false,
                 extraction,
                 losses,
                 lost_before: None,

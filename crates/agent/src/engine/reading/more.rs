@@ -203,7 +203,8 @@ impl MetricState {
 
     /// The layout of the rows that a window of the metric has.
     pub fn stored_layout(&self) -> &Arc<TableLayout> {
-        let kept = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
+        let carried = self.carried.as_ref().filter(|_| !self.carried_fits);
+        let kept = self.sum.as_ref().map(|sum| &sum.rows).or(carried);
         kept.map_or(&self.metric.layout, Accumulator::layout)
     }
 

@@ -169,20 +169,21 @@ async fn insert<'a>(
     server.insert(table, &digest(&identity), rows).await
 }
 
-/// Adds a gap. Returns whether it is new.
+/// Adds a gap, but for the windows that the tables have or know as lost. Returns whether there were others.
 async fn add_gap(server: &ChServer, gap: &StreamGap) -> Result<bool, SendError> {
     let (table, SeriesName { node, instance, probe }) = (gaps(), &*gap.name.series);
     let [node, probe, instance] = [node, probe, instance].map(|name| text(name));
-    let (address, first, last) = (table.address(&server.options.database), gap.name.seq, gap.last);
+    let [of_windows, of_gaps] = [&windows(), &table].map(|table| table.address(&server.options.database));
+    let (series, last) = (format!("node = {node} AND probe = {probe} AND instance = {instance}"), gap.last);
     let sql = format!(
-        "SELECT 1 FROM {address} WHERE node = {node} AND probe = {probe} AND instance = {instance} \
-         AND first_seq = {first} AND last_seq = {last} LIMIT 1"
+        "SELECT max(known) FROM (SELECT max(seq) AS known FROM {of_windows} WHERE {series} AND seq <= {last} \
+         UNION ALL SELECT max(least(last_seq, {last})) AS known FROM {of_gaps} WHERE {series} AND first_seq <= {last})"
     );
-    if !server.ask(&sql).await?.is_empty() {
-        return Ok(false);
-    }
+    let found = server.ask(&sql).await?;
+    let known = found.first().and_then(|row| row.first()?.as_u64()).unwrap_or_default();
+    let Some(rest) = gap.after(known) else { return Ok(false) };
     let mut row = Vec::new();
-    binary::gap(gap, &mut row);
-    server.insert(&table, &digest(&format!("{}\n{last}", gap.name)), row).await?;
+    binary::gap(&rest, &mut row);
+    server.insert(&table, &digest(&format!("{}\n{last}", rest.name)), row).await?;
     Ok(true)
 }

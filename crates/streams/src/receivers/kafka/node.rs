@@ -237,14 +237,8 @@ fn rest(item: &Arc<StreamItem>, after: Option<u64>) -> Option<Arc<StreamItem>> {
     let Some(after) = after else { return Some(Arc::clone(item)) };
     match &**item {
         _ if last(item) <= after => None,
-        // The first windows of a gap were lost after they had been stored here.
-        StreamItem::Gap(gap) if gap.name.seq <= after => {
-            let mut rest = gap.clone();
-            rest.name.seq = after + 1;
-            rest.windows = rest.windows.min(rest.last - after);
-            Some(Arc::new(StreamItem::Gap(rest)))
-        }
-        _ => Some(Arc::clone(item)),
+        StreamItem::Gap(gap) => gap.after(after).map(|rest| Arc::new(StreamItem::Gap(rest))),
+        StreamItem::Window(_) => Some(Arc::clone(item)),
     }
 }
 

@@ -28,16 +28,11 @@ impl Tail {
         self.sequence > 0 && self.instance == item.name().series.instance && last(item) <= self.last
     }
 
-    /// Returns the item without the windows that are there: those of a gap were lost after they had been stored here.
+    /// Returns the item without the windows that are there.
     pub fn rest_of(&self, item: &Arc<StreamItem>) -> Arc<StreamItem> {
         match &**item {
-            StreamItem::Gap(gap)
-                if self.instance == gap.name.series.instance && gap.name.seq <= self.last =>
-            {
-                let mut rest = gap.clone();
-                rest.name.seq = self.last + 1;
-                rest.windows = rest.windows.min(rest.last - self.last);
-                Arc::new(StreamItem::Gap(rest))
+            StreamItem::Gap(gap) if self.instance == gap.name.series.instance => {
+                gap.after(self.last).map_or_else(|| Arc::clone(item), |rest| Arc::new(StreamItem::Gap(rest)))
             }
             _ => Arc::clone(item),
         }

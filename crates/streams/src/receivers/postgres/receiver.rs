@@ -134,14 +134,29 @@ async fn stored(
         }
     }
     for (fate, item) in fates.iter_mut().zip(batch) {
-        if let StreamItem::Gap(lost) = &**item
-            && !inserted(&transaction, &options.schema, gaps, &[gap(lost)]).await?.is_empty()
+        let StreamItem::Gap(lost) = &**item else { continue };
+        let sql = known(windows, gaps, &options.schema);
+        let ((node, probe, instance, _), last) = (key(&lost.name), lost.last.cast_signed());
+        let row = transaction.query_one(&sql, &[&node, &probe, &instance, &last]).await?;
+        let known: i64 = row.try_get(0)?;
+        if let Some(rest) = lost.after(known.cast_unsigned())
+            && !inserted(&transaction, &options.schema, gaps, &[gap(&rest)]).await?.is_empty()
         {
             *fate = ItemFate::Stored;
         }
     }
     transaction.commit().await?;
     Ok(fates)
+}
+
+/// The query for the last window of a series, up to a number, that the tables have or know as lost.
+fn known(windows: &PgTable, gaps: &PgTable, schema: &str) -> String {
+    let (windows, gaps) = (windows.address(schema), gaps.address(schema));
+    let series = "node = $1 AND probe = $2 AND instance = $3";
+    format!(
+        "SELECT greatest(0, (SELECT max(seq) FROM {windows} WHERE {series} AND seq <= $4), \
+         (SELECT max(least(last_seq, $4)) FROM {gaps} WHERE {series} AND first_seq <= $4))"
+    )
 }
 
 fn key(name: &ItemName) -> RowKey {
