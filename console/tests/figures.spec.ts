@@ -31,8 +31,12 @@ test("a histogram over time", async ({ page, scene }) => {
 });
 
 test("a chart", async ({ page, scene }) => {
+  const { config } = JSON.parse((await scene.api("GET", "/v1/probes/top-talkers")).text);
+  const put = await scene.api("PUT", "/v1/probes/top-talkers?message=look%20back%20further", { ...config, window: { interval: "1s", retain: 600 } });
+  expect(put.status, put.text).toBe(200);
   await open(page, scene, "operator", "probe/top-talkers/chart?field=value.bytes");
   await expect(page.locator(".chart .legend li")).toHaveCount(3);
+  await expect(page.getByRole("list", { name: "Changes in this time" })).toContainText("look back further");
   // All windows are there, without a gap.
   const text = page.getByText(/^\d+ windows, /);
   const missing = async () => {
@@ -40,6 +44,11 @@ test("a chart", async ({ page, scene }) => {
     return windows < 20 ? -1 : last - first + 1 - windows;
   };
   await expect.poll(missing).toBe(0);
+  await expect(text).toContainText("Gaps are");
+  // The change is not at the edge.
+  const newest = async () => Number(/to (\d+)/.exec((await text.textContent())!)![1]);
+  const end = (await newest()) + (process.env.UPDATE_FIGURES ? 15 : 1);
+  await expect.poll(newest).toBeGreaterThanOrEqual(end);
   await page.screenshot({ path: join(folder, "console-chart.png"), fullPage: true });
 });
 

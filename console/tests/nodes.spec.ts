@@ -66,7 +66,7 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   const field = page.getByRole("combobox", { name: "Field" });
   await field.selectOption("value.bytes");
   await expect(page).toHaveURL(/field=value\.bytes/);
-  await expect(number("gw-1", "192.0.2.1")).toHaveText(/iB\/s$/);
+  await expect(number("gw-1", "192.0.2.1")).toHaveText(/bit\/s$/);
   await page.getByRole("combobox", { name: "Top" }).selectOption("1");
   await expect(legend(page, "gw-1")).toHaveText([/^192\.0\.2\.1/, /others/]);
   await page.getByRole("checkbox", { name: "added up" }).check();

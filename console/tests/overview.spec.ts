@@ -2,6 +2,9 @@
 import { execFileSync } from "node:child_process";
 import { expect, open, test } from "./scene.ts";
 
+// The page may ask for a window whose probe is deleted meanwhile.
+test.use({ expected: [404] });
+
 test("it opens on traffic: bits, packets and drops of each interface, also where no probe runs", async ({ page, scene }) => {
   await open(page, scene, "operator");
   const card = (name: string) => page.locator("article.interface").filter({ has: page.getByRole("heading", { name }) });

@@ -18,13 +18,45 @@ test("charts have a line for each key, fields and rates, and grow with each wind
   const before = await count.textContent();
   await expect(count).not.toHaveText(before!);
   await page.getByLabel("Field").selectOption("bytes");
-  await expect(legend.first()).toContainText("KiB/s");
+  // 200 packets a second with 514 bytes on average: 822 kbit/s, as the overview has it.
+  const rate = legend.first().locator(".number");
+  await expect(rate).toHaveText(/^(\d{3}\skbit|1[\d.]*\sMbit)\/s$/);
+  await page.getByLabel("in bits").uncheck();
+  await expect(rate).toHaveText(/^\d+(\.\d)?\sKiB\/s$/);
   await page.getByRole("combobox", { name: "Top" }).selectOption("1");
   await expect(legend).toHaveCount(2);
   await expect(legend.last()).toContainText("2 others");
   await page.getByLabel("key").uncheck();
   await expect(legend).toHaveCount(1);
   await expect(legend).toContainText("all");
+});
+
+test("what is not a count is shown as it is: without differences, rates and others", async ({ page, scene }) => {
+  const lines = [
+    "#include <twinprobe.h>", "struct longest { __u64 packets; __u64 bytes_max; };", "TP_HASH(longest, tp_ip, struct longest, 16);",
+    "TP_PROBE(count, packet) { struct longest *one; tp_ip from; tp_parse(packet); if (!packet->version) return TP_PASS; from = tp_source(packet);",
+    "one = tp_get(longest, &from); if (one) { tp_add(&one->packets, 1); tp_max(&one->bytes_max, tp_length(packet)); } return TP_PASS; }",
+    'char LICENSE[] SEC("license") = "GPL";',
+  ];
+  const metrics = [{ name: "sender", map: "longest", snapshot: true }];
+  const config = { interface: "server0", ingress: { source: lines.join("\n"), metrics }, window: { interval: "1s" } };
+  expect(await scene.api("PUT", "/v1/probes/longest", config)).toMatchObject({ status: 201 });
+  await open(page, scene, "collector", "probe/longest/chart?field=value.bytes_max&top=1");
+  const legend = page.locator(".legend li");
+  await expect(legend).toHaveCount(1);
+  // The longest frames of each sender have 1242 bytes, in each window.
+  await expect(legend.locator(".number")).toHaveText(/^1\.21\sKiB$/);
+  await expect(page.getByText("bytes, the largest of each window")).toBeVisible();
+  for (const name of ["per second", "in bits", "since the beginning"]) await expect(page.getByLabel(name)).toHaveCount(0);
+  await page.getByLabel("Field").selectOption("packets");
+  await expect(legend).toHaveCount(2);
+  await expect(legend.first().locator(".number")).toHaveText(/\/s$/);
+  // The sum since the beginning is that of the newest window, not the sum of all windows.
+  await page.getByLabel("since the beginning").check();
+  const total = page.getByRole("region", { name: "Largest over these windows" }).locator("tbody tr").first().locator("td").first();
+  const newest = legend.first().locator(".number");
+  await expect.poll(async () => (await total.textContent()) === (await newest.textContent())).toBe(true);
+  await scene.api("DELETE", "/v1/probes/longest");
 });
 
 test("tables are sorted, filtered and shown as one wishes, and exactly what the daemon has", async ({ page, scene }) => {
@@ -103,7 +135,7 @@ test("counts of a histogram have no unit, and its slots are ranges", async ({ pa
     await page.getByLabel("Metric").selectOption("ingress/packet_size_bytes");
     const row = page.locator("tbody tr").filter({ hasText: /32\sB to 64\sB/ });
     await expect(row).toHaveCount(1);
-    await expect(row.locator("td.number:not(.key)")).toHaveText(/^[1-9][\d.]*\s?[kM]?$/);
+    await expect(row.locator("td.number:not(.key)").first()).toHaveText(/^[1-9][\d.]*\s?[kM]?$/);
   }
 });
 
@@ -152,6 +184,13 @@ test("attachment: interfaces, programs, cost", async ({ page, scene }) => {
   await expect(row).toContainText("ingress");
   await expect(row.getByRole("cell").nth(4)).toHaveText(/^[\d.]+$/);
   await expect(page.getByText("count_talkers").first()).toBeVisible();
+  // On a narrow screen the remarks have room as well.
+  await page.setViewportSize({ width: 390, height: 844 });
+  const remarks = row.locator("[data-label='Remarks']");
+  await expect(remarks).toContainText("approximate");
+  const box = (await remarks.boundingBox())!;
+  expect(box.x + box.width).toBeLessThanOrEqual(390);
+  expect(box.height).toBeLessThan(200);
 });
 
 test("window settings, revisions, their difference, and the way back", async ({ page, scene }) => {
@@ -184,6 +223,10 @@ test("window settings, revisions, their difference, and the way back", async ({ 
   const changes = page.getByRole("region", { name: "History" }).getByRole("row");
   await expect(changes.nth(1)).toContainText("was not needed");
   await expect(changes.last()).toContainText("created");
+  // The chart marks the changes.
+  await page.getByRole("tab", { name: "Chart" }).click();
+  const marked = page.getByRole("list", { name: "Changes in this time" }).getByRole("listitem");
+  await expect(marked.last()).toContainText("replaced by token:operator: was not needed");
   await page.getByRole("button", { name: "Delete…" }).click();
   await page.getByRole("dialog").getByLabel("Reason for the change").fill("found it");
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();

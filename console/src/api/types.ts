@@ -106,6 +106,9 @@ export interface WindowsStatus {
   error?: string;
 }
 
+/** How two values of a field become one. */
+export type Joining = "sum" | "max" | "min" | "or" | "last";
+
 export interface Probe {
   name: string;
   state: "running" | "failed";
@@ -120,6 +123,8 @@ export interface Probe {
   interfaces: Attachment[];
   programs: Partial<Record<Direction, { entry: string; twins: boolean; left_out?: string[] }>>;
   shared_maps?: { map: string; type: string; twins: boolean }[];
+  /** The fields that are not added when two values become one, with their rules. */
+  joins?: { direction: Direction; metric: string; fields: Record<string, Joining> }[];
   events?: { direction: Direction; metric: string; delivered: number; lost: number | null; missed: number; clients: number }[];
   cost?: Cost;
   windows: WindowsStatus;
@@ -135,7 +140,7 @@ export interface HistoryEntry {
   revision: number;
   who?: string;
   /** The other end of the connection, or the file. */
-  from?: { address?: string; pid?: number | null; file?: string };
+  from?: { address?: string; pid?: number | null; login?: string; file?: string };
   message?: string;
   cost_before?: Cost;
   cost_after?: Cost;

@@ -41,5 +41,5 @@ export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" |
   };
   const lines = chart.series.map(({ key, total, values }) => ({ label: label(key), total: Number(total ?? 0), values: scaled(values) }));
   const { others } = chart;
-  return others ? [...lines, { label: `${exact(others.keys)} others`, total: Number(others.total ?? 0), values: scaled(others.values) }] : lines;
+  return others ? [...lines, { label: `${exact(others.keys)} others`, total: Number(others.total ?? 0), values: scaled(others.values), isOthers: true }] : lines;
 }

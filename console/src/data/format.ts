@@ -57,6 +57,14 @@ export function moment(time: string | number | Date): string {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(date)}`;
 }
 
+/** The zone of all times that the console shows: that of the browser. */
+export function zone(): string {
+  const minutes = -new Date().getTimezoneOffset();
+  const offset = `UTC${minutes < 0 ? "−" : "+"}${two(Math.floor(Math.abs(minutes) / 60))}:${two(Math.abs(minutes) % 60)}`;
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return minutes === 0 && /^(UTC|Etc\/UTC)?$/.test(name ?? "") ? "UTC" : [name, name ? `(${offset})` : offset].filter(Boolean).join(" ");
+}
+
 /** The time since then, in words. */
 export function ago(time: string): string {
   const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
@@ -76,9 +84,10 @@ export function unitOf(name: string): { unit: Unit; factor: number } {
   return { unit: "count", factor: 1 };
 }
 
-/** A number in the unit of its name; with `perSecond`, as a rate. */
-export function inUnit(value: number, name: string, perSecond = false): string {
+/** A number in the unit of its name; with `perSecond`, as a rate. Rates of bytes are in bits, as those of links are, unless `inBits` is false. */
+export function inUnit(value: number, name: string, perSecond = false, inBits = true): string {
   const { unit, factor } = unitOf(name);
+  if (unit === "bytes" && perSecond && inBits) return `${bits(value * 8)}/s`;
   const text = unit === "bytes" ? bytes(value) : unit === "ns" && !perSecond ? duration(value * factor) : count(value);
   return perSecond ? `${text}/s` : text;
 }

@@ -1,5 +1,5 @@
 // Metrics as tables: the parts of keys and values are columns.
-import type { Direction, Document, Entry, Metric, Value } from "../api/types.ts";
+import type { Direction, Document, Entry, Metric, Probe, Joining, Value } from "../api/types.ts";
 import { DIRECTIONS } from "../api/types.ts";
 
 export interface Column {
@@ -74,6 +74,15 @@ export interface Place {
   direction: Direction;
   name: string;
 }
+
+/** The rule of a number, by the id of its column. Counts are added up, other numbers are not. */
+export function ruleOf(probe: Probe, place: Place, id: string): Joining {
+  const fields = probe.joins?.find(({ direction, metric }) => direction === place.direction && metric === place.name)?.fields;
+  return fields?.[id.replace(/^value\.?/, "").replace(/\[\d+\]/g, "")] ?? "sum";
+}
+
+/** The title of a metric. Its name may have the direction already. */
+export const placeTitle = ({ direction, name }: Place) => (name.startsWith(`${direction}_`) ? name : `${direction} ${name}`);
 
 export const placeId = (place: Place) => `${place.direction}/${place.name}`;
 

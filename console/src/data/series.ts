@@ -1,6 +1,6 @@
 // Windows as lines of a chart: one point for each window, one line for each of the largest keys.
 import { address } from "./format.ts";
-import type { Document } from "../api/types.ts";
+import type { Document, Joining } from "../api/types.ts";
 import { isPort, portText } from "./names.ts";
 import type { Range } from "./range.ts";
 import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
@@ -14,6 +14,10 @@ export interface Choice {
   top: number;
   /** True if numbers are cumulative, so that windows are differences. */
   cumulative: boolean;
+  /** True if numbers are sums since the beginning: the newest one is the total. */
+  standing?: boolean;
+  /** How two numbers become one. Only counts, whose rule is `sum`, have differences, rates and others. */
+  rule?: Joining;
   perSecond: boolean;
   /** The step between the windows that are here: 1 if all are, 2 if every second one is. */
   stride?: number;
@@ -33,10 +37,20 @@ export interface Line {
   label: string;
   values: (number | null)[];
   total: number;
+  /** True if the line is the sum of all other groups. */
+  isOthers?: boolean;
 }
 
-/** The sums of a field by group, in one window. */
-export function groupsOf(document: Document, choice: Pick<Choice, "place" | "field" | "by" | "names">): Map<string, number> {
+const isCount = ({ rule = "sum" }: Pick<Choice, "rule">) => rule === "sum";
+
+/** Puts a number to those of its group. */
+function join(groups: Map<string, number>, label: string, value: number, { rule = "sum" }: Pick<Choice, "rule">) {
+  const before = groups.get(label);
+  groups.set(label, before === undefined ? value : rule === "sum" ? before + value : rule === "min" ? Math.min(before, value) : Math.max(before, value));
+}
+
+/** The numbers of a field by group, in one window. */
+export function groupsOf(document: Document, choice: Pick<Choice, "place" | "field" | "by" | "names" | "rule">): Map<string, number> {
   const groups = new Map<string, number>();
   const metric = metricAt(document, choice.place);
   if (!metric) return groups;
@@ -44,7 +58,7 @@ export function groupsOf(document: Document, choice: Pick<Choice, "place" | "fie
     const value = row[choice.field];
     if (!isNumber(value)) continue;
     const label = choice.by.map((id) => (choice.names && isPort(id) ? portText(row[id]) : address(String(row[id] ?? "")))).join(" ");
-    groups.set(label, (groups.get(label) ?? 0) + Number(value));
+    join(groups, label, Number(value), choice);
   }
   return groups;
 }
@@ -62,7 +76,7 @@ export function pointsOf(documents: Document[], choice: Choice): Point[] {
     const end = Date.parse(window.end) / 1000;
     let seconds = (window.duration_ns ?? Math.max(0, Date.parse(window.end) - Date.parse(window.start)) * 1e6) / 1e9;
     let groups = all;
-    if (choice.cumulative) {
+    if (choice.cumulative && isCount(choice)) {
       const begins: Map<string, number> | undefined = before && before.seq >= window.seq - stride ? before.groups : undefined;
       if (before && begins && before.seq !== window.seq - 1) seconds = end - before.end;
       before = { seq: window.seq, end, groups: all };
@@ -83,22 +97,27 @@ export function seriesOf(documents: Document[], choice: Choice, range: Range | n
 }
 
 const scaled = (value: number, point: Point, choice: Choice) =>
-  choice.perSecond && point.seconds > 0 ? value / point.seconds : value;
+  choice.perSecond && isCount(choice) && point.seconds > 0 ? value / point.seconds : value;
 
-/** The lines of a chart: the groups that are largest over all points, and one line for the sum of the others. */
+/** The lines of a chart: the groups that are largest over all points, and, of counts, one line for the sum of the others. */
 export function linesOf(points: Point[], choice: Choice): Line[] {
   const totals = new Map<string, number>();
-  for (const point of points) {
-    for (const [label, value] of point.groups) totals.set(label, (totals.get(label) ?? 0) + value);
+  for (const point of choice.standing ? points.slice(-1) : points) {
+    for (const [label, value] of point.groups) join(totals, label, value, choice);
   }
   const order = [...totals].sort((a, b) => b[1] - a[1]);
-  const shown = order.slice(0, choice.top);
-  const lines = shown.map(([label, total]) => ({
+  // Groups that have counted nothing, as most slots of a histogram, take no room from others.
+  const shown = order.slice(0, choice.top).filter(([, total], place) => place === 0 || total !== 0 || !isCount(choice));
+  const lines: Line[] = shown.map(([label, total]) => ({
     label: label || "all",
     total,
-    values: points.map((point) => scaled(point.groups.get(label) ?? 0, point, choice)),
+    values: points.map((point) => {
+      const value = point.groups.get(label) ?? (isCount(choice) ? 0 : null);
+      return value === null ? null : scaled(value, point, choice);
+    }),
   }));
-  if (order.length > shown.length) {
+  const rest = order.slice(shown.length).reduce((sum, [, value]) => sum + value, 0);
+  if (rest !== 0 && isCount(choice)) {
     const names = new Set(shown.map(([label]) => label));
     const others = points.map((point) => {
       let sum = 0;
@@ -107,12 +126,17 @@ export function linesOf(points: Point[], choice: Choice): Line[] {
     });
     lines.push({
       label: `${order.length - shown.length} others`,
-      total: order.slice(choice.top).reduce((sum, [, value]) => sum + value, 0),
+      total: rest,
       values: others,
+      isOthers: true,
     });
   }
   return lines;
 }
+
+/** Lines in another unit. */
+export const multiplied = (lines: Line[], factor: number): Line[] =>
+  factor === 1 ? lines : lines.map((line) => ({ ...line, values: line.values.map((value) => value === null ? null : value * factor) }));
 
 /** Times and lines with a gap wherever windows are missing. */
 export function withGaps(points: Point[], lines: Line[], stride = 1): { times: number[]; lines: Line[] } {

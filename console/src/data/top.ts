@@ -2,7 +2,7 @@
 import type { Document, Metric, Probe } from "../api/types.ts";
 import { unitOf } from "./format.ts";
 import { histogramOf, type Scale } from "./histogram.ts";
-import { type Column, columnsOf, isSlots, mainColumn, metricAt, type Place, placesOf, rowsOf, unitName } from "./rows.ts";
+import { type Column, columnsOf, isSlots, mainColumn, metricAt, type Place, placesOf, rowsOf, ruleOf, unitName } from "./rows.ts";
 import { linesOf, pointsOf } from "./series.ts";
 
 export interface Top {
@@ -13,7 +13,9 @@ export interface Top {
   /** The meaning of slots, if the lines are a histogram. */
   scale: Scale | null;
   keys: string[];
-  /** The largest keys, with their numbers per second. */
+  /** True if the numbers are rates: those of counts. */
+  perSecond: boolean;
+  /** The largest keys, with their numbers. */
   lines: { label: string; value: number; bytes?: number }[];
 }
 
@@ -49,7 +51,7 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   const scale = histogramOf(probe, place, metric);
   const choice = { place, field: field.id, by: keys.map((key) => key.id), top: most, cumulative: isCumulative(probe, place), perSecond: true };
   const rates = (id: string, top: number) => {
-    const own = { ...choice, field: id, top };
+    const own = { ...choice, field: id, top, rule: ruleOf(probe, place, id) };
     return linesOf(pointsOf(windows, own).slice(-1), own).map(({ label, values }) => ({ label, value: values[0] ?? 0 }));
   };
   const lines = rates(field.id, most).filter((line) => line.value > 0);
@@ -60,5 +62,5 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   const unit = scale ? "" : unitName(field, place.name);
   // An array with a single slot needs no name for it.
   const isOne = keys.length === 1 && rows.length === 1 && rows[0]!.key === 0;
-  return { place, field, unit, scale, keys: isOne ? [] : keys.map((key) => key.title), lines: lines.map((line) => ({ ...line, label: isOne ? "all" : line.label, bytes: bytes.get(line.label) })) };
+  return { place, field, unit, scale, perSecond: ruleOf(probe, place, field.id) === "sum", keys: isOne ? [] : keys.map((key) => key.title), lines: lines.map((line) => ({ ...line, label: isOne ? "all" : line.label, bytes: bytes.get(line.label) })) };
 }

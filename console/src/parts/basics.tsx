@@ -8,9 +8,10 @@ export function Badge({ kind, children, title }: { kind: "good" | "bad" | "warn"
   return <span class={`badge ${kind}`} title={title}>{children}</span>;
 }
 
-/** A table that scrolls sideways within the page if the screen is narrow. */
-export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
-  return <div class="table-scroll" tabIndex={0} role="region" aria-label={label}><table>{children}</table></div>;
+/** A table that scrolls sideways within the page if the screen is narrow. If it is `stacked`, its rows stand below each other
+ * there, and its cells have `data-label`. */
+export function Wide({ label, stacked = false, children }: { label: string; stacked?: boolean; children: ComponentChildren }) {
+  return <div class="table-scroll" tabIndex={0} role="region" aria-label={label}><table class={stacked ? "stacked" : undefined}>{children}</table></div>;
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {

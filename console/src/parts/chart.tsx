@@ -23,6 +23,8 @@ export interface ChartProps {
   range?: { from: number; to: number } | null;
   /** The end of the scale, if it is not that of these lines: charts side by side have one. */
   most?: number;
+  /** Moments that are marked, in seconds. */
+  marks?: number[];
   /** In pixels. */
   height?: number;
   /** Called with the range that was drawn with the pointer, in seconds; with `null` to show all again. */
@@ -33,7 +35,26 @@ export interface ChartProps {
 const NARROWEST = 6;
 
 const DAY = 86_400;
+const NO_MARKS: number[] = [];
 const POWERS = Array.from({ length: 60 }, (_, exponent) => 2 ** exponent);
+
+/** Draws a dashed line at each moment. */
+function drawMarks(plot: uPlot, marks: number[]) {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.strokeStyle = colour("muted");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const time of marks) {
+    const x = Math.round(plot.valToPos(time, "x", true));
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
 
 /** The labels of times; with the day if the range is longer than a day. */
 const timeLabel = (splits: number[]) => {
@@ -41,11 +62,11 @@ const timeLabel = (splits: number[]) => {
   return (time: number) => (isLong ? moment(time * 1000).slice(5, 16) : clock(time * 1000));
 };
 
-export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, most, height = HEIGHT, onZoom }: ChartProps) {
+export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, most, marks = NO_MARKS, height = HEIGHT, onZoom }: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const newest = useRef({ format, hasOthers, range, most, onZoom });
-  newest.current = { format, hasOthers, range, most, onZoom };
+  const newest = useRef({ format, hasOthers, range, most, marks, onZoom });
+  newest.current = { format, hasOthers, range, most, marks, onZoom };
   const data = [times, ...lines.map((line) => line.values)] as uPlot.AlignedData;
   const latest = useRef(data);
   latest.current = data;
@@ -67,7 +88,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
         cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
         axes: [
           { ...axis, values: (_, splits) => splits.map(timeLabel(splits)), space: 90, ...(height < HEIGHT && { size: 32 }) },
-          { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 72, ...(binary && { incrs: POWERS }) },
+          { ...axis, values: (_, splits) => splits.map((value) => newest.current.format(value)), size: 80, ...(binary && { incrs: POWERS }) },
         ],
         scales: {
           // With a single window, the chart's own scale would end far in the future.
@@ -91,6 +112,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
           })),
         ],
         hooks: {
+          draw: [(plot) => drawMarks(plot, newest.current.marks)],
           setCursor: [(plot) => setAt(plot.cursor.idx ?? null)],
           setSelect: [(plot) => {
             const { left, width } = plot.select;
@@ -113,7 +135,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
     };
   }, [names, mode, binary, times.length < 40]);
 
-  useEffect(() => plot.current?.setData(data), [times, lines, range?.from, range?.to, most]);
+  useEffect(() => plot.current?.setData(data), [times, lines, range?.from, range?.to, most, marks.join()]);
 
   // The legend shows the values under the pointer, or else the newest ones.
   const value = (line: Line) => line.values[at ?? line.values.length - 1];

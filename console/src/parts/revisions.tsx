@@ -86,21 +86,25 @@ export function RevisionList<T extends Past>({ path, revision: known, present, s
   return (
     <>
       <p role="status" class="good-text">{done}</p>
-      <Wide label="Revisions">
-        <thead><tr><th scope="col">Revision</th><th scope="col">Since</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Actions</th></tr></thead>
-        <tbody>
-          {[...revisions].reverse().map((revision) => (
-            <tr>
-              <th scope="row">{revision.revision} {revision.current && <Badge kind="good">{present}</Badge>}</th>
-              <td>{moment(revision.created)}</td><td>{revision.pushed_by ?? "unknown"}</td><td class="message">{revision.message ?? <span class="muted">none given</span>}</td>
-              <td class={more || !revision.current ? "actions" : ""}>
-                {!revision.current && <button type="button" onClick={() => setTarget(revision)} aria-label={`Roll back… to revision ${revision.revision}`}>Roll back…</button>}
-                {more?.(revision)}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </Wide>
+      <Section title="Revisions">
+        <Wide label="Revisions" stacked>
+          <thead><tr><th scope="col">Revision</th><th scope="col">Since</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Actions</th></tr></thead>
+          <tbody>
+            {[...revisions].reverse().map((revision) => (
+              <tr>
+                <th scope="row">{revision.revision} {revision.current && <Badge kind="good">{present}</Badge>}</th>
+                <td data-label="Since">{moment(revision.created)}</td><td data-label="By">{revision.pushed_by ?? "unknown"}</td><td data-label="Reason" class="message">{revision.message ?? <span class="muted">none given</span>}</td>
+                <td data-label="Actions">
+                  <div class={more || !revision.current ? "actions" : undefined}>
+                    {!revision.current && <button type="button" onClick={() => setTarget(revision)} aria-label={`Roll back… to revision ${revision.revision}`}>Roll back…</button>}
+                    {more?.(revision)}
+                  </div>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </Wide>
+      </Section>
       {target && (
         <Dialog title={`Roll back to revision ${target.revision}?`} onClose={close}>
           <p>{meaning}</p>

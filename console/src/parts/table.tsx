@@ -38,11 +38,13 @@ interface TableProps {
   name: string;
   metric: Metric;
   seconds?: number;
+  /** Tells whether a column is a count, which has a rate. */
+  isCount?: (column: Column) => boolean;
   /** The meaning of the slots, for a histogram. */
   scale?: Scale | null;
 }
 
-export function MetricTable({ name, metric, seconds, scale = metric.histogram ? "log2" : null }: TableProps) {
+export function MetricTable({ name, metric, seconds, isCount = () => true, scale = metric.histogram ? "log2" : null }: TableProps) {
   const rows = useMemo(() => rowsOf(metric), [metric]);
   const columns = useMemo(() => columnsOf(rows, metric.agg), [rows]);
   const [filter, setFilter] = parameter("filter");
@@ -107,7 +109,7 @@ export function MetricTable({ name, metric, seconds, scale = metric.histogram ? 
               {sorted.slice(0, limit).map((row) => (
                 <tr>
                   {columns.map((column) => (
-                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering, seconds ?? 1, scale, names, hosts)}</td>
+                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering === "rate" && !isCount(column) ? "units" : rendering, seconds ?? 1, scale, names, hosts)}</td>
                   ))}
                 </tr>
               ))}

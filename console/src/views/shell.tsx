@@ -2,6 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { answerOffer, connection, hasToken, hello, listed, offered, signOut, trouble, tryNow } from "../live/changes.ts";
+import { zone } from "../data/format.ts";
 import { route } from "../parts/route.ts";
 import { setTheme, theme, type Theme } from "../parts/theme.ts";
 import { Capabilities } from "./capabilities.tsx";
@@ -100,6 +101,7 @@ export function Shell() {
       </main>
       <footer>
         <span>{hello.value ? `twinprobe ${hello.value.version} on ${hello.value.node}` : "twinprobe"}</span>
+        <span>times: {zone()}</span>
         <a href="/openapi.yaml">API</a>
         <a href={document.getElementById("main")?.dataset.licences}>Licences</a>
       </footer>

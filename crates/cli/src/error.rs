@@ -76,6 +76,12 @@ pub enum CommandError {
         "--metric chooses what table, wide, json and yaml show; leave it out, or take one of these formats"
     )]
     NotOneMetric,
+    #[error("{name} has several metrics, and `series` shows one: {known}")]
+    WhichMetric { name: String, known: String },
+    #[error(
+        "{name} has no window of {time}: {why}; `twinprobe windows {name}` lists those that are retained"
+    )]
+    NoWindowThen { name: String, time: String, why: String },
     #[error("{name} has no revision {number}; it has {known}")]
     NoRevision { name: String, number: u64, known: String },
     #[error("{name} has had only one configuration; a comparison needs an earlier one")]

@@ -8,6 +8,7 @@ mod credentials;
 mod error;
 pub mod files;
 mod fleet;
+mod moment;
 mod names;
 mod options;
 pub mod output;

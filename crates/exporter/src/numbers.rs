@@ -20,10 +20,10 @@ use crate::encode::openmetrics::rows::flat::{flat, flatten};
 use crate::encode::sink::DocumentSink as _;
 use crate::metric::Metric;
 
-/// The value has no number of this name. The text lists those that it has.
+/// The value has no number of this name. The text lists those that it has; the flag is true if these have names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoNumber(String);
+pub struct NoNumber(String, pub bool);
 
 /// A number of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -282,11 +282,12 @@ impl FixedPlace {
 fn no_number(path: Option<&str>, known: &[(String, LeafJoin, bool)]) -> NoNumber {
     let names: Vec<&str> = known.iter().map(|(path, ..)| path.as_str()).take(LISTED).collect();
     let path = path.unwrap_or_default();
-    NoNumber(match names[..] {
+    let text = match names[..] {
         [] => "the value has no numbers".to_owned(),
         [""] => format!("the value has no field {path}: it is a number itself; leave field out"),
         _ => format!("the value has no number {path}; it has {}", names.join(", ")),
-    })
+    };
+    NoNumber(text, !matches!(names[..], [] | [""]))
 }
 
 #[cfg(test)]

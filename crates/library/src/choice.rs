@@ -13,6 +13,8 @@ use crate::library::library_probe;
 pub enum ChoiceError {
     #[error("{name}: {probe} has no such macro; {known}")]
     Define { probe: String, name: String, known: String },
+    #[error("{name}={value}: the default, {default}, is a number, and {value} is none{about}")]
+    Number { name: String, value: String, default: String, about: String },
     #[error("{name}: {probe} has no such variable; {known}")]
     Variable { probe: String, name: String, known: String },
     #[error("{0} is not a whole number; with sample: N the probe sees one packet in N")]
@@ -67,6 +69,9 @@ fn texts(direction: &DirectionDocument) -> impl Iterator<Item = &str> {
 
 /// Defines a macro in each direction that has it.
 pub fn define(probe: &str, config: &mut ConfigDocument, name: &str, value: &str) -> Result<(), ChoiceError> {
+    if let Some(error) = directions(config).find_map(|direction| not_a_number(direction, name, value)) {
+        return Err(error);
+    }
     let mut is_known = false;
     let mut known: Vec<String> = Vec::new();
     for direction in directions(config) {
@@ -88,6 +93,29 @@ pub fn define(probe: &str, config: &mut ConfigDocument, name: &str, value: &str)
     } else {
         Err(ChoiceError::Define { probe: probe.to_owned(), name: name.to_owned(), known })
     }
+}
+
+/// Refuses values such as `2s` for a macro whose default is a number: the compiler would complain at each place of its use.
+fn not_a_number(direction: &DirectionDocument, name: &str, value: &str) -> Option<ChoiceError> {
+    let knob = texts(direction).flat_map(knobs::defines).find(|knob| knob.name == name)?;
+    let default = knob.default.filter(|default| is_integer(default))?;
+    // Expressions such as `1 << 10`, and names, are left to the compiler.
+    let is_word = value.starts_with(|c: char| c.is_ascii_digit())
+        && value.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+    let about = knob.about.map(|about| format!(" ({name}: {about})")).unwrap_or_default();
+    let (name, value) = (name.to_owned(), value.to_owned());
+    (is_word && !is_integer(&value)).then_some(ChoiceError::Number { name, value, default, about })
+}
+
+/// Tells whether a text is an integer as C has it.
+fn is_integer(text: &str) -> bool {
+    let text = text.trim_end_matches(['u', 'U', 'l', 'L']);
+    let (digits, base) = match text.get(..2) {
+        Some("0x" | "0X") => (&text[2..], 16),
+        Some("0b" | "0B") => (&text[2..], 2),
+        _ => (text, 10),
+    };
+    !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base))
 }
 
 /// Gives a variable its initial value in each direction that has it. The daemon knows the variables of an object.

@@ -100,6 +100,63 @@ fn a_column_of_an_empty_table_and_one_metric_are_chosen() -> Result<()> {
     Ok(())
 }
 
+/// Applies a probe as a user who has logged in with the number 4242, and calls `sudo`, would. Returns the number that the kernel
+/// has: some machines do not let it be set.
+fn apply_logged_in(scene: &Scene) -> Result<String> {
+    let command = scene.daemon.client_command(&["apply", "-f", "count.yaml"])?;
+    let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
+    let words = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let script = "{ echo 4242 > /proc/self/loginuid; } 2> /dev/null; cat /proc/self/loginuid; echo;";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{script} exec {words}")]).current_dir(scene.folder.path());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = scene.daemon.namespace().enter(|| shell.output())??;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    Ok(text.lines().next().context("a number")?.to_owned())
+}
+
+/// Windows and changes are found by the clock of this machine. Changes have the user that has logged in.
+#[test]
+fn times_choose_windows_and_changes() -> Result<()> {
+    let scene = Scene::new()?;
+    let login = apply_logged_in(&scene)?;
+    for _ in 0..2 {
+        scene.succeed("windows count --close");
+    }
+    let json = |arguments: &str| -> Result<Value> { Ok(serde_json::from_str(&scene.succeed(arguments))?) };
+    let all = json("windows count -o json")?;
+    let begin = all["windows"][1]["start"].as_str().context("the begin of window 2")?;
+    assert_eq!(json(&format!("windows count --at {begin} -o json"))?["window"]["seq"], 2);
+    assert_eq!(json("windows count --from yesterday --to now -o json")?, all);
+    let first = json(&format!("windows count --to {begin} -o json"))?;
+    assert_eq!(first["windows"], serde_json::json!([all["windows"][0]]));
+    assert_eq!(scene.succeed("windows count --to yesterday"), "no windows\n");
+    assert_eq!(scene.succeed("history --to yesterday"), "no changes\n");
+    let changes = json("history count --from yesterday -o json")?;
+    let created = &changes["history"][0];
+    assert_eq!(created["change"], "created");
+    let shown = created["from"]["login"].as_str();
+    match login == "4294967295" {
+        true => assert_eq!(shown, None, "a service has no login"),
+        false => assert!(login != "4242" || shown == Some("4242"), "{login}: {created}"),
+    }
+    let table = scene.succeed("series count seen --field packets --from yesterday");
+    assert!(!table.contains('Z'), "times are short: {table}");
+    assert_eq!(scene.succeed("series count --field packets --from yesterday"), table, "the only metric");
+    let missing = scene.run("windows count --at yesterday")?;
+    assert!(
+        missing.code == 1 && missing.err.contains("the oldest one, window 1, began at"),
+        "{}",
+        missing.err
+    );
+    for wrong in ["windows count --at soon", "series count seen --from 2pm", "history --from 25:00"] {
+        let refused = scene.run(wrong)?;
+        assert!(refused.code == 2 && refused.err.contains("`yesterday 14:00`"), "{}", refused.err);
+    }
+    Ok(())
+}
+
 /// Returns the text that a terminal was told to write, without spaces, because spaces that are on the screen already are
 /// not written again.
 fn written(text: &str) -> String {

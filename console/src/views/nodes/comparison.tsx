@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { ask } from "../../api/client.ts";
 import type { NodeChart, NodeDocument, NodeProblem, NodeStatus } from "../../api/nodes.ts";
 import type { Document } from "../../api/types.ts";
-import { exact, inUnit, plural, unitOf } from "../../data/format.ts";
+import { bits, exact, inUnit, plural, unitOf } from "../../data/format.ts";
 import { slotRange } from "../../data/histogram.ts";
 import { isPort } from "../../data/names.ts";
 import { isShown, keysOf, mostOf, type Panel, panelsOf, stepFor, windowSeconds } from "../../data/nodes.ts";
@@ -16,6 +16,7 @@ import { Chart } from "../../parts/chart.tsx";
 import { chooseRange } from "../../parts/range.tsx";
 import { choose, linkWith, parameter, route, toggle } from "../../parts/route.ts";
 import { columnsIn, placeOptions, usePlace } from "../probe/choice.ts";
+import { multiplied } from "../../data/series.ts";
 import { quantity } from "../probe/lines.tsx";
 import { Filter } from "./filter.tsx";
 
@@ -89,6 +90,7 @@ function Charts({ probe, documents, nodes, place, columns, field }: ChartsProps)
   const [top] = parameter("top", "5");
   const [rate] = toggle("rate", true);
   const [totals] = toggle("sums", false);
+  const [bitRates] = toggle("bits", true);
   const [names] = toggle("names", false);
   const [hosts] = toggle("addresses", false);
   const { parameters, length, to } = timeOf(route.value.query);
@@ -105,20 +107,24 @@ function Charts({ probe, documents, nodes, place, columns, field }: ChartsProps)
   const charts = useMemo(() => all.filter(({ chart }) => !chart || (chart.metric === place.name && chart.direction === place.direction && (!path || chart.field === path))), [loading, place.name, place.direction, path]);
   const keys = columns.filter((column) => column.isKey).map((column) => column.id);
   const perSecond = rate && !totals && charts.every(({ chart }) => !chart || chart.shows === "increase");
-  const panels = useMemo(() => panelsOf(charts, { by: keys, perSecond, names }, Number(top), totals), [charts, perSecond, names, top, totals]);
-  if (loading.state === "failed") return <ProblemBox problem={loading.problem} />;
   const metric = documents.map((document) => metricAt(document, place)).find(Boolean);
   const unit = metric?.histogram ? "" : unitName(field, place.name);
+  const inBits = bitRates && perSecond && unitOf(unit).unit === "bytes";
+  const panels = useMemo(() => {
+    const found = panelsOf(charts, { by: keys, perSecond, names }, Number(top), totals);
+    return new Map([...found].map(([name, panel]) => [name, { ...panel, lines: multiplied(panel.lines, inBits ? 8 : 1) }]));
+  }, [charts, perSecond, names, top, totals, inBits]);
+  if (loading.state === "failed") return <ProblemBox problem={loading.problem} />;
   const label = (text: string) => {
     if (metric?.histogram && /^\d+$/.test(text)) return slotRange(Number(text), "log2", place.name);
     return hosts ? namedWords(text) : text;
   };
   const newest = Math.max(...charts.flatMap(({ chart }) => (chart?.times.length ? Date.parse(chart.times.at(-1)!) / 1000 : [])));
   const end = to ?? (newest > 0 ? newest : Date.now() / 1000);
-  const common = { unit, perSecond, most: mostOf(panels.values()), range: { from: end - length, to: end }, of: `${place.direction} ${place.name} ${field.title}` };
+  const common = { unit, perSecond, inBits, most: mostOf(panels.values()), range: { from: end - length, to: end }, of: `${place.direction} ${place.name} ${field.title}` };
   return (
     <>
-      <p class="muted unit">{quantity(unit, metric?.histogram ? "count" : field.title, perSecond)}{totals && ", added up"}. All charts have one scale and one time. Drag to zoom in, double-click to zoom out.</p>
+      <p class="muted unit">{quantity(unit, metric?.histogram ? "count" : field.title, perSecond, inBits)}{totals && ", added up"}. All charts have one scale and one time. Drag to zoom in, double-click to zoom out.</p>
       <div class="cards small-charts">
         {nodes.map((node) => {
           const found = charts.find(({ name }) => name === node.name);
@@ -139,18 +145,18 @@ interface SmallProps {
   times: string[];
   panel: Panel;
   label: (text: string) => string;
-  common: { unit: string; perSecond: boolean; most: number; range: { from: number; to: number }; of: string };
+  common: { unit: string; perSecond: boolean; inBits: boolean; most: number; range: { from: number; to: number }; of: string };
 }
 
 function Small({ node, times, panel, label, common }: SmallProps) {
-  const { unit, perSecond, most, range, of } = common;
+  const { unit, perSecond, inBits, most, range, of } = common;
   const drawn = useMemo(() => times.map((time) => Date.parse(time) / 1000), [times]);
   const lines = panel.lines.map((line) => ({ ...line, label: label(line.label) }));
   if (lines.length === 0) return <p class="muted">Nothing was counted in this time.</p>;
   return (
     <Chart
-      label={`${of} on ${node}`} times={drawn} lines={lines} format={(value) => inUnit(value, unit, perSecond)} hasOthers={panel.hasOthers}
-      binary={unitOf(unit).unit === "bytes"} range={range} most={most} height={150}
+      label={`${of} on ${node}`} times={drawn} lines={lines} format={(value) => (inBits ? `${bits(value)}/s` : inUnit(value, unit, perSecond, false))} hasOthers={panel.hasOthers}
+      binary={unitOf(unit).unit === "bytes" && !inBits} range={range} most={most} height={150}
       onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })}
     />
   );
@@ -161,6 +167,7 @@ function Choices({ documents, probe, nodes }: { documents: Document[]; probe: st
   const [fieldId, setField] = parameter("field");
   const [top, setTop] = parameter("top", "5");
   const [rate, setRate] = toggle("rate", true);
+  const [bitRates, setBitRates] = toggle("bits", true);
   const [totals, setTotals] = toggle("sums", false);
   const [names, setNames] = toggle("names", false);
   const [hosts, setHosts] = toggle("addresses", false);
@@ -182,6 +189,7 @@ function Choices({ documents, probe, nodes }: { documents: Document[]; probe: st
         {hasAddresses && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
         {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
         <Check label="per second" value={rate} onChange={setRate} disabled={totals} />
+        {rate && !totals && field && unitOf(unitName(field, place.name)).unit === "bytes" && <Check label="in bits" value={bitRates} onChange={setBitRates} />}
         <Check label="added up" value={totals} onChange={setTotals} />
       </div>
       {field

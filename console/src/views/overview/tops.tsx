@@ -3,7 +3,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Probe } from "../../api/types.ts";
 import { bits, bytes, inUnit } from "../../data/format.ts";
 import { slotRange } from "../../data/histogram.ts";
-import { placeId } from "../../data/rows.ts";
+import { placeId, placeTitle } from "../../data/rows.ts";
 import { type Top, topOf } from "../../data/top.ts";
 import { followNewest, type Standing, standings } from "../../live/newest.ts";
 import { Section } from "../../parts/basics.tsx";
@@ -18,14 +18,14 @@ function Largest({ top }: { top: Top }) {
   return (
     <table>
       <thead><tr>
-        <th scope="col">{top.keys.join(" ") || "key"}</th><th scope="col" class="number">{top.field.title === "value" ? "rate" : top.field.title}</th>
+        <th scope="col">{top.keys.join(" ") || "key"}</th><th scope="col" class="number">{top.field.title === "value" ? "rate" : top.field.title.replace(/_total$/, "")}</th>
         {hasBytes && <th scope="col" class="number">bits</th>}<th scope="col"><span class="hidden">Share</span></th>
       </tr></thead>
       <tbody>
         {top.lines.map((line) => (
           <tr>
             <th scope="row" class="key"><span class="name" title={label(line.label)}>{label(line.label)}</span></th>
-            <td class="number">{inUnit(line.value, top.unit, true)}</td>
+            <td class="number">{inUnit(line.value, top.unit, top.perSecond)}</td>
             {hasBytes && <td class="number">{line.bytes === undefined ? "" : `${bits(line.bytes * 8)}/s`}</td>}
             <td class="bar-cell"><meter min={0} max={most} value={line.value} aria-label={`share of ${label(line.label)}`} /></td>
           </tr>
@@ -40,7 +40,7 @@ function Card({ probe, standing }: { probe: Probe; standing: Standing }) {
   const address = link("probe", probe.name, "chart");
   return (
     <article class="card">
-      <h3><a href={top ? `${address}?metric=${encodeURIComponent(placeId(top.place))}` : address}>{probe.name}</a>{top && <span class="muted aside">{top.place.direction} {top.place.name}</span>}</h3>
+      <h3><a href={top ? `${address}?metric=${encodeURIComponent(placeId(top.place))}` : address}>{probe.name}</a>{top && <span class="muted aside">{placeTitle(top.place)}</span>}</h3>
       {top && top.lines.length > 0 ? <Largest top={top} />
         : standing.large ? <p class="muted">Its windows have {bytes(standing.large)} each: open it to see them.</p>
         : <p class="muted">Nothing was counted in the newest window.</p>}

@@ -1,7 +1,7 @@
 // The attachments of a probe, with their programs and the costs of these.
 import type { Probe } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
-import { bytes, count, duration, exact, moment } from "../../data/format.ts";
+import { bits, bytes, count, duration, exact, moment } from "../../data/format.ts";
 import { ratesOf } from "../../live/traffic.ts";
 import { Badge, Section, Wide } from "../../parts/basics.tsx";
 
@@ -36,18 +36,18 @@ export function Attachments({ probe }: { probe: Probe }) {
   return (
     <>
       <Section title="Interfaces">
-        <Wide label="Interfaces">
-            <thead><tr><th scope="col">Interface</th><th scope="col">State</th><th scope="col">Direction</th><th scope="col">Hook</th><th scope="col">Mode</th><th scope="col" class="number">Packets/s</th><th scope="col" class="number">Bytes/s</th><th scope="col">Remarks</th></tr></thead>
+        <Wide label="Interfaces" stacked>
+            <thead><tr><th scope="col">Interface</th><th scope="col">State</th><th scope="col">Direction</th><th scope="col">Hook</th><th scope="col">Mode</th><th scope="col" class="number">Packets/s</th><th scope="col" class="number">Bits/s</th><th scope="col">Remarks</th></tr></thead>
             <tbody>
               {probe.interfaces.map((at) => {
                 const rate = at.direction && at.ifindex ? ratesOf(probe.config.netns, at.ifindex)?.[at.direction] : undefined;
                 return (
                   <tr>
                     <th scope="row">{at.interface}</th>
-                    <td><Badge kind={at.state === "attached" ? "good" : "warn"}>{at.state}</Badge></td>
-                    <td>{at.direction}</td><td>{at.hook}</td><td>{at.mode}</td>
-                    <td class="number">{rate ? count(rate.packets) : "–"}</td><td class="number">{rate ? bytes(rate.bytes) : "–"}</td>
-                    <td>{at.reason}{at.approximate && <span class="warn-text">{at.reason && "; "}approximate: {at.approximate}</span>}</td>
+                    <td data-label="State"><Badge kind={at.state === "attached" ? "good" : "warn"}>{at.state}</Badge></td>
+                    <td data-label="Direction">{at.direction}</td><td data-label="Hook">{at.hook}</td><td data-label="Mode">{at.mode}</td>
+                    <td class="number" data-label="Packets/s">{rate ? count(rate.packets) : "–"}</td><td class="number" data-label="Bits/s">{rate ? bits(rate.bytes * 8) : "–"}</td>
+                    <td data-label="Remarks">{at.reason}{at.approximate && <span class="warn-text">{at.reason && "; "}approximate: {at.approximate}</span>}</td>
                   </tr>
                 );
               })}

@@ -1,7 +1,7 @@
 // The choice of numbers that are drawn: a metric, a field of its value, and parts of its key.
 import type { Document } from "../../api/types.ts";
 import { choose, parameter } from "../../parts/route.ts";
-import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, rowsOf } from "../../data/rows.ts";
+import { type Column, columnsOf, metricAt, type Place, placeId, placesOf, placeTitle, rowsOf } from "../../data/rows.ts";
 
 type Test = (document: Document, place: Place) => boolean;
 const hasEntries: Test = (document, place) => metricAt(document, place)!.entries.length > 0;
@@ -19,7 +19,7 @@ export function usePlace(documents: Document[], fits: Test = () => true, shows: 
   return { newest, places, place, setPlace };
 }
 
-export const placeOptions = (places: Place[]) => places.map((place) => [placeId(place), `${place.direction} ${place.name}`] as const);
+export const placeOptions = (places: Place[]) => places.map((place) => [placeId(place), placeTitle(place)] as const);
 
 /** The columns of a metric in the newest documents that have entries. */
 export function columnsIn(documents: Document[], place: Place): Column[] {

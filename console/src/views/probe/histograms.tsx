@@ -36,7 +36,10 @@ function spreads(documents: Document[], place: Place, field: string | null, isSu
     slots: bucketsOf(document, place, field),
     time: (document.window ? Date.parse(document.window.end) : Date.now()) / 1000,
   }));
-  const own = isSum && all.length > 1 ? all.slice(1).map((one, index) => ({ ...one, slots: difference(one.slots, all[index]!.slots) })) : all;
+  // Where windows are missing, or still on their way, a difference would be that of several.
+  const steps = documents.slice(1).map((document, index) => (document.window?.seq ?? 0) - (documents[index]!.window?.seq ?? 0));
+  const isNext = (index: number) => steps[index]! <= steps[steps.length - 1]!;
+  const own = isSum && all.length > 1 ? all.slice(1).flatMap((one, index) => (isNext(index) ? [{ ...one, slots: difference(one.slots, all[index]!.slots) }] : [])) : all;
   const inside = own.filter(({ time }) => !range || time * 1000 > range.from);
   return { windows: inside.map(({ slots }) => slots), times: inside.map(({ time }) => time) };
 }

@@ -1,13 +1,13 @@
 // Live charts over windows.
 import { useEffect, useMemo } from "preact/hooks";
-import type { Document, Probe } from "../../api/types.ts";
+import type { Document, Probe, Joining } from "../../api/types.ts";
 import { linesIn, pointsIn } from "../../data/aggregated.ts";
-import { clock, exact, inUnit, moment, ordinal, plural, unitOf } from "../../data/format.ts";
+import { bits, clock, exact, inUnit, moment, ordinal, plural, unitOf } from "../../data/format.ts";
 import { histogramOf, type Scale, slotRange } from "../../data/histogram.ts";
 import { isPort } from "../../data/names.ts";
 import { rangeId, rangeOf } from "../../data/range.ts";
-import { mainColumn, placeId, rowsOf, unitName } from "../../data/rows.ts";
-import { type Choice, linesOf, seriesOf, withGaps } from "../../data/series.ts";
+import { mainColumn, placeId, rowsOf, ruleOf, unitName } from "../../data/rows.ts";
+import { type Choice, linesOf, type Line, multiplied, seriesOf, withGaps } from "../../data/series.ts";
 import { Check, Empty, ProblemBox, Select, Wide } from "../../parts/basics.tsx";
 import { useChart } from "../../live/chart.ts";
 import { isAddress, namedWords, nameless } from "../../live/names.ts";
@@ -16,6 +16,7 @@ import { chooseRange } from "../../parts/range.tsx";
 import { parameter, route, toggle } from "../../parts/route.ts";
 import { isCumulative } from "../../data/top.ts";
 import { columnsIn, placeOptions, usePlace } from "./choice.ts";
+import { Changes, useHistory } from "./history.tsx";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 
@@ -23,11 +24,19 @@ const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 const rangeLabel = (label: string, scale: Scale, name: string) => (/^\d+$/.test(label) ? slotRange(Number(label), scale, name) : label);
 
 /** The unit of the axis. */
-export function quantity(unitName: string, title: string, perSecond: boolean): string {
+export function quantity(unitName: string, title: string, perSecond: boolean, inBits: boolean): string {
   const { unit } = unitOf(unitName);
-  const word = unit === "bytes" ? "bytes" : unit === "ns" ? "time" : title === "value" ? "count" : title.replaceAll("_", " ");
+  const word = unit === "bytes" ? (inBits ? "bits" : "bytes") : unit === "ns" ? "time" : title === "value" ? "count" : title.replaceAll("_", " ");
   return perSecond ? `${word} per second` : word;
 }
+
+/** The mean and the largest number of a line. */
+function Spread({ line, drawn, factor, points, format }: { line: Line; drawn: Line; factor: number; points: number; format: (value: number) => string }) {
+  const largest = Math.max(...drawn.values.map((value) => value ?? -Infinity));
+  return <><td class="number">{points > 0 ? format((line.total * factor) / points) : ""}</td><td class="number">{largest > -Infinity ? format(largest) : ""}</td></>;
+}
+
+const RULES: Record<Joining, string> = { sum: "", max: "the largest", min: "the smallest", or: "all flags together", last: "the newest" };
 
 interface LinesProps {
   probe: Probe;
@@ -38,19 +47,20 @@ interface LinesProps {
   aggregated: boolean;
   /** True if the chart comes from the server that stores the samples of the daemon. */
   past: boolean;
+  /** True while windows of the range are still fetched. */
+  loading: boolean;
   /** Called if the daemon can't make the chart. */
   onUnfit: () => void;
 }
 
-export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: LinesProps) {
+export function Lines({ probe, documents, stride, aggregated, past, loading, onUnfit }: LinesProps) {
   const { places, place, setPlace } = usePlace(documents);
   const [fieldId, setField] = parameter("field");
   const [chosenBy, setBy] = parameter("by", "*");
   const [top, setTop] = parameter("top", "5");
   const [rate, setRate] = toggle("rate", true);
+  const [bitRates, setBitRates] = toggle("bits", true);
   const [chosenTotals, setTotals] = toggle("sums", false);
-  // History has lines of whole keys, and differences alone.
-  const [by, totals] = past ? ["*", false] : [chosenBy, chosenTotals];
   const [names, setNames] = toggle("names", false);
   const [hosts, setHosts] = toggle("addresses", false);
   const range = rangeOf(route.value.query);
@@ -59,10 +69,14 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
   const keys = columns.filter((column) => column.isKey);
   const main = useMemo(() => mainColumn(columns, place ? rowsOf(documents[documents.length - 1]![place.direction][place.name]!) : []), [columns]);
   const field = numbers.find((column) => column.id === fieldId) ?? main;
+  // Only counts have rates and differences. History has lines of whole keys, and differences alone.
+  const rule = place && field ? ruleOf(probe, place, field.id) : "sum";
+  const isCount = rule === "sum";
+  const [by, totals] = past ? ["*", false] : [chosenBy, chosenTotals && isCount];
   const chosen = keys.map((column) => column.id).filter((id) => by === "*" || by.split(" ").includes(id));
   const cumulative = place ? isCumulative(probe, place) : false;
   const choice: Choice | null = place && field
-    ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, perSecond: rate && !(cumulative && totals), stride, names }
+    ? { place, field: field.id, by: chosen, top: Number(top), cumulative: cumulative && !totals, standing: cumulative && totals, rule, perSecond: isCount && rate && !(cumulative && totals), stride, names }
     : null;
   // For an array in a value the daemon has only the sum, and for a cumulative sum it can't compute differences.
   const path = field?.id.replace(/^value\.?/, "");
@@ -74,15 +88,18 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
   const points = useMemo(() => (fits ? (series ? pointsIn(series) : []) : choice ? seriesOf(documents, choice, range) : []), [documents, JSON.stringify(choice), rangeId(route.value.query), fits, series]);
   const own = useMemo(() => (place ? histogramOf(probe, place, documents[documents.length - 1]![place.direction][place.name]) : null), [documents, place && placeId(place)]);
   const lines = useMemo(() => (choice ? (fits && series ? linesIn(series, choice) : linesOf(points, choice)).map((line) => (own ? { ...line, label: rangeLabel(line.label, own, choice.place.name) } : line)) : []), [points, top, choice?.perSecond, choice?.names, own]);
-  const drawn = useMemo(() => withGaps(points, lines, stride), [points, lines, stride]);
+  // The name of a histogram tells the unit of its slots. Its counts have no unit.
+  const unit = own ? "" : place && field ? unitName(field, place.name) : (place?.name ?? "");
+  const isBytes = unitOf(unit).unit === "bytes";
+  const inBits = isBytes && !!choice?.perSecond && bitRates;
+  const drawn = useMemo(() => withGaps(points, multiplied(lines, inBits ? 8 : 1), stride), [points, lines, stride, inBits]);
+  const history = useHistory(probe);
   const hasAddresses = lines.some((line) => line.label.split(" ").some(isAddress));
   const titled = hosts && hasAddresses ? drawn.lines.map((line) => ({ ...line, label: namedWords(line.label) })) : drawn.lines;
   if (!place) return <Empty>This probe shows no metric.</Empty>;
 
-  // The name of a histogram tells the unit of its slots. Its counts have no unit.
-  const unit = own ? "" : field ? unitName(field, place.name) : place.name;
-  const format = (value: number) => inUnit(value, unit, choice?.perSecond);
-  const hasOthers = lines.length > Number(top);
+  const format = (value: number) => (inBits ? `${bits(value)}/s` : inUnit(value, unit, choice?.perSecond, false));
+  const hasOthers = lines.some((line) => line.isOthers);
   const isItem = past && !!path?.includes("[");
   const first = points[0];
   const last = points[points.length - 1];
@@ -92,8 +109,14 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
     setBy(next.length === keys.length ? "*" : next.join(" ") || "-");
   };
   const shown = range && { from: range.from / 1000, to: range.to < Infinity ? range.to / 1000 : (last?.time ?? Date.now() / 1000) };
+  // The first point begins with its window.
+  const [begin, end] = [shown?.from ?? (first ? first.time - first.seconds : 0), shown?.to ?? last?.time ?? 0];
+  const changes = history.filter(({ time }) => Date.parse(time) / 1000 >= begin && Date.parse(time) / 1000 <= end);
   const most = Math.max(1, ...lines.map((line) => line.total));
+  const seconds = points.reduce((sum, point) => sum + point.seconds, 0);
   const source = fits ? series?.source : undefined;
+  // Sums since the beginning only grow, and other numbers than counts have no mean over windows.
+  const hasMeans = isCount && !choice?.standing;
   const during = source ? `${plural(points.length, "point")} from ${source}` : plural(points.length, "window");
   return (
     <>
@@ -110,8 +133,9 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
         {keys.some((column) => isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
         {hasAddresses && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
         {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
-        <Check label="per second" value={rate} onChange={setRate} disabled={cumulative && totals} />
-        {cumulative && !past && <Check label="since the beginning" value={totals} onChange={setTotals} />}
+        {isCount && <Check label="per second" value={rate} onChange={setRate} disabled={cumulative && totals} />}
+        {isBytes && choice?.perSecond && <Check label="in bits" value={bitRates} onChange={setBitRates} />}
+        {cumulative && isCount && !past && <Check label="since the beginning" value={totals} onChange={setTotals} />}
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {problem && <ProblemBox problem={problem} />}
@@ -119,19 +143,20 @@ export function Lines({ probe, documents, stride, aggregated, past, onUnfit }: L
         <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : isItem ? "There is no history of an item of an array. Choose another field." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
       ) : (
         <>
-          <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond)}{source && <strong class="source"> from {source}</strong>}</p>
-          <Chart label={`${place.direction} ${place.name} ${field.title} over ${during}`} times={drawn.times} lines={titled} format={format} hasOthers={hasOthers} binary={unitOf(unit).unit === "bytes"} range={shown} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
+          <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond, inBits)}{!isCount && `, ${RULES[rule]} of each window`}{source && <strong class="source"> from {source}</strong>}</p>
+          <Chart label={`${place.direction} ${place.name} ${field.title} over ${during}`} times={drawn.times} lines={titled} format={format} hasOthers={hasOthers} binary={isBytes && !inBits} range={shown} marks={changes.map(({ time }) => Date.parse(time) / 1000)} onZoom={(zoom) => chooseRange(zoom && { from: zoom.from * 1000, to: zoom.to * 1000 })} />
+          <Changes changes={changes} />
           <p class="muted">
-            {source ? during : fits && series ? plural(series.windows, "window") : <>{during}, {exact(first!.seq)} to {exact(last!.seq)}</>}, {source ? `${moment(first!.time * 1000)} to ${moment(last!.time * 1000)}` : `${clock(first!.time * 1000)} to ${clock(last!.time * 1000)}`}. Gaps are {source ? "times of which the server has nothing" : "windows that are not here any more"}.{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
+            {source ? during : fits && series ? plural(series.windows, "window") : <>{during}, {exact(first!.seq)} to {exact(last!.seq)}</>}, {source ? `${moment(first!.time * 1000)} to ${moment(last!.time * 1000)}` : `${clock(first!.time * 1000)} to ${clock(last!.time * 1000)}`}. {loading && !fits ? <strong>More windows are on their way.</strong> : <>Gaps are {source ? "times of which the server has nothing" : "windows that are not here any more"}.</>}{stride > 1 && <strong> Every {ordinal(stride)} window of this range is drawn; a shorter range shows all.</strong>} Drag to zoom in, double-click to zoom out.
           </p>
           {keys.length > 0 && (
             <section>
               <h2>Largest over {source ? "this time" : "these windows"}</h2>
               <Wide label={`Largest over ${source ? "this time" : "these windows"}`}>
-                <thead><tr><th scope="col">{chosen.length > 0 ? keys.filter((key) => chosen.includes(key.id)).map((key) => key.title).join(" ") : "all"}</th><th scope="col" class="number">{field.title}</th><th scope="col"><span class="hidden">Share</span></th></tr></thead>
+                <thead><tr><th scope="col">{chosen.length > 0 ? keys.filter((key) => chosen.includes(key.id)).map((key) => key.title).join(" ") : "all"}</th><th scope="col" class="number">{choice!.standing || isCount ? field.title : RULES[rule]}</th>{hasMeans && <><th scope="col" class="number">mean</th><th scope="col" class="number">largest</th></>}<th scope="col"><span class="hidden">Share</span></th></tr></thead>
                 <tbody>
-                  {lines.map((line) => (
-                    <tr><th scope="row" class="key">{hosts ? namedWords(line.label) : line.label}</th><td class="number">{inUnit(line.total, unit)}</td><td class="bar-cell"><meter min={0} max={most} value={line.total} aria-label={`share of ${line.label}`} /></td></tr>
+                  {lines.map((line, index) => (
+                    <tr><th scope="row" class="key">{hosts ? namedWords(line.label) : line.label}</th><td class="number">{inUnit(line.total, unit)}</td>{hasMeans && <Spread line={line} drawn={drawn.lines[index]!} factor={inBits ? 8 : 1} points={choice!.perSecond ? seconds : points.length} format={format} />}<td class="bar-cell"><meter min={0} max={most} value={line.total} aria-label={`share of ${line.label}`} /></td></tr>
                   ))}
                 </tbody>
               </Wide>

@@ -129,7 +129,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
         {figures && loader && hasWindows(probe.config) && <RangePicker span={loader.span.value} history={history} />}
         {figures && loader && (documents.length === 0 || (active === "chart" && windows.length === 0 && !read)
           ? <Nothing probe={probe} loader={loader} isChosen={range !== null} />
-          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} past={past} onUnfit={() => setUnfit(true)} />
+          : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} past={past} loading={loader.loading.value} onUnfit={() => setUnfit(true)} />
           : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
           : <Histograms probe={probe} documents={documents} past={past} />)}
         {active === "events" && <Events probe={probe} />}

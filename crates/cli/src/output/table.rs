@@ -1,10 +1,15 @@
 //! Aligned text: numbers to the right, words to the left; where lines would be too long to read, cells are folded, or
 //! records stand below each other.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use tabled::Table;
 use tabled::builder::Builder;
+use tabled::settings::formatting::AlignmentStrategy;
 use tabled::settings::object::Columns;
 use tabled::settings::peaker::PriorityMax;
 use tabled::settings::{Alignment, Padding, Style, Width};
@@ -106,32 +111,83 @@ impl TextTable {
         dropped
     }
 
-    /// Renders one line per row. Where a row is wider than the screen, long cells are folded. If this is not enough,
-    /// each cell has a line.
+    /// Renders one line per row. Where a row is wider than the screen, long cells are folded, or titles are. If this is not
+    /// enough, each cell has a line.
     pub fn render(self, screen: Screen) -> String {
         if self.titles.is_empty() {
             return String::new();
         }
         let texts = self.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect());
         let rows: Vec<Vec<String>> = std::iter::once(self.titles).chain(texts).collect();
-        let mut table = Builder::from(rows.clone()).build();
-        table.with(Style::empty()).with(Padding::new(0, GAP, 0, 0));
-        for (column, _) in self.numeric.iter().enumerate().filter(|(_, numeric)| **numeric) {
-            table.modify(Columns::one(column), Alignment::right());
-        }
+        let mut table = aligned(rows.clone(), &self.numeric);
         let width = screen.width.saturating_add(GAP);
+        let mut heading = 1;
         if table.total_width() > width {
-            if !can_fold(&rows, &self.numeric, screen.width) {
-                return records(&rows);
+            if can_fold(&rows, &self.numeric, screen.width) {
+                table.with(Width::wrap(width).priority(PriorityMax::right()).keep_words(true));
+            } else {
+                let (folded, lines) = with_folded_titles(&rows);
+                table = aligned(folded, &self.numeric);
+                heading = lines;
+                if table.total_width() > width {
+                    return records(&rows);
+                }
             }
-            table.with(Width::wrap(width).priority(PriorityMax::right()).keep_words(true));
         }
-        let text: String = table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
-        match text.split_once('\n') {
-            Some((heading, rest)) => format!("{}\n{rest}", screen.paint(HEADING, heading)),
-            None => text,
+        let text = table.to_string();
+        let line = |(number, line): (usize, &str)| match number < heading {
+            true => format!("{}\n", screen.paint(HEADING, line.trim_end())),
+            false => format!("{}\n", line.trim_end()),
+        };
+        text.lines().enumerate().map(line).collect()
+    }
+}
+
+/// Returns rows as a table, the first one with the titles.
+fn aligned(rows: Vec<Vec<String>>, numeric: &[bool]) -> Table {
+    let mut table = Builder::from(rows).build();
+    table.with(Style::empty()).with(Padding::new(0, GAP, 0, 0)).with(AlignmentStrategy::PerLine);
+    for (column, _) in numeric.iter().enumerate().filter(|(_, numeric)| **numeric) {
+        table.modify(Columns::one(column), Alignment::right());
+    }
+    table
+}
+
+/// Returns the rows with titles that are as narrow as the cells below them, as far as the words between `_` and `.` allow
+/// it; and the number of lines that titles have.
+fn with_folded_titles(rows: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
+    let Some((titles, cells)) = rows.split_first() else { return (Vec::new(), 0) };
+    let widest = |column: usize| {
+        cells
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or_default()
+    };
+    let folded = titles.iter().enumerate().map(|(column, title)| fold_title(title, widest(column)));
+    let folded: Vec<Vec<String>> = folded.collect();
+    let lines = folded.iter().map(Vec::len).max().unwrap_or_default();
+    // All titles end in the last line.
+    let titles =
+        folded.iter().map(|title| format!("{}{}", "\n".repeat(lines - title.len()), title.join("\n")));
+    (std::iter::once(titles.collect()).chain(cells.iter().cloned()).collect(), lines)
+}
+
+/// Cuts a title behind `_` and `.` into lines of at most `width` characters, or that of its longest word.
+fn fold_title(title: &str, width: usize) -> Vec<String> {
+    let words: Vec<&str> = title.split_inclusive(['_', '.']).collect();
+    let longest = words.iter().map(|word| word.chars().count()).max().unwrap_or_default();
+    let mut lines = vec![String::new()];
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + word.chars().count() <= width.max(longest) => {
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
         }
     }
+    lines
 }
 
 /// Tells whether the column with this title is the key or a part of it.
@@ -232,103 +288,4 @@ pub fn escaped(text: &str, most: usize) -> String {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn screen(width: usize) -> Screen {
-        Screen { width, colour: false, wide: false }
-    }
-
-    fn sample() -> TextTable {
-        let mut table = TextTable::default();
-        let mut row = table.row();
-        row.text("key", "tcp");
-        row.number("bytes", "1500");
-        let mut row = table.row();
-        row.text("key", "a long one");
-        row.number("bytes", "7");
-        row.text("note", "é\u{1b}[2J");
-        table
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let expected = "\
-key         bytes  note
-tcp          1500
-a long one      7  é\\u{1b}[2J
-";
-        assert_eq!(sample().render(screen(80)), expected);
-        let coloured = sample().render(Screen { colour: true, ..screen(80) });
-        assert_eq!(coloured.lines().next(), Some("\u{1b}[1mkey         bytes  note\u{1b}[0m"));
-    }
-
-    #[test]
-    fn what_is_too_wide_becomes_records() {
-        let expected = "\
-key    tcp
-bytes  1500
-
-key    a long one
-bytes  7
-note   é\\u{1b}[2J
-";
-        assert_eq!(sample().render(screen(20)), expected);
-    }
-
-    #[test]
-    fn long_words_are_folded_and_numbers_are_not() {
-        let mut table = TextTable::default();
-        let mut row = table.row();
-        row.text("NAME", "dns");
-        row.number("BYTES", "18446744073709551615");
-        row.text("REASON", "there is no interface of this name on the machine");
-        let text = table.render(screen(60));
-        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        assert!(text.contains("18446744073709551615") && text.lines().count() > 2, "{text}");
-    }
-
-    #[test]
-    fn rows_are_sorted_and_cut() {
-        let mut table = sample();
-        assert!(table.sort("key"));
-        assert!(table.sort("bytes") && !table.sort("packets"));
-        assert_eq!(table.truncate(1), 1);
-        assert_eq!(table.render(screen(80)), "key  bytes  note\ntcp   1500\n");
-    }
-
-    #[test]
-    fn cells_have_a_limit() {
-        assert_eq!(printable(&"x".repeat(100)).len(), CELL + 3);
-        for (text, cell) in [
-            ("a\nb", r"a\u{a}b"),
-            (r"a\nb", r"a\nb"),
-            (r"\u{a}", r"\u{5c}u{a}"),
-            ("a ", r"a\u{20}"),
-            (" ", r"\u{20}"),
-            ("a b", "a b"),
-        ] {
-            assert_eq!(printable(text), cell);
-        }
-        let mut table = TextTable::default();
-        for end in ["a", "b"] {
-            table.row().text("key.name", &("x".repeat(100) + end));
-        }
-        assert!(table.rows[0][0].text != table.rows[1][0].text, "keys are not cut");
-        assert_eq!(TextTable::default().render(screen(0)), "");
-    }
-
-    #[test]
-    fn wide_characters_take_two_columns() {
-        let mut table = TextTable::default();
-        for (name, bytes) in [("漢字", "1"), ("four", "23")] {
-            let mut row = table.row();
-            row.text("NAME", name);
-            row.number("BYTES", bytes);
-        }
-        assert_eq!(table.render(screen(80)), "NAME  BYTES\n漢字      1\nfour     23\n");
-    }
 }

@@ -25,7 +25,7 @@ use crate::connection::progress::ConnectionProgress;
 use crate::connection::stream::Watched;
 use crate::listen::options::Address;
 use crate::listen::tls::{self, Tls};
-use twinprobe_access::{Peer, PeerOrigin};
+use twinprobe_access::{Peer, PeerOrigin, login_of};
 
 /// The time after which a silent peer is asked whether it is still there, and the time between two such questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -178,7 +178,8 @@ impl Listener {
             Bound::Unix(listener, _) => {
                 let (socket, _) = listener.accept().await?;
                 let peer = socket.peer_cred()?;
-                let origin = PeerOrigin::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
+                let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
+                let origin = PeerOrigin::Unix { uid, gid, pid, login: pid.and_then(login_of) };
                 Ok((AcceptedStream::Unix(socket), origin))
             }
             Bound::Tcp(listener) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use twinprobe_ebpf_common::Format;
-use twinprobe_exporter::{LargestRows, Metric};
+use twinprobe_exporter::{LargestRows, Metric, NoNumber};
 
 use crate::api::error::ProblemAnswer;
 use crate::engine::error::EngineError;
@@ -13,6 +13,8 @@ use crate::engine::window::delivery::{Delivery, DocumentPart, Rows};
 
 /// The most entries of a metric that a request may ask for: they are in memory during the choice.
 const MOST: usize = 10_000;
+/// The most metrics that an error is about.
+const MOST_REASONS: usize = 4;
 
 /// The number of entries that a client asks for, and the number by which they are the largest.
 #[derive(Debug, Default, Deserialize)]
@@ -43,10 +45,8 @@ impl TopQuery {
             delivery.parts.iter().map(|part| LargestRows::new(&part.metric, top, self.by.as_deref()));
         let chosen: Vec<_> = chosen.collect();
         // A document may have metrics without the number; these are ordered by their first counter.
-        if let Some(Err(error)) = chosen.iter().find(|chosen| chosen.is_err())
-            && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_))))
-        {
-            return Err(EngineError::Query(format!("by: {error}")));
+        if chosen.iter().any(Result::is_err) && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_)))) {
+            return Err(EngineError::Query(format!("by: {}", reasons(&delivery.parts, &chosen))));
         }
         let boot_time_ns = delivery.context.boot_time_ns;
         for (part, chosen) in delivery.parts.iter_mut().zip(chosen) {
@@ -63,6 +63,24 @@ impl TopQuery {
         }
         Ok(delivery)
     }
+}
+
+/// Returns what each metric says about a number that none has. What metrics with named numbers say is of use.
+fn reasons(parts: &[DocumentPart], chosen: &[Result<Option<LargestRows>, NoNumber>]) -> String {
+    let errors: Vec<(&str, &NoNumber)> = parts
+        .iter()
+        .zip(chosen)
+        .filter_map(|(part, chosen)| Some((&*part.metric.name, chosen.as_ref().err()?)))
+        .collect();
+    let has_names = errors.iter().any(|(_, error)| error.1);
+    let mut texts: Vec<String> = Vec::new();
+    for (metric, error) in errors.iter().filter(|(_, error)| error.1 == has_names) {
+        let text = format!("{metric}: {error}");
+        if !texts.contains(&text) && texts.len() < MOST_REASONS {
+            texts.push(text);
+        }
+    }
+    texts.join("; ")
 }
 
 /// Limits the entries that become samples. A limit of the configuration that is lower stays.

@@ -116,7 +116,14 @@ fn subject(
         points.windows.iter().rev().find_map(|(entry, _)| {
             windows.get(entry.seq).ok().and_then(|stored| stored.open_as_stored().ok())
         });
-    let none = || EngineError::Missing(format!("probe {name} has no retained windows in that time"));
+    let none = || {
+        EngineError::Missing(match windows.list(0, ListBounds::default()).windows.is_empty() {
+            true => format!(
+                "probe {name} has no retained windows: window.interval, or POST /v1/probes/{name}/windows, closes some"
+            ),
+            false => format!("probe {name} has no retained windows in that time"),
+        })
+    };
     let reader = opened.ok_or_else(none)?;
     let of_direction =
         |metric: &&MetricHead| query.direction.is_none_or(|direction| direction == metric.direction);

@@ -212,6 +212,18 @@ mod tests {
             let expected = format!("--define {wrong}: p has no such macro; it has PORT (default 53)");
             assert_eq!(define(wrong).unwrap_err(), expected);
         }
+        for (value, expected) in [
+            ("5353", None),
+            ("0x35", None),
+            ("5353u", None),
+            ("(50 + 3)", None),
+            ("OTHER", None),
+            ("5s", Some("--define PORT=5s: the default, 53, is a number, and 5s is none")),
+            ("0.5", Some("--define PORT=0.5: the default, 53, is a number, and 0.5 is none")),
+        ] {
+            let defined = changed(|changes| changes.define = vec![("PORT".to_owned(), value.to_owned())]);
+            assert_eq!(defined.err().as_deref(), expected, "{value}");
+        }
         let var = |name: &str| changed(|changes| changes.var = vec![(name.to_owned(), "9".to_owned())]);
         assert_eq!(var("limit").unwrap()["ingress"]["variables"], json!({ "limit": 9 }));
         let expected = "--var limits: p has no such variable; it has limit (default 5), other";

@@ -1,12 +1,14 @@
 //! `twinprobe history`.
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::Value;
 use twinprobe_api::HistoryEntry;
 use twinprobe_ebpf_common::ProbeCost;
 
 use crate::error::CommandError;
 use crate::fleet::session::Session;
+use crate::moment;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
@@ -17,6 +19,13 @@ use crate::output::view::ViewOption;
 pub struct History {
     /// The probe, also one that was deleted; without a name, all probes
     name: Option<String>,
+    /// Show only changes from this time on: `yesterday 14:00`, `2026-11-21 10:00` or 10:00 by the clock of this
+    /// machine, 2026-11-21T10:00:00Z, or -1h for an hour ago
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::begin)]
+    from: Option<Timestamp>,
+    /// Show only changes before this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::end)]
+    to: Option<Timestamp>,
     #[command(flatten)]
     view: ViewOption,
 }
@@ -24,9 +33,19 @@ pub struct History {
 impl History {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let answer = session.fleet.one()?.history(self.name.as_deref()).await?;
-        let list = answer.read()?;
+        let (mut list, mut value) = (answer.read()?, print::value(&answer)?);
         let of_all = self.name.is_none();
-        self.view.output.show(&print::value(&answer)?, |screen| render(&list.history, of_all, screen))
+        list.history.retain(|entry| self.is_inside(&entry.time));
+        if let Some(history) = value["history"].as_array_mut() {
+            history.retain(|entry| entry["time"].as_str().is_none_or(|time| self.is_inside(time)));
+        }
+        self.view.output.show(&value, |screen| render(&list.history, of_all, screen))
+    }
+
+    /// Tells whether a change belongs to the time that is asked for. A change at a time that can't be read always does.
+    fn is_inside(&self, time: &str) -> bool {
+        let Ok(time) = time.parse::<Timestamp>() else { return true };
+        self.from.is_none_or(|from| time >= from) && self.to.is_none_or(|to| time < to)
     }
 }
 
@@ -41,12 +60,21 @@ fn render(history: &[HistoryEntry], of_all: bool, screen: Screen) -> String {
         }
         row.text("CHANGE", entry.change.name());
         row.number("REVISION", &entry.revision.to_string());
-        row.text("BY", entry.who.as_deref().unwrap_or("-"));
+        row.text("BY", &author(entry));
         row.text("FROM", &origin(entry.from.as_ref()));
         row.text("NS/PACKET", &costs(entry));
         row.text("WHY", entry.message.as_deref().unwrap_or_default());
     }
-    table.render(screen)
+    if table.is_empty() { "no changes\n".to_owned() } else { table.render(screen) }
+}
+
+/// Returns the sender of a change, and the user that has logged in: all who use `sudo` are `uid:0`.
+fn author(entry: &HistoryEntry) -> String {
+    let who = entry.who.as_deref().unwrap_or("-");
+    match entry.from.as_ref().and_then(|from| from["login"].as_str()) {
+        Some(login) => format!("{who} ({login})"),
+        None => who.to_owned(),
+    }
 }
 
 /// Returns the address, the process or the file that a change came from.
@@ -60,15 +88,12 @@ fn origin(from: Option<&Value>) -> String {
     }
 }
 
-/// Returns the cost per packet before and after a change, of all directions together.
+/// Returns the cost per packet before and after a change, of the slower direction, as the list of probes has it.
 fn costs(entry: &HistoryEntry) -> String {
     let all = |cost: Option<&ProbeCost>| {
-        let runs: Vec<u64> = cost?
-            .directions
-            .values()
-            .filter_map(|direction| Some(direction.run.as_ref()?.ns_per_packet))
-            .collect();
-        (!runs.is_empty()).then(|| runs.iter().sum::<u64>().to_string())
+        let runs = cost?.directions.values();
+        let slowest = runs.filter_map(|direction| Some(direction.run.as_ref()?.ns_per_packet)).max();
+        slowest.map(|slowest| slowest.to_string())
     };
     match (all(entry.cost_before.as_ref()), all(entry.cost_after.as_ref())) {
         (Some(before), Some(after)) => format!("{before} -> {after}"),
@@ -93,17 +118,17 @@ mod tests {
              "cost_before":{"map_bytes":1,"directions":{"ingress":{"ns_per_packet":30,"noise_ns":1,"frame":"x",
                  "instructions":1,"verified":1,"stack_bytes":8}}}},
             {"time":"2026-11-21T12:00:00Z","probe":"dns","change":"removed","revision":1,"instance":"50","who":"uid:0",
-             "from":{"uid":0,"gid":0,"pid":77}}]"#;
+             "from":{"uid":0,"gid":0,"pid":77,"login":"alice"}}]"#;
         let list: Vec<HistoryEntry> = serde_json::from_str(list).unwrap();
         let screen = Screen { width: 120, colour: false, wide: false };
         assert_eq!(
             render(&list, false, screen),
             format!(
                 "\
-TIME                 CHANGE   REVISION  BY        FROM            NS/PACKET  WHY
-{}  removed         1  uid:0     pid 77
-{}  expired         1  -         -               30 ->
-{}  created         1  token:ci  192.0.2.1:4000  -> 30      first
+TIME                 CHANGE   REVISION  BY             FROM            NS/PACKET  WHY
+{}  removed         1  uid:0 (alice)  pid 77
+{}  expired         1  -              -               30 ->
+{}  created         1  token:ci       192.0.2.1:4000  -> 30      first
 ",
                 times::short("2026-11-21T12:00:00Z"),
                 times::short("2026-11-21T11:00:00Z"),
@@ -111,5 +136,6 @@ TIME                 CHANGE   REVISION  BY        FROM            NS/PACKET  WHY
             )
         );
         assert!(render(&list, true, screen).contains("PROBE"));
+        assert_eq!(render(&[], true, screen), "no changes\n");
     }
 }

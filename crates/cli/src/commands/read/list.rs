@@ -65,7 +65,9 @@ fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String
             row.text("NODE", node);
         }
         row.text("NAME", &probe.name);
-        row.text("STATE", &probe.state);
+        let waiting: Vec<&AttachmentStatus> =
+            probe.interfaces.iter().filter(|at| at.state == "pending").collect();
+        row.text("STATE", state(probe, waiting.len()));
         row.text("INTERFACES", &distinct(probe, |at| Some(at.interface.clone())));
         for direction in Direction::ALL {
             let hook = |at: &AttachmentStatus| {
@@ -90,11 +92,21 @@ fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String
             row.number("LOST", &windows.lost.to_string());
             row.text("EXPIRES", &probe.expires_at.as_deref().map_or_else(|| "-".to_owned(), times::short));
         }
-        if let Some(reason) = &probe.reason {
+        if let Some(reason) = probe.reason.as_ref().or_else(|| waiting.first()?.reason.as_ref()) {
             row.text("REASON", reason);
         }
     }
     if table.is_empty() { "no probes\n".to_owned() } else { table.render(screen) }
+}
+
+/// Returns the state of a probe. One that is attached nowhere runs, but counts nothing.
+fn state(probe: &ProbeStatus, waiting: usize) -> &str {
+    match waiting {
+        0 => &probe.state,
+        _ if probe.state != "running" => &probe.state,
+        _ if waiting == probe.interfaces.len() => "waiting",
+        _ => "partly attached",
+    }
 }
 
 /// Collects the words of the attachments, without repetitions.
@@ -156,6 +168,19 @@ c     failed              -        -       {at}  no eth0
 "
         );
         assert_eq!(render(&failed), reason);
+        let later = json!({ "interface": "eth2", "state": "pending", "reason": "there is no eth2 yet" });
+        let waiting = vec![
+            probe("d", "running", std::slice::from_ref(&later), None),
+            probe("e", "running", &[interfaces[0].clone(), later], None),
+        ];
+        let text = render(&waiting);
+        let expected = [("d ", "waiting "), ("e ", "partly attached ")];
+        for (line, (name, state)) in text.lines().skip(1).zip(expected) {
+            assert!(
+                line.starts_with(name) && line.contains(state) && line.ends_with("  there is no eth2 yet"),
+                "{text}"
+            );
+        }
         assert_eq!(render(&vec![]), "no probes\n");
     }
 }

@@ -163,7 +163,7 @@ impl Metrics {
 }
 
 /// Returns the names of the metrics of a probe, each once.
-fn names(config: &ConfigDocument) -> Vec<String> {
+pub fn names(config: &ConfigDocument) -> Vec<String> {
     let directions = [&config.ingress, &config.egress].into_iter().flatten();
     let metrics = directions.flat_map(|direction| direction.metrics.iter().flatten());
     let mut names: Vec<String> = Vec::new();

@@ -3,13 +3,17 @@
 use clap::Args;
 use serde_json::{Number, Value};
 use twinprobe_api::Chart;
+use twinprobe_client::Client;
 
+use crate::commands::read::metrics;
 use crate::error::CommandError;
 use crate::fleet::session::Session;
+use crate::moment;
 use crate::names::addresses::NamedAddresses;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
+use crate::output::times;
 use crate::output::view::ViewOption;
 
 /// Shows a number of the largest keys of a metric over the retained windows: a row for each point.
@@ -17,19 +21,20 @@ use crate::output::view::ViewOption;
 pub struct SeriesCommand {
     /// The probe
     name: String,
-    /// The metric
-    metric: String,
+    /// The metric; may be left out if the probe has one only
+    metric: Option<String>,
     /// Field of the value [default: the first counter]
     #[arg(long, value_name = "FIELD")]
     field: Option<String>,
     /// ingress or egress, if both have the metric
     #[arg(long, value_name = "DIRECTION")]
     direction: Option<String>,
-    /// Begin at this time: 2026-11-21T10:00:00Z, or -1h for an hour ago [default: the oldest window]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    /// Begin at this time: `yesterday 14:00`, `2026-11-21 10:00` or 10:00 by the clock of this machine,
+    /// 2026-11-21T10:00:00Z, or -1h for an hour ago [default: the oldest window]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::asked_begin)]
     from: Option<String>,
     /// End at this time [default: the newest window]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::asked_end)]
     to: Option<String>,
     /// Time from one point to the next [default: each window is a point]
     #[arg(long, value_name = "TIME")]
@@ -55,7 +60,12 @@ pub struct SeriesCommand {
 
 impl SeriesCommand {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let mut query = vec![("metric", self.metric), ("top", self.top.to_string())];
+        let client = session.fleet.one()?;
+        let metric = match self.metric {
+            Some(metric) => metric,
+            None => only(client, &self.name).await?,
+        };
+        let mut query = vec![("metric", metric), ("top", self.top.to_string())];
         for (name, value) in [
             ("field", self.field),
             ("direction", self.direction),
@@ -66,7 +76,6 @@ impl SeriesCommand {
             query.extend(value.map(|value| (name, value)));
         }
         query.extend(self.only.into_iter().map(|key| ("key", key)));
-        let client = session.fleet.one()?;
         let answer = match self.history {
             true => client.past_series(&self.name, &query).await?,
             false => client.series(&self.name, &query).await?,
@@ -82,6 +91,16 @@ impl SeriesCommand {
         view.show(&print::value(&answer)?, |screen| {
             render(&chart, self.rate, screen) + &named(&words, &names, screen)
         })
+    }
+}
+
+/// Returns the only metric of a probe.
+async fn only(client: &Client, name: &str) -> Result<String, CommandError> {
+    let status = client.status(name).await?.read()?;
+    let mut known = status.config.as_ref().map(metrics::names).unwrap_or_default();
+    match known.len() {
+        1 => Ok(known.remove(0)),
+        _ => Err(CommandError::WhichMetric { name: name.to_owned(), known: known.join(", ") }),
     }
 }
 
@@ -116,7 +135,7 @@ fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
     };
     for (point, (time, seconds)) in chart.times.iter().zip(&chart.seconds).enumerate() {
         let mut row = table.row();
-        row.text("TIME", time);
+        row.text("TIME", &times::precise(time));
         for series in &chart.series {
             let number = series.values.get(point).and_then(Option::as_ref);
             row.number(&title(&series.key), &cell(number, *seconds));
@@ -167,12 +186,16 @@ mod tests {
             }),
         };
         let screen = Screen { width: 100, colour: false, wide: false };
-        let expected = "\
-TIME                      192.0.2.1 53  OTHERS
-2026-11-21T10:00:00.000Z                     5
-2026-11-21T10:00:02.000Z            30       0
+        let [first, second] =
+            ["00.000Z", "02.000Z"].map(|end| times::precise(&format!("2026-11-21T10:00:{end}")));
+        let expected = format!(
+            "\
+TIME                     192.0.2.1 53  OTHERS
+{first}                     5
+{second}            30       0
 1 windows could not be used
-";
+"
+        );
         assert_eq!(render(&chart, false, screen), expected);
         assert!(render(&chart, true, screen).contains("15.0"), "per second");
     }
