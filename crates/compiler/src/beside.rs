@@ -1,15 +1,20 @@
 //! The files that a client sends along with a source, in a directory that only one compilation sees.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use twinprobe_ebpf_common::finding::BESIDE;
+use twinprobe_ebpf_common::finding::{BESIDE, INNER};
+use twinprobe_ebpf_common::unit::{Unit, included, inside_of, is_vmlinux};
 
 use crate::headers::{OVERLAY, entry, path, sealed};
+use crate::vmlinux;
+
+/// The number of folders that a name may lead out of, as in `#include "../../common/sizes.h"`.
+const ABOVE: usize = 4;
 
 /// Files in memory for one compilation.
 #[derive(Debug, Default)]
@@ -21,17 +26,29 @@ pub struct FilesBeside {
 }
 
 impl FilesBeside {
-    /// Makes the files, and a view that has them beside everything in `view`.
-    pub fn new(view: &Value, files: &BTreeMap<String, String>) -> io::Result<Self> {
-        if files.is_empty() {
+    /// Makes the files of a unit, and a view that has them beside everything in `view`. The types of the kernel are there
+    /// by each name that the unit has for them.
+    pub fn new(view: &Value, unit: &Unit<'_>) -> io::Result<Self> {
+        let texts = unit.files.values().map(String::as_str).chain([unit.source]);
+        let types: BTreeSet<&str> = texts
+            .flat_map(included)
+            .map(inside_of)
+            .filter(|name| is_vmlinux(name) && *name != vmlinux::NAME && !unit.files.contains_key(*name))
+            .collect();
+        if unit.files.is_empty() && types.is_empty() {
             return Ok(Self::default());
         }
         let (mut inherited, mut entries) = (Vec::new(), Vec::new());
-        for (name, text) in files {
+        let file = file_of(view, vmlinux::NAME);
+        entries.extend(types.into_iter().filter_map(|name| Some(entry(name, file.as_deref()?))));
+        for (name, text) in unit.files {
             let file = sealed("beside", text.as_bytes())?;
             entries.push(entry(name, &path(&file)));
             inherited.push(file);
         }
+        // A name that leads out of the source's folder is looked for in the folder: programs share headers with others beside them.
+        let inner = [INNER; ABOVE].join("/");
+        entries.push(json!({ "type": "directory", "name": inner, "contents": [] }));
         let mut view = view.clone();
         if let Some(roots) = view["roots"].as_array_mut() {
             roots.push(json!({ "type": "directory", "name": BESIDE, "contents": entries }));
@@ -50,6 +67,16 @@ impl FilesBeside {
             *usual = overlay.into();
         }
         // The places where clang looks for names in quotation marks, before it looks for headers.
-        arguments.splice(0..0, ["-iquote", BESIDE, "-idirafter", BESIDE].map(OsString::from));
+        let inner = (0..=ABOVE).map(|depth| format!("{BESIDE}{}", format!("/{INNER}").repeat(depth)));
+        let quoted = inner.flat_map(|folder| ["-iquote".to_owned(), folder]);
+        let bracketed = ["-idirafter", BESIDE].map(str::to_owned);
+        arguments.splice(0..0, quoted.chain(bracketed).map(OsString::from));
     }
+}
+
+/// Returns the file that a view shows by this name in the first of its directories.
+fn file_of(view: &Value, name: &str) -> Option<String> {
+    let entries = view["roots"][0]["contents"].as_array()?;
+    let entry = entries.iter().find(|entry| entry["name"] == name)?;
+    entry["external-contents"].as_str().map(str::to_owned)
 }

@@ -1,11 +1,13 @@
 //! Compilation of eBPF C to an ELF object with clang as a child process: clang reads the user's source from its stdin,
 //! writes the object to its stdout, and its messages become findings that name lines of the source.
 
+mod legacy;
 mod strip;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use twinprobe_ebpf_common::finding::{BESIDE, Finding, Rejection, SOURCE_NAME, Stage};
+use twinprobe_ebpf_common::finding::{BESIDE, Finding, INNER, Rejection, SOURCE_NAME, Stage};
 
 use crate::bcc::dialect::{self, BccArguments};
 use crate::beside::FilesBeside;
@@ -64,11 +66,9 @@ impl Compiler {
             written.unwrap_or_else(|error| Err(error.to_string())).map_err(refuse)?;
         }
         let not_run = |error| refuse(format!("could not run {}: {error}", self.clang.display()));
-        let beside = FilesBeside::new(&self.view, unit.files).map_err(not_run)?;
+        let beside = FilesBeside::new(&self.view, unit).map_err(not_run)?;
         beside.show(&mut arguments);
-        let (clang, limits, confinement) = (&self.clang, self.limits, &self.confinement);
-        let run = child::run(clang, &arguments, source.as_bytes(), limits, confinement, &beside.inherited);
-        let outcome = run.await.map_err(not_run)?;
+        let outcome = self.run(&mut arguments, source, &beside).await.map_err(not_run)?;
         match outcome {
             ChildOutcome::TimedOut => {
                 let limit = self.limits.time.as_secs();
@@ -90,14 +90,13 @@ impl Compiler {
                 let (log, headers) = take_headers(&log);
                 let log = log.replace(&format!("{STDIN_NAME}:"), &format!("{SOURCE_NAME}:"));
                 let parsed = diagnostics::parse(field, &log);
-                let log = log.replace(&format!("{BESIDE}/"), "");
                 if status.success() {
                     let elf = without_debug_information(&elf).ok().flatten().unwrap_or(elf);
                     let object = CompiledObject { elf, warnings: parsed.warnings, shared, reused: false };
                     self.known.keep(key, &object, &self.clang, headers);
                     return Ok(object);
                 }
-                let log = diagnostics::without_crash_report(&log);
+                let log = without_folders(diagnostics::without_crash_report(&log));
                 let mut errors = parsed.errors;
                 if log.contains(OUT_OF_MEMORY) {
                     // Other diagnostics follow from the lack of memory.
@@ -105,11 +104,28 @@ impl Compiler {
                     return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
                 }
                 if errors.is_empty() {
-                    errors.push(Finding::new(Stage::Compile, field, unexplained(status, log)));
+                    errors.push(Finding::new(Stage::Compile, field, unexplained(status, &log)));
                 }
                 Err(Rejection::from(errors).with_log(log))
             }
         }
+    }
+
+    /// Runs clang, and once more without the text of the source in the debug information where clang 14 can't have it there.
+    async fn run(
+        &self,
+        arguments: &mut Vec<OsString>,
+        source: &str,
+        beside: &FilesBeside,
+    ) -> io::Result<ChildOutcome> {
+        let (clang, limits, confinement) = (&self.clang, self.limits, &self.confinement);
+        let (input, inherited) = (source.as_bytes(), &beside.inherited);
+        let outcome = child::run(clang, arguments, input, limits, confinement, inherited).await?;
+        if !matches!(&outcome, ChildOutcome::Ended { log, .. } if log.contains(MIXED_FILES)) {
+            return Ok(outcome);
+        }
+        arguments.retain(|argument| argument != EMBED);
+        child::run(clang, arguments, input, limits, confinement, inherited).await
     }
 
     /// Tells whether the kernel has ended a run because of its work. It kills for lack of memory, too.
@@ -138,6 +154,9 @@ impl Compiler {
         if let Some(arch) = target_arch() {
             arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
         }
+        if bcc.is_none() {
+            arguments.extend(legacy::arguments(unit).into_iter().map(OsString::from));
+        }
         arguments.extend(unit.target().map(|name| format!("-D{name}=1").into()));
         arguments.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
         arguments.extend(["-x", "c", "-c", "-", "-o", "-"].map(OsString::from));
@@ -148,8 +167,22 @@ impl Compiler {
 /// The kernel applies the limit to ticks, which a busy host may assign to the wrong process, but reports the exact time. A killed
 /// run counts as over its limit if it has used at least one part of this many of the limit.
 const INACCURACY: u32 = 2;
+/// The argument by which the debug information has the text of the source.
+const EMBED: &str = "-gembed-source";
+/// The message of clang 14 for inline assembly, where the first declaration of a header comes from a macro: that header has no text in
+/// the debug information, and others have.
+const MIXED_FILES: &str = "unassigned file number";
 /// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
+
+/// Names files beside the source as the client does.
+fn without_folders(log: &str) -> String {
+    let (mut log, above) = (log.replace(&format!("{BESIDE}/"), ""), format!("{INNER}/../"));
+    while log.contains(&above) {
+        log = log.replace(&above, "");
+    }
+    log
+}
 
 /// Returns the message for a clang that failed without a diagnostic.
 fn unexplained(status: ExitStatus, log: &str) -> String {
@@ -171,7 +204,7 @@ const FLAGS: &[&str] = &[
     // Debug information brings BTF. It embeds the source, so that the verifier's log quotes it.
     "-g",
     "-gdwarf-5",
-    "-gembed-source",
+    EMBED,
     "-ffile-prefix-map=<stdin>=probe.c",
     // The source has one name everywhere. With two, clang 14 mixes files with and without embedded source if the first
     // declaration comes from a macro, and its assembler then refuses inline assembly of headers.
@@ -191,7 +224,7 @@ const FLAGS: &[&str] = &[
     "-Wno-unused-function",
     "-Wno-unknown-warning-option",
     "-fno-color-diagnostics",
-    "-ferror-limit=50",
+    "-ferror-limit=10",
     LIST_HEADERS,
 ];
 

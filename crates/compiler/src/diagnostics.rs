@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use twinprobe_ebpf_common::finding::{BESIDE, Finding, SOURCE_NAME, Stage};
+use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage, name_beside};
 
 /// The findings in clang's log.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,12 +42,20 @@ struct Location<'a> {
 pub fn parse(field: &str, log: &str) -> Diagnostics {
     let mut found = Diagnostics::default();
     let mut includes = Includes::default();
+    let mut headers = HashSet::new();
     for line in log.lines() {
         if let Some(from) = line.strip_prefix("In file included from ") {
             includes.enter(from);
             continue;
         }
         let Some((severity, location, message)) = diagnostic(line) else { continue };
+        // Other mistakes in a header of the host follow from the first one.
+        let of_host = location
+            .map(|location| location.file)
+            .filter(|file| file.starts_with('/') && name_beside(file).is_none());
+        if severity == ClangSeverity::Error && of_host.is_some_and(|file| !headers.insert(file)) {
+            continue;
+        }
         let list = match severity {
             ClangSeverity::Error => &mut found.errors,
             ClangSeverity::Warning => &mut found.warnings,
@@ -119,7 +127,7 @@ fn finding(field: &str, location: Option<Location<'_>>, message: &str, includes:
         let (line, column) = position_inside(message);
         return at(new(field, &plain(message)), line, column);
     };
-    if let Some(name) = location.file.strip_prefix(BESIDE).and_then(|rest| rest.strip_prefix('/')) {
+    if let Some(name) = name_beside(location.file) {
         includes.chain = None;
         let files = field.strip_suffix("source").map(|at| format!("{at}files.{name}"));
         return at(new(files.as_deref().unwrap_or(field), &plain(message)), location.line, location.column);

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde_json::{Value, json};
@@ -16,10 +16,11 @@ const COMMON: &str = "/twinprobe/include";
 pub const BCC: &str = "/twinprobe/bcc";
 
 /// The headers for all sources: the name that sources include, and the text.
-const COMMON_HEADERS: [(&str, &str); 10] = [
+const COMMON_HEADERS: [(&str, &str); 11] = [
     ("gnu/stubs-32.h", include_str!("../headers/stubs-32.h")),
     ("twinprobe.h", include_str!("../headers/twinprobe.h")),
     ("twinprobe/flow.h", include_str!("../headers/twinprobe/flow.h")),
+    ("twinprobe/legacy.h", include_str!("../headers/twinprobe/legacy.h")),
     ("twinprobe/maps.h", include_str!("../headers/twinprobe/maps.h")),
     ("twinprobe/numbers.h", include_str!("../headers/twinprobe/numbers.h")),
     ("twinprobe/packet.h", include_str!("../headers/twinprobe/packet.h")),
@@ -78,8 +79,12 @@ const NOTHING: [&str; 19] = [
 ];
 /// The header by which a directory is known to have the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
-/// The header by which a directory is known to be that of libbpf's headers.
-const LIBBPF: &str = "bpf_helpers.h";
+/// The directory of libbpf's headers for programs, as clang sees it. Those for loaders have names that projects give to headers of
+/// their own (`bpf.h`).
+const LIBBPF: &str = "/twinprobe/libbpf";
+const HELPERS: &str = "bpf_helpers.h";
+const LIBBPF_HEADERS: [&str; 6] =
+    [HELPERS, "bpf_core_read.h", "bpf_endian.h", "bpf_helper_defs.h", "bpf_tracing.h", "usdt.bpf.h"];
 
 /// Tells whether clang prints the name of a header of the daemon, or of a file beside the source.
 pub fn is_own(name: &str) -> bool {
@@ -138,21 +143,32 @@ impl HeaderFiles {
             json!({ "type": "directory", "name": BCC, "contents": bcc }),
         ];
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
+        // Sources that come with a copy of libbpf's headers include these without their folder.
+        roots.extend(libbpf(host));
         // Messages of clang name the headers by the view.
         let view = json!({
             "version": 0, "case-sensitive": "true", "fallthrough": "false", "use-external-names": "false",
             "roots": roots
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
-        let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
-        // Sources that come with a copy of libbpf's headers include these without their folder.
-        let libbpf = host.iter().map(|path| path.join("bpf")).find(|path| path.join(LIBBPF).exists());
-        if let Some(libbpf) = libbpf.as_deref().and_then(Path::to_str) {
-            arguments.extend(["-idirafter", libbpf].map(str::to_owned));
-        }
+        let arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON, "-idirafter", LIBBPF];
+        let arguments = arguments.map(str::to_owned).to_vec();
         files.append(&mut headers);
         Ok(Self { files, arguments, description: view })
     }
+}
+
+/// Shows libbpf's headers for programs in a directory of their own; `None` if the host has none.
+fn libbpf(host: &[PathBuf]) -> Option<Value> {
+    let directory = host.iter().map(|path| path.join("bpf")).find(|path| path.join(HELPERS).exists())?;
+    let there = LIBBPF_HEADERS.into_iter().filter(|name| directory.join(name).exists());
+    let contents: Vec<Value> = there
+        .map(|name| {
+            // Messages, and the stamps of what an object was made of, name the file itself.
+            json!({ "type": "file", "name": name, "external-contents": directory.join(name), "use-external-name": true })
+        })
+        .collect();
+    Some(json!({ "type": "directory", "name": LIBBPF, "contents": contents }))
 }
 
 /// Shows a file by this name.

@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSection as _};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use twinprobe_ebpf_common::Btf;
+use twinprobe_ebpf_common::unit::{included, is_vmlinux};
 
 /// The name that sources include.
 pub const NAME: &str = "vmlinux.h";
@@ -55,7 +56,7 @@ impl KernelTypes {
 
     /// Tells whether a source asks for the header.
     pub fn are_asked_for(source: &str) -> bool {
-        source.contains(NAME)
+        source.contains(NAME) || included(source).any(is_vmlinux)
     }
 
     /// Writes the header, unless that is done. Fails with the reason.

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const SOURCE_NAME: &str = "probe.c";
 /// The directory of the files that a client sends along with a source, in debug information.
 pub const BESIDE: &str = "/twinprobe/source";
+/// The name of folders in [`BESIDE`] without files. From one of them `..` leads back into the source's folder.
+pub const INNER: &str = "=";
 
 /// The stage of a deployment at which the finding was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,20 @@ pub struct Finding {
     /// Advice what to write instead, for frequent mistakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+}
+
+/// Returns the name of a file that a client has sent along, by the path in debug information or in clang's messages; `None` for
+/// other files.
+pub fn name_beside(path: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in path.strip_prefix(BESIDE)?.strip_prefix('/')?.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
 }
 
 impl Finding {

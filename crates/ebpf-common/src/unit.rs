@@ -25,6 +25,52 @@ impl Dialect {
 /// For each table of programs the function in each slot.
 pub type Calls = BTreeMap<String, BTreeMap<u32, String>>;
 
+/// Returns the names that a text includes, in quotation marks or in brackets.
+pub fn included(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let directive =
+            line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();
+        let (rest, end) = match directive.strip_prefix('"') {
+            Some(rest) => (rest, '"'),
+            None => (directive.strip_prefix('<')?, '>'),
+        };
+        rest.split_once(end).map(|(name, _)| name)
+    })
+}
+
+/// Returns a name without the steps by which it leaves the folder of a source.
+pub fn inside_of(name: &str) -> &str {
+    name.trim_start_matches("../")
+}
+
+/// Tells whether a header has the types of a kernel, which the daemon makes itself: `vmlinux.h`, in any folder, also with
+/// the name of a processor or the number of a version, as in `vmlinux_x86.h` and `vmlinux-518.h`.
+pub fn is_vmlinux(name: &str) -> bool {
+    const PROCESSORS: [&str; 14] = [
+        "x86",
+        "x64",
+        "amd64",
+        "i386",
+        "arm",
+        "arm64",
+        "aarch64",
+        "powerpc",
+        "ppc64le",
+        "riscv",
+        "riscv64",
+        "s390",
+        "s390x",
+        "loongarch",
+    ];
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let Some(rest) = file.strip_prefix("vmlinux").and_then(|rest| rest.strip_suffix(".h")) else {
+        return false;
+    };
+    let mut parts = rest.split(['_', '-']);
+    let is_known = |part: &str| PROCESSORS.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.next() == Some("") && parts.all(|part| !part.is_empty() && is_known(part))
+}
+
 /// A source to compile.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit<'a> {
@@ -57,5 +103,41 @@ impl Unit<'_> {
             Hook::TcEgress => ["TWINPROBE_TC", "TWINPROBE_EGRESS"],
         };
         names.into_iter().chain((!self.frags).then_some("TWINPROBE_SINGLE_BUFFER"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_with_the_types_of_a_kernel_are_known_by_their_names() {
+        for name in [
+            "vmlinux.h",
+            "bpf/vmlinux.h",
+            "../vmlinux_x86.h",
+            "vmlinux-518.h",
+            "vmlinux_arm64.h",
+            "vmlinux_x86_64.h",
+        ] {
+            assert!(is_vmlinux(name), "{name}");
+        }
+        for name in [
+            "vmlinux",
+            "vmlinux.hpp",
+            "vmlinux_local.h",
+            "vmlinux_.h",
+            "xvmlinux.h",
+            "vmlinux.h/types.h",
+            "vmlinux2.h",
+        ] {
+            assert!(!is_vmlinux(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_headers_are_read_like_the_preprocessor_reads_them() {
+        let text = "#include \"a.h\"\n  #\tinclude<b/c.h> // d\n// #include <e.h>\n#define include <f.h>\n#include G\n";
+        assert_eq!(included(text).collect::<Vec<_>>(), ["a.h", "b/c.h"]);
     }
 }

@@ -13,8 +13,8 @@ use twinprobe_tests::{Daemon, Topology, probes};
 use crate::scene::{at_xdp, clangs, compile, directory, of_object, stripped, without_types};
 
 /// The programs that need no header of ours.
-const PLAIN: [&str; 7] =
-    ["legacy", "annotated", "sections", "both-directions", "tutorial", "tail-calls", "iterators"];
+const PLAIN: [&str; 8] =
+    ["legacy", "annotated", "sections", "both-directions", "tutorial", "tail-calls", "iterators", "core-two"];
 
 #[test]
 fn objects_of_each_compiler_are_valid_stripped_or_not() -> Result<()> {
@@ -29,8 +29,10 @@ fn objects_of_each_compiler_are_valid_stripped_or_not() -> Result<()> {
                 let elf = compile(clang, &path, more)?;
                 for elf in [stripped(&elf)?, elf] {
                     let mut code = of_object(&elf);
-                    if name == "tutorial" {
-                        code["entry"] = json!("xdp_pass_func");
+                    match name {
+                        "tutorial" => code["entry"] = json!("xdp_pass_func"),
+                        "core-two" => code["entry"] = json!("second"),
+                        _ => {}
                     }
                     let answer = daemon.post("/v1/validate", &at_xdp(&code, &[]));
                     ensure!(answer.status == 200, "{clang} {more:?}, {name}: {}", answer.text());

@@ -27,11 +27,15 @@ fn sources_run_as_they_are() -> Result<()> {
     deploy("bare", &[".bss:ipv4"])?;
     deploy("externs", &[".bss:version", ".bss:present", ".bss:missing", ".bss:hints"])?;
     deploy("core-read", &[".bss:known", ".bss:unknown"])?;
+    deploy("early", &["packets"])?;
     deploy("sections", &[".data.counters:first", ".bss.counters:second", ".rodata.settings:step"])?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
     assert_eq!((read("vmlinux", "ipv4")?, read("headers", "packets")?), (10, 10));
     assert_eq!(read("bare", "ipv4")?, 10);
+    let early = daemon.json("/v1/probes/early/metrics");
+    // A map without types is shown as it is in memory.
+    ensure!(early["ingress"]["packets"]["entries"][0]["value"] == "0x0a00000000000000", "{early}");
     assert_eq!(
         (read("sections", "first")?, read("sections", "second")?, read("sections", "step")?),
         (60, 20, 2)
@@ -104,6 +108,30 @@ fn local_headers_in_angle_brackets_are_found() -> Result<()> {
     daemon.put("/v1/probes/angled", &at_xdp(&code, &[".bss:bytes"])).expect(201);
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     assert_eq!(variable(&daemon.json("/v1/probes/angled/metrics"), "bytes")?, 600);
+    Ok(())
+}
+
+/// Projects keep headers beside the folders of their programs, and types of the kernel in folders.
+#[test]
+fn headers_beside_the_folder_are_sent_below_it() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let header = "#include \"../bpf/vmlinux.h\"\n__u64 bytes;\n\
+        static void count(__u64 length) { __sync_fetch_and_add(&bytes, length); }\n";
+    let code = json!({ "source": source("shared")?, "files": { "common/counters.h": header } });
+    daemon.put("/v1/probes/shared", &at_xdp(&code, &[".bss:bytes"])).expect(201);
+    let code = json!({ "source": source("tcx")?, "hook": "tc" });
+    daemon.put("/v1/probes/tcx", &at_xdp(&code, &[".bss:packets", "samples"])).expect(201);
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    assert_eq!(variable(&daemon.json("/v1/probes/shared/metrics"), "bytes")?, 600);
+    assert_eq!(variable(&daemon.json("/v1/probes/tcx/metrics"), "packets")?, 10);
+
+    let missing = json!({ "source": source("shared")? });
+    let answer = daemon.post("/v1/validate", &at_xdp(&missing, &[])).expect(422).json();
+    let error = &answer["errors"][0];
+    let words = "copy it to `common/counters.h` below the source's folder";
+    let fits = error["line"] == 4 && error["hint"].as_str().is_some_and(|hint| hint.contains(words));
+    ensure!(fits, "{answer}");
     Ok(())
 }
 

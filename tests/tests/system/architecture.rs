@@ -183,7 +183,6 @@ const LONG: [&str; 24] = [
     "agent/src/store/takeover.rs take_over",
     "agent/src/telemetry/page.rs what_was_counted_is_shown",
     "client/src/convert/dechainy.rs probe",
-    "compiler/src/compile.rs compile",
     "config/src/validate/metric.rs check",
     "kernel/src/admit/admission.rs describe",
     "kernel/src/admit/flow.rs step",

@@ -157,11 +157,6 @@ pub const COMPILER: &[Advice] = &[
         "512 bytes of stack are all that a program has: put large values into a PERCPU_ARRAY with one entry",
     ),
     (&["loop not unrolled"], "give the loop a constant bound, or remove `#pragma unroll`"),
-    (
-        &["file not found"],
-        "headers of the kernel's API are there (<linux/...>), <bpf/bpf_helpers.h>, <bpf/bpf_endian.h> and \
-         <twinprobe.h>; headers of the C library are not",
-    ),
     (&["expected ';'"], "end the statement with `;`"),
     (
         &["no member named"],

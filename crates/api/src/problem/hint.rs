@@ -1,6 +1,7 @@
 //! The choice of an advice for a finding.
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::unit::{included, is_vmlinux};
 
 use crate::problem::advice::{Advice, COMPILER, HEADERS, SPELLINGS, VERIFIER};
 use crate::problem::excerpt::Excerpt;
@@ -16,19 +17,37 @@ const UNKNOWN: [&str; 7] = [
     "incomplete definition of type",
 ];
 
+/// The advice about a header of which many projects bring their own copy, or another one with its name.
+const OF_LIBBPF: &str =
+    "bpf_helpers.h is libbpf's here: if the project has one of its own, copy it beside the source";
+/// Folders of the kernel's headers.
+const KERNEL: [&str; 5] = ["linux/", "net/", "asm/", "asm-generic/", "uapi/"];
+/// Headers of libbpf that most sources need.
+const HELPERS: [&str; 4] =
+    ["bpf/bpf_helpers.h", "bpf/bpf_endian.h", "bpf/bpf_core_read.h", "bpf/bpf_tracing.h"];
+
 /// Returns what to write instead, for one of the frequent messages of the compiler and the verifier. `source` is the
 /// text that the finding is about.
 pub fn hint(finding: &Finding, source: &str) -> Option<String> {
     let (message, place) = (&finding.message, Excerpt::new(source, finding.line, finding.column));
     match finding.stage {
-        Stage::Compile => name_hint(message, source).or_else(|| {
-            let advice = find(COMPILER, message)?;
-            Some(fill(advice, message, &place))
+        Stage::Compile
+            if message.starts_with("in ") && message.contains("/bpf_helper") && has_own_helpers(source) =>
+        {
+            Some(OF_LIBBPF.to_owned())
+        }
+        Stage::Compile => name_hint(message, source).or_else(|| header_hint(message)).or_else(|| {
+            let advice = find(COMPILER, message).map(|advice| fill(advice, message, &place));
+            advice.or_else(|| has_own_helpers(source).then(|| OF_LIBBPF.to_owned()))
         }),
         Stage::Load => Some(fill(find(VERIFIER, message)?, message, &place)),
         Stage::Admission => name_hint(message, source),
         Stage::Config | Stage::Attach => None,
     }
+}
+
+fn has_own_helpers(source: &str) -> bool {
+    included(source).any(|name| name == "bpf_helpers.h")
 }
 
 fn find(list: &[Advice], message: &str) -> Option<&'static str> {
@@ -53,12 +72,23 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
             if instead.contains(' ') { (*instead).to_owned() } else { format!("`{instead}`") }
         ));
     }
+    if message.contains("incomplete") && included(source).any(is_vmlinux) {
+        return Some(format!(
+            "vmlinux.h has the types of the daemon's kernel, and that kernel does not show the members of {name}: declare those that you \
+             need in the source, with __attribute__((preserve_access_index))"
+        ));
+    }
     let Some((_, header)) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins)) else {
         // There is no hint if the compiler has suggested a name. Messages about incomplete types need none: the name is
         // known.
         let is_unclear = message.contains("undeclared identifier") && !message.contains("did you mean");
-        return is_unclear
-            .then(|| format!("{name} is not known here: check its spelling, or declare it above this line"));
+        let is_macro =
+            name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+        let given =
+            if is_macro { ", or give it in `defines` if the project's build or loader does" } else { "" };
+        return is_unclear.then(|| {
+            format!("{name} is not known here: check its spelling, or declare it above this line{given}")
+        });
     };
     // If the source includes the header already, the header does not define the name.
     let line = format!("#include <{header}>");
@@ -66,6 +96,38 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
         format!("check the spelling: <{header}> has no {name}")
     } else {
         format!("write `{line}` above")
+    })
+}
+
+/// Returns an advice about a header that is not there.
+fn header_hint(message: &str) -> Option<String> {
+    if !message.ends_with("file not found") {
+        return None;
+    }
+    let name = quoted(message)?;
+    let inside = name.trim_start_matches("../");
+    Some(match () {
+        () if HELPERS.contains(&name) => {
+            "install libbpf's headers on the daemon's host (Debian: libbpf-dev)".to_owned()
+        }
+        () if name.starts_with("xdp/") => format!(
+            "install libxdp's headers on the daemon's host (Debian: libxdp-dev), or copy the file beside the source as `{name}`"
+        ),
+        () if inside.starts_with('/') || inside.contains("../") => {
+            "name the file by its path below the source's folder".to_owned()
+        }
+        () if inside != name => format!(
+            "copy it to `{inside}` below the source's folder: the line of the source can stay, `apply` sends the file along, and \
+             requests have it in `files`"
+        ),
+        () if KERNEL.iter().any(|folder| name.starts_with(folder)) => format!(
+            "the kernel's API has no <{name}>: check the spelling; a header of the kernel's sources is not there, and `#include \
+             \"vmlinux.h\"` has their types; a header of the project itself goes beside the source as `{name}` (in requests: `files`)"
+        ),
+        () => format!(
+            "copy it beside the source as `{inside}`, where `apply` finds it and sends it along (requests have it in `files`); if the \
+             project's build makes it, build the project first"
+        ),
     })
 }
 

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The header that the daemon makes of the types of its own kernel. That of another one is large, and does not fit.
-const OF_THE_KERNEL: &str = "vmlinux.h";
+use twinprobe_ebpf_common::unit::{included, inside_of, is_vmlinux};
+
+/// The bytes that all types of a kernel have at least.
+const TYPES: u64 = 256 << 10;
 
 /// A file, and the reason why it can't be read.
 type UnreadFile = (PathBuf, io::Error);
 
-/// Returns the files that a source includes by names in quotation marks, and those that these include: paths from the source's
-/// folder, as the daemon gets them, and texts. Files that are not there, or not below the folder, are left out: if the compiler
-/// needs them, it says so with the line.
+/// Returns the files that a source includes, and those that these include: paths from the source's folder, as the daemon gets
+/// them, and texts. Files that are not there, or not below the folder, are left out: if the compiler needs them, it says so with
+/// the line. A name that leads out of the folder means a file in it, as for the compiler.
 pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, UnreadFile> {
     let folder = match source.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -22,14 +24,20 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, Unr
     let (mut files, mut seen) = (BTreeMap::new(), BTreeSet::new());
     let mut open = vec![(String::new(), text.to_owned())];
     while let Some((directory, text)) = open.pop() {
-        for name in included(&text).filter(|name| *name != OF_THE_KERNEL) {
-            let places = [within(&directory, name), within("", name)];
+        for name in included(&text) {
+            let places = [within(&directory, name), within("", name), within("", inside_of(name))];
             let found = places.into_iter().flatten().find(|path| {
                 let path = folder.join(path).canonicalize();
                 path.is_ok_and(|path| path.starts_with(&inside) && path.is_file())
             });
             let Some(path) = found.filter(|path| seen.insert(path.clone())) else { continue };
             let file = folder.join(&path);
+            // The daemon makes the types of its own kernel. Those of another one do not fit; they are far longer than a header by which a
+            // project chooses among such files, or declares a few types.
+            let length = std::fs::metadata(&file).map_err(|error| (file.clone(), error))?.len();
+            if is_vmlinux(&path) && length > TYPES {
+                continue;
+            }
             let text = std::fs::read_to_string(&file).map_err(|error| (file, error))?;
             let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
             open.push((directory.to_owned(), text.clone()));
@@ -37,14 +45,6 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, Unr
         }
     }
     Ok(files)
-}
-
-/// Returns the names in quotation marks that a text includes.
-fn included(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter_map(|line| {
-        let directive = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
-        directive.trim_start().strip_prefix('"')?.split_once('"').map(|(name, _)| name)
-    })
 }
 
 /// Returns the path of a name in a directory, without `.` and `..`; `None` if it leads out of the folder.
@@ -75,28 +75,46 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("probe/lib/deep")).unwrap();
-        fs::create_dir_all(at("probe/..data")).unwrap();
+        for folder in ["probe/..data", "common", "probe/common"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
         for (name, text) in [
             ("outside.h", "int outside;"),
             ("probe/sizes.h", "#include \"lib/a.h\"\n#include \"../outside.h\"\n"),
             ("probe/lib/a.h", "  #  include\t\"deep/b.h\" // a comment\n#include \"sizes.h\"\n"),
             ("probe/lib/deep/b.h", "#include \"../c.h\"\n#include \"b.h\"\n"),
             ("probe/lib/c.h", "int c;"),
-            ("probe/vmlinux.h", "the types of another kernel"),
+            ("probe/lib/vmlinux.h", "typedef unsigned int __u32;"),
             ("probe/unused.h", "int unused;"),
+            ("probe/lib/brackets.h", "#include <linux/bpf.h>\n#include \"../../../common/shared.h\"\n"),
+            ("common/shared.h", "int outside;"),
+            ("probe/common/shared.h", "int shared;"),
             ("probe/..data/linked.h", "int linked;"),
         ] {
             fs::write(at(name), text).unwrap();
         }
+        for name in ["probe/vmlinux.h", "probe/lib/vmlinux_x86.h"] {
+            fs::write(at(name), "the types of another kernel\n".repeat(10_000)).unwrap();
+        }
         // Links as in a volume of Kubernetes; and one that leads out.
         symlink("..data/linked.h", at("probe/linked.h")).unwrap();
         symlink("../outside.h", at("probe/way-out.h")).unwrap();
-        let source = "#include <unused.h>\n#include \"sizes.h\"\n#include \"vmlinux.h\"\n#include \"linked.h\"\n\
+        let source = "// <unused.h>\n#include <lib/brackets.h>\n#include \"sizes.h\"\n#include \"vmlinux.h\"\n#include \"lib/vmlinux_x86.h\"\n#include \"lib/vmlinux.h\"\n#include \"linked.h\"\n\
             #include \"way-out.h\"\n#include \"/etc/passwd\"\n#include \"missing.h\"\n#include \"lib\"\n";
         let files = beside(&at("probe/probe.bpf.c"), source).unwrap();
         let names: Vec<&str> = files.keys().map(String::as_str).collect();
-        assert_eq!(names, ["lib/a.h", "lib/c.h", "lib/deep/b.h", "linked.h", "sizes.h"]);
-        assert_eq!(files["linked.h"], "int linked;");
+        let expected = [
+            "common/shared.h",
+            "lib/a.h",
+            "lib/brackets.h",
+            "lib/c.h",
+            "lib/deep/b.h",
+            "lib/vmlinux.h",
+            "linked.h",
+            "sizes.h",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!((&*files["linked.h"], &*files["common/shared.h"]), ("int linked;", "int shared;"));
         fs::write(at("probe/lib/c.h"), b"\xff").unwrap();
         let (file, error) = beside(&at("probe/probe.bpf.c"), source).unwrap_err();
         assert!(file.ends_with("lib/c.h") && error.kind() == io::ErrorKind::InvalidData, "{error}");

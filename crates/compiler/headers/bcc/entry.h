@@ -13,12 +13,13 @@
 #define TBCC_ARGUMENTS ctx
 #endif
 #if TBCC_XDP
-#define TBCC_SECTION "xdp"
+/* A name of no function: a section and a function can't share one. */
+#define TBCC_SECTION "xdp/bcc"
 #define TBCC_LET_PASS XDP_PASS
 #define TBCC_LENGTH(ctx) ((u32)((ctx)->data_end - (ctx)->data))
 #define TBCC_MARK_OF(ctx) 0
 #else
-#define TBCC_SECTION "tc"
+#define TBCC_SECTION "tc/bcc"
 #define TBCC_LET_PASS TC_ACT_OK
 #define TBCC_LENGTH(ctx) ((ctx)->len)
 #define TBCC_MARK_OF(ctx) ((ctx)->mark)

@@ -10,8 +10,6 @@ const ATOMICS_TAKE_ANY_ADDRESS: bool = cfg!(any(target_arch = "x86", target_arch
 /// The bytes of an LPM_TRIE's key before the address: the length of the prefix.
 const PREFIX_LENGTH: usize = 4;
 
-/// Tables of programs do not count as maps of a plan if the source fills them.
-const PROGRAMS: u32 = generated::bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY as u32;
 /// Programs test for membership in it; no metric reads it.
 const BLOOM_FILTER: u32 = generated::bpf_map_type::BPF_MAP_TYPE_BLOOM_FILTER as u32;
 
@@ -92,10 +90,12 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
     }
     let kind = MapKind::from_bpf_type(spec.map_type).map(MapKind::name);
     let kind = kind.or_else(|| EventKind::from_bpf_type(spec.map_type).map(EventKind::name));
-    if spec.map_type == PROGRAMS {
+    let holds_maps =
+        MapKind::from_bpf_type(spec.map_type).is_some_and(|kind| kind.family() == MapFamily::Nested);
+    if holds_maps && spec.inner.is_none() {
         return Some(format!(
-            "map {name} is of BPF map type {PROGRAMS}, prog_array, and no slot has a program; name programs of the source: \
-             .values = {{ [0] = (void *)&program }} behind SEC(\".maps\")"
+            "map {name} holds maps, and nothing tells of which kind: write it with __array(values, struct {{ ... }}) and \
+             SEC(\".maps\"), where the struct is the definition of a map"
         ));
     }
     if kind.is_none() && spec.map_type != BLOOM_FILTER {
@@ -105,6 +105,11 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
             "map {name} is of BPF map type {}, which no monitor needs; possible are {}, bloom_filter",
             spec.map_type,
             kinds.join(", ")
+        ));
+    }
+    if spec.max_entries == 0 {
+        return Some(format!(
+            "map {name} has no number of entries: write __uint(max_entries, 1024), or as many as it needs"
         ));
     }
     let unknown = FLAGS.iter().fold(spec.flags, |flags, (flag, _)| flags & !flag);

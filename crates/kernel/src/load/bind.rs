@@ -3,6 +3,7 @@
 mod calls;
 mod functions;
 mod iterators;
+mod prints;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -42,6 +43,7 @@ pub fn link(mut object: Object, plan: &DirectionPlan) -> Result<Function, Object
     let pass = plan.attach.hook.pass();
     let function = calls::join(&plan.entry, &plan.calls, plan.maps.len(), pass, linked)?;
     let function = iterators::inline(function.ok_or(ObjectError::Panic)?)?;
+    let function = prints::clear(function, &plan.maps)?;
     functions::expect(&function)?;
     Ok(function)
 }

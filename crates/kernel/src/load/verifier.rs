@@ -112,7 +112,12 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
 
 /// Returns an explanation of a message in which the verifier does not name the feature that the kernel lacks.
 fn missing(verdict: &str) -> Option<&'static str> {
-    const MISSING: [(&str, &str); 4] = [
+    const MISSING: [(&str, &str); 5] = [
+        (
+            // What loaders put in place of a CO-RE relocation without a counterpart.
+            "invalid func unknown#195896080",
+            "this line follows a type or field that this kernel does not have (CO-RE): test for it by bpf_core_field_exists",
+        ),
         ("invalid func unknown#", "this kernel does not have the helper function of this number"),
         (
             "BPF_STX uses reserved fields",

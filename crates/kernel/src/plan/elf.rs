@@ -13,6 +13,7 @@ pub mod programs;
 pub mod references;
 pub mod tables;
 mod types;
+mod untyped;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,7 +27,7 @@ use self::error::{ElfError, MAX_ALIGNMENT, MAX_NAME_BYTES, MAX_SECTION_BYTES};
 use self::maps::MapPointer;
 use self::programs::ProgramChoice;
 use self::references::Misplaced;
-use self::types::Types;
+use self::types::{Forgotten, Types};
 use crate::plan::request::KernelOptions;
 use crate::plan::sees::{self, Sees};
 
@@ -73,6 +74,7 @@ pub fn prepare(
     let readable = headers::readable(elf)?;
     let mut builder = Builder::read(&*readable.elf)?;
     check(&builder, elf.len())?;
+    untyped::complete(&mut builder);
     let programs = programs::programs(&builder);
     let choice = programs::choose(&programs, hook, entry)?;
     let others = programs.iter().map(|program| &program.name).filter(|name| **name != choice.entry);
@@ -81,7 +83,7 @@ pub fn prepare(
     constants::gather(&mut builder);
     keep::keep(&mut builder, choice.section, &readable.strange)?;
     let called = programs::called(&builder);
-    functions::forget_uncalled(&mut builder, (choice.section, &choice.entry), &called);
+    let forgotten = functions::forget_uncalled(&mut builder, (choice.section, &choice.entry), &called);
     check_code(&builder)?;
     let misplaced = references::misplaced(&builder);
     let (mut types, btf) = types(&builder)?;
@@ -100,7 +102,7 @@ pub fn prepare(
     }
     types.rename_slots_of_programs();
     let declared = types.declared();
-    rename(&mut builder, types)?;
+    rename(&mut builder, types, &forgotten)?;
     add_section_names(&mut builder);
     builder.delete_orphans();
     let mut out = Vec::with_capacity(elf.len() + 256);
@@ -222,7 +224,7 @@ fn add_section_names(builder: &mut Builder<'_>) {
 }
 
 /// Gives the sections of programs names that aya-obj knows, in the object and in its type information, which is written into the object.
-fn rename(builder: &mut Builder<'_>, mut types: Types) -> Result<(), ElfError> {
+fn rename(builder: &mut Builder<'_>, mut types: Types, forgotten: &[Forgotten]) -> Result<(), ElfError> {
     let mut names = HashMap::new();
     for (index, section) in builder.sections.iter_mut().enumerate().filter(|(_, section)| !section.delete) {
         let old = section.name.as_slice().to_vec();
@@ -235,7 +237,7 @@ fn rename(builder: &mut Builder<'_>, mut types: Types) -> Result<(), ElfError> {
     }
     types.retain_sections(|name| names.contains_key(name));
     if let Some(ext) = section_data(builder, b".BTF.ext") {
-        let ext = types::sections_renamed(&ext, &mut types, &names)?;
+        let ext = types::sections_renamed(&ext, &mut types, &names, forgotten)?;
         set_section_data(builder, b".BTF.ext", ext);
     }
     if find(builder, b".BTF").is_none() {

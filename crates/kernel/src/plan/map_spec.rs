@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aya_obj::generated::BPF_F_MMAPABLE;
+use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type};
 use aya_obj::{EbpfSectionKind, Map, Object};
 use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapFamily, MapKind, MapTypes};
 
@@ -14,6 +14,12 @@ const OF_HASH_ENTRY: u64 = 64;
 const OF_TRIE_ENTRY: u64 = 48;
 /// The variable of the dialect bcc that holds the nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`.
 const EPOCH_BASE: &str = "twinprobe_epoch_base";
+
+/// The type of tables of programs. They do not count as maps of a plan.
+pub const PROGRAMS: u32 = bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY as u32;
+
+/// The bytes of a descriptor, and of the number of a CPU.
+const DESCRIPTOR: u32 = 4;
 
 /// A map as the source defines it.
 #[derive(Clone, Debug, Default)]
@@ -128,10 +134,13 @@ fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf, map: &Map) -> Resul
 }
 
 fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
+    // The kernel takes only this size in a perf event array, so loaders let sources leave it out.
+    let is_perf = EventKind::from_bpf_type(map.map_type()) == Some(EventKind::PerfEventArray);
+    let size = |size: u32| if is_perf && size == 0 { DESCRIPTOR } else { size };
     MapSpec {
         map_type: map.map_type(),
-        key_size: map.key_size(),
-        value_size: map.value_size(),
+        key_size: size(map.key_size()),
+        value_size: size(map.value_size()),
         max_entries: max_entries(map, facts),
         flags: map.map_flags(),
         extra: map.map_extra(),

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aya_obj::btf::{BtfError, BtfFeatures};
 use aya_obj::{Function, Object};
 use twinprobe_ebpf_common::Btf;
-use twinprobe_ebpf_common::finding::{BESIDE, Finding, SOURCE_NAME, Stage, with_causes};
+use twinprobe_ebpf_common::finding::{Finding, SOURCE_NAME, Stage, name_beside, with_causes};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_ebpf_common::unit::Calls;
 
@@ -17,7 +17,7 @@ use crate::plan::elf::maps::MapPointer;
 use crate::plan::elf::programs::{ProgramChoice, Unfit};
 use crate::plan::elf::references::Misplaced;
 use crate::plan::elf::tables::CallError;
-use crate::plan::map_spec::{self, MapSpec};
+use crate::plan::map_spec::{self, MapSpec, PROGRAMS};
 use crate::plan::request::KernelFacts;
 use crate::plan::sees::Sees;
 
@@ -50,12 +50,12 @@ pub enum ObjectError {
     #[error(
         "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in, but for bpf_dynptr_from_skb, bpf_dynptr_from_xdp and bpf_dynptr_slice"
     )]
-    Undefined { names: String, position: Option<(u32, u32)> },
+    Undefined { names: String, position: Option<CodePosition> },
     #[error(
         "the relocation at byte {offset} of section {section} belongs to an instruction that neither loads \
          an address nor calls a function; leave it out, and let the compiler make the references"
     )]
-    Misplaced { section: String, offset: u64, position: Option<(u32, u32)> },
+    Misplaced { section: String, offset: u64, position: Option<CodePosition> },
     #[error(
         "the source has {0} functions; {MAX_FUNCTIONS} are the limit, and the kernel takes 256 of one program"
     )]
@@ -76,7 +76,41 @@ pub enum ObjectError {
     )]
     NoFunction(&'static str),
     #[error("{reason}")]
-    Unfit { reason: Unfit, position: Option<(u32, u32)> },
+    Unfit { reason: Unfit, position: Option<CodePosition> },
+}
+
+/// A position in the source, or in a file that a client has sent along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodePosition {
+    /// The name of the file; `None` for the source.
+    file: Option<String>,
+    line: u32,
+    column: u32,
+}
+
+impl CodePosition {
+    /// Returns the position that an instruction of `function` was compiled from.
+    fn of(btf: &[u8], function: &Function, instruction: usize) -> Option<Self> {
+        let (file, line, column) = position(btf, function, instruction, |_| true)?;
+        match name_beside(file) {
+            Some(name) => Some(Self { file: Some(name), line, column }),
+            None => source_position(btf, function, instruction).map(|(line, column)| Self {
+                file: None,
+                line,
+                column,
+            }),
+        }
+    }
+
+    /// Places a finding about the source in `field`.
+    fn place(&self, field: &str, finding: Finding) -> Finding {
+        let field = self
+            .file
+            .as_ref()
+            .and_then(|name| Some(format!("{}files.{name}", field.strip_suffix("source")?)));
+        let finding = Finding { field: field.or(finding.field), ..finding };
+        finding.at(self.line, Some(self.column))
+    }
 }
 
 impl ObjectError {
@@ -85,15 +119,16 @@ impl ObjectError {
         match self {
             Self::Undefined { position, .. } | Self::Misplaced { position, .. } => {
                 let finding = Finding::new(Stage::Admission, field, with_causes(self));
-                position.map_or(finding.clone(), |(line, column)| finding.at(line, Some(column)))
+                position.as_ref().map_or(finding.clone(), |position| position.place(field, finding))
             }
             Self::Unfit { reason: Unfit::Unknown { .. }, .. }
             | Self::Elf(ElfError::Unfit(Unfit::Unknown { .. })) => {
                 let direction = field.split('.').next().unwrap_or_default();
                 Finding::new(Stage::Load, format!("{direction}.entry"), with_causes(self))
             }
-            Self::Unfit { position: Some((line, _)), .. } => {
-                Finding::new(Stage::Load, field, with_causes(self)).at(*line, None)
+            Self::Unfit { position: Some(position), .. } => {
+                let finding = position.place(field, Finding::new(Stage::Load, field, with_causes(self)));
+                Finding { column: None, ..finding }
             }
             _ => Finding::new(Stage::Load, field, with_causes(self)),
         }
@@ -145,7 +180,7 @@ impl ProbeObject {
             others,
             pointers,
             unused,
-            calls,
+            mut calls,
             undefined,
             misplaced,
             sees,
@@ -160,7 +195,7 @@ impl ProbeObject {
         let position = |at: &Option<(String, usize)>| {
             let (function, instruction) = at.as_ref()?;
             let function = program.functions.values().find(|known| known.name == *function)?;
-            source_position(&program.btf.as_ref()?.to_bytes(), function, *instruction)
+            CodePosition::of(&program.btf.as_ref()?.to_bytes(), function, *instruction)
         };
         if let Some(Misplaced { section, offset, at }) = misplaced.into_iter().next() {
             return Err(ObjectError::Misplaced { section, offset, position: position(&at) });
@@ -183,6 +218,7 @@ impl ProbeObject {
         let btf_blob = program.btf.as_ref().ok_or(ElfError::DamagedBtf)?.to_bytes();
         let btf = Btf::parse(&btf_blob)?;
         let mut maps = map_spec::map_specs(&program, &btf, facts, &mut warnings)?;
+        empty_tables(&maps, &unused, &mut calls, &mut warnings);
         maps.retain(|name, _| !calls.contains_key(name));
         let slots = pointers.into_iter().filter_map(|pointer| slot(pointer, &maps, &btf)).collect();
         let defined = Definitions { entry, frags, others, maps, unused, slots, calls, btf, warnings, sees };
@@ -204,18 +240,10 @@ impl ProbeObject {
         instruction: usize,
         message: &str,
     ) -> Finding {
-        let beside =
-            position(&self.btf_blob, function, instruction, |_| true).and_then(|(file, line, column)| {
-                let name = file.strip_prefix(BESIDE)?.strip_prefix('/')?;
-                let of_source = field.strip_suffix("source")?;
-                Some(Finding::new(stage, format!("{of_source}files.{name}"), message).at(line, Some(column)))
-            });
-        if let Some(finding) = beside {
-            return finding;
-        }
         let finding = Finding::new(stage, field, message);
-        match (self.source_position(function, instruction), self.position(function, instruction)) {
-            (Some((line, column)), _) => finding.at(line, Some(column)),
+        let position = CodePosition::of(&self.btf_blob, function, instruction);
+        match (position, self.position(function, instruction)) {
+            (Some(position), _) => position.place(field, finding),
             // The source says by `#line` that it was made from another file, or the object was compiled elsewhere.
             (None, Some((file, line))) => {
                 Finding { message: format!("in {file}:{line}: {message}"), ..finding }
@@ -269,6 +297,25 @@ fn file_name(btf: &[u8], offset: u32) -> Option<&str> {
     };
     let start = word(4)?.checked_add(word(16)?)?.checked_add(offset as usize)?;
     CStr::from_bytes_until_nul(btf.get(start..)?).ok()?.to_str().ok()
+}
+
+/// Adds the tables of programs that the source does not fill. Nothing else fills them.
+fn empty_tables(
+    maps: &BTreeMap<String, MapSpec>,
+    unused: &BTreeSet<String>,
+    calls: &mut Calls,
+    warnings: &mut Vec<String>,
+) {
+    let tables = maps.iter().filter(|(_, spec)| spec.map_type == PROGRAMS).map(|(name, _)| name);
+    for name in tables {
+        if !unused.contains(name) && !calls.contains_key(name) {
+            warnings.push(format!(
+                "no slot of the table {name} has a program, so bpf_tail_call through it does nothing; a source names programs by \
+                 .values = {{ [0] = (void *)&program }}"
+            ));
+        }
+        calls.entry(name.clone()).or_default();
+    }
 }
 
 /// Returns the reason why aya-obj does not parse an object: for a type without a size, its name.

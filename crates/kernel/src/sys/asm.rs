@@ -33,6 +33,11 @@ pub fn mov_imm(dst: Reg, value: i32) -> bpf_insn {
 }
 
 /// `dst &= value`
+/// `dst = value` in 32 bits; the upper ones are 0.
+pub fn mov_imm32(dst: Reg, value: i32) -> bpf_insn {
+    insn(0xb4, dst, 0, 0, value)
+}
+
 pub fn and_imm(dst: Reg, value: i32) -> bpf_insn {
     insn(0x57, dst, 0, 0, value)
 }

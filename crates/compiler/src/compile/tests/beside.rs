@@ -71,6 +71,42 @@ async fn findings_name_the_file_and_its_line() {
     assert_eq!((warning.field.as_deref(), warning.line), (Some("ingress.files.sizes.h"), Some(3)));
 }
 
+/// Programs of one project share headers in a folder beside their folders. Its place is below the folder of the source here.
+#[tokio::test]
+async fn names_that_lead_out_of_the_folder_mean_files_in_it() {
+    let compiler = compiler();
+    let source = SOURCE.replace("sizes.h", "../common/sizes.h");
+    let good = [
+        ("common/sizes.h", "#include \"../lib/deep/a.h\"\n#include \"../../other/b.h\"\n"),
+        ("lib/deep/a.h", "#pragma once\n#include \"../../../common/c.h\"\n"),
+        ("other/b.h", "#include \"../lib/deep/a.h\"\n"),
+        ("common/c.h", "enum { SIZE = 2 };\n"),
+    ];
+    let object = compile_with(&compiler, &source, &good).await.unwrap();
+    assert!(object.warnings.is_empty(), "{:?}", object.warnings);
+    let bad = [("common/sizes.h", "#define SIZE 0\n\nint x = y;\n")];
+    let rejection = compile_with(&compiler, &source, &bad).await.unwrap_err();
+    let finding = &rejection.findings[0];
+    assert_eq!((finding.field.as_deref(), finding.line), (Some("ingress.files.common/sizes.h"), Some(3)));
+    let log = rejection.log.unwrap();
+    assert!(log.contains("common/sizes.h:3:9: error") && !log.contains('='), "{log}");
+}
+
+/// clang 14 takes the text of a header whose first declaration comes from a macro for missing, and then refuses inline assembly.
+#[tokio::test]
+async fn headers_that_begin_with_a_macro_may_be_beside_inline_assembly() {
+    let list = [
+        ("first.h", "#define DECLARE(name) extern int name;\nDECLARE(first)\n"),
+        (
+            "sizes.h",
+            "#include \"first.h\"\nstatic inline int size(void) { int n; asm volatile(\"%0 = 2\" : \"=r\"(n)); return n; }\n\
+             #define SIZE size()\n",
+        ),
+    ];
+    let object = compile_with(&compiler(), SOURCE, &list).await.unwrap();
+    assert!(object.elf.starts_with(b"\x7fELF"));
+}
+
 /// Files beside a source can't lead to files of the host.
 #[tokio::test]
 async fn files_lead_nowhere_else() {

@@ -42,6 +42,9 @@ pub fn join(
     if !tail_calls(&function.instructions).any(|_| true) || tables.is_empty() {
         return Ok(Some(function));
     }
+    if tables.values().all(BTreeMap::is_empty) {
+        return without_calls(&function, first).map(Some);
+    }
     let slots: Vec<(&String, &BTreeMap<u32, String>)> = tables.iter().collect();
     if slots.iter().any(|(_, slots)| slots.len() > MAX_SLOTS) {
         return Err(CallError::Many);
@@ -82,6 +85,30 @@ pub fn join(
         changed.push(leaving(&function, first, ends, &next).map_err(|_| CallError::TooLong)?);
     }
     Ok(Some(whole(&changed, pass)))
+}
+
+/// Returns a program without its calls through tables: nothing fills a table, so that each call continues behind itself.
+fn without_calls(function: &Function, first: usize) -> Result<Function, CallError> {
+    let calls: Vec<InstructionIndex> = tail_calls(&function.instructions).collect();
+    let instructions = without_tables(&function.instructions, first);
+    let change = |at, _: &bpf_insn| match calls.binary_search(&at) {
+        Ok(_) => Rewriting::Replace(vec![mov_imm(0, -libc::ENOENT)]),
+        Err(_) => Rewriting::Keep,
+    };
+    let (changed, instructions) = rewrite(function, &instructions, change).map_err(|_| CallError::TooLong)?;
+    Ok(Function { instructions, ..changed })
+}
+
+/// Returns instructions with zero in place of the addresses of tables, which have no other use.
+fn without_tables(instructions: &[bpf_insn], first: usize) -> Vec<bpf_insn> {
+    let mut instructions = instructions.to_vec();
+    for insn in &mut instructions {
+        if loaded(insn, first).is_some() {
+            insn.imm = 0;
+            insn.set_src_reg(0);
+        }
+    }
+    instructions
 }
 
 fn tail_calls(program: &[bpf_insn]) -> impl Iterator<Item = InstructionIndex> {
@@ -144,14 +171,7 @@ fn leaving(
     ends: InstructionIndex,
     next: &BTreeMap<InstructionIndex, Vec<(u32, usize)>>,
 ) -> Result<Function, TooLong> {
-    let mut instructions = function.instructions.clone();
-    for insn in &mut instructions {
-        if loaded(insn, first).is_some() {
-            // The address of a table has no other use.
-            insn.imm = 0;
-            insn.set_src_reg(0);
-        }
-    }
+    let instructions = without_tables(&function.instructions, first);
     let change = |at: InstructionIndex, insn: &bpf_insn| match next.get(&at) {
         Some(slots) => Rewriting::Replace(leave(slots)),
         None if at < ends && insn.code == exit().code => Rewriting::Replace(vec![low(0), exit()]),

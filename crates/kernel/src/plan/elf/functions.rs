@@ -11,6 +11,7 @@ use object::elf::{R_BPF_64_32, SHF_EXECINSTR, STT_FUNC, STT_SECTION};
 use crate::admit::instruction::LOAD_64;
 use crate::plan::elf::is_text;
 use crate::plan::elf::references::INSTRUCTION;
+use crate::plan::elf::types::Forgotten;
 
 const CALL: u8 = 0x85;
 /// The values of an instruction's source register that make its number the distance to a function.
@@ -30,9 +31,14 @@ struct ElfFunction {
 /// The functions of an object by their beginnings.
 struct ElfFunctions(BTreeMap<CodePlace, ElfFunction>);
 
-/// Removes the functions that the entry point and the `called` programs do not lead to: their references and their symbols.
-pub fn forget_uncalled(builder: &mut Builder<'_>, entry: (SectionId, &str), called: &HashSet<String>) {
-    let Some(mut functions) = ElfFunctions::of(builder, entry, called) else { return };
+/// Removes the functions that the entry point and the `called` programs do not lead to: their references and their symbols. Returns
+/// those without a symbol.
+pub fn forget_uncalled(
+    builder: &mut Builder<'_>,
+    entry: (SectionId, &str),
+    called: &HashSet<String>,
+) -> Vec<Forgotten> {
+    let Some(mut functions) = ElfFunctions::of(builder, entry, called) else { return Vec::new() };
     functions.follow(builder);
     for section in &mut builder.sections {
         if let (SectionData::Relocation(relocations), Some(code)) =
@@ -50,6 +56,12 @@ pub fn forget_uncalled(builder: &mut Builder<'_>, entry: (SectionId, &str), call
         let begin = section.map(|section| (section.index(), symbol.st_value));
         symbol.delete |= begin.and_then(|begin| functions.0.get(&begin)).is_some_and(|of| !of.is_called);
     }
+    let forgotten = functions.0.iter().filter(|(_, of)| !of.is_called).filter_map(|((_, begin), of)| {
+        let section = builder.sections.get(of.section);
+        let name = section.name.as_slice().to_vec();
+        (!is_text(section)).then_some(Forgotten { section: name, code: *begin..of.end })
+    });
+    forgotten.collect()
 }
 
 impl ElfFunctions {

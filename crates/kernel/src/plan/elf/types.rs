@@ -21,6 +21,14 @@ const PROTOTYPE: u32 = 13;
 pub const VARIABLE: u32 = 14;
 pub const SECTION: u32 = 15;
 
+/// A function of the object that nothing calls.
+#[derive(Debug)]
+pub struct Forgotten {
+    pub section: Vec<u8>,
+    /// Its place in the section, in bytes.
+    pub code: Range<u64>,
+}
+
 /// The parts of `.BTF`.
 #[derive(Debug)]
 pub struct Types {
@@ -185,13 +193,16 @@ pub fn sections_renamed(
     ext: &[u8],
     types: &mut Types,
     names: &HashMap<Vec<u8>, String>,
+    forgotten: &[Forgotten],
 ) -> Result<Vec<u8>, ElfError> {
     /// The size of `struct btf_ext_header` with its three tables.
     const FULL: u32 = 32;
+    /// The place in the header of the table of CO-RE relocations.
+    const RELOCATIONS: usize = 24;
     let header = word(ext, 4)? as usize;
     let (mut tables, mut places) = (Vec::new(), Vec::new());
     let mut offsets: HashMap<String, u32> = HashMap::new();
-    for field in [8, 16, 24] {
+    for field in [8, 16, RELOCATIONS] {
         let start = tables.len() as u32;
         let length = if field + 8 <= header { word(ext, field + 4)? as usize } else { 0 };
         if length > 0 {
@@ -206,9 +217,14 @@ pub fn sections_renamed(
                 let next = count.checked_mul(record).and_then(|bytes| bytes.checked_add(at + 8));
                 let next = next.filter(|next| *next <= table.len()).ok_or(ElfError::DamagedBtf)?;
                 if let Some(new) = names.get(types.text(name)) {
-                    let offset = *offsets.entry(new.clone()).or_insert_with(|| types.add_text(new));
-                    tables.extend_from_slice(&offset.to_le_bytes());
-                    tables.extend_from_slice(&table[at + 4..next]);
+                    let forgotten = if field == RELOCATIONS { forgotten } else { &[] };
+                    let records = kept(&table[at + 8..next], record, types.text(name), forgotten);
+                    if !records.is_empty() {
+                        let offset = *offsets.entry(new.clone()).or_insert_with(|| types.add_text(new));
+                        tables.extend_from_slice(&offset.to_le_bytes());
+                        tables.extend_from_slice(&(records.len() as u32).to_le_bytes());
+                        tables.extend(records.concat());
+                    }
                 }
                 at = next;
             }
@@ -227,6 +243,15 @@ pub fn sections_renamed(
     }
     renamed.extend_from_slice(&tables);
     Ok(renamed)
+}
+
+/// Returns the records of a section, of this many bytes each, without those of forgotten functions.
+fn kept<'a>(records: &'a [u8], size: usize, section: &[u8], forgotten: &[Forgotten]) -> Vec<&'a [u8]> {
+    let is_gone = |record: &&[u8]| {
+        let place = word(record, 0).unwrap_or(0).into();
+        forgotten.iter().any(|of| of.section == section && of.code.contains(&place))
+    };
+    records.chunks_exact(size.max(1)).filter(|record| !is_gone(record)).collect()
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, ElfError> {
@@ -257,7 +282,7 @@ mod tests {
         let mut ext = vec![0_u8; 32];
         ext[4] = 24;
         ext[12] = 200;
-        let renamed = sections_renamed(&ext, &mut Types::none(), &HashMap::new());
+        let renamed = sections_renamed(&ext, &mut Types::none(), &HashMap::new(), &[]);
         assert!(matches!(renamed, Err(ElfError::DamagedBtf)));
     }
 
@@ -271,7 +296,7 @@ mod tests {
             ext.extend_from_slice(&u32::to_le_bytes(number));
         }
         let names = HashMap::from([(b"xdp".to_vec(), "classifier/1".to_owned())]);
-        let renamed = sections_renamed(&ext, &mut types, &names).unwrap();
+        let renamed = sections_renamed(&ext, &mut types, &names, &[]).unwrap();
         let words: Vec<u32> = (4..renamed.len()).step_by(4).map(|at| word(&renamed, at).unwrap()).collect();
         assert_eq!(words[..7], [32, 0, 20, 20, 0, 20, 0]);
         assert_eq!((words[7], &words[9..]), (8, &[1, 9, 9][..]));
