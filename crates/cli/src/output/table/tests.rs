@@ -50,8 +50,8 @@ fn titles_are_folded_before_rows_become_records() {
         row.number("questions_total", questions);
         row.number("late_total", late);
     }
-    let expected = "\
-            questions_  late_
+    // The first line begins with spaces.
+    let expected = "            questions_  late_
 key              total  total
 192.0.2.3         1422      0
 192.0.2.25          22     17
