@@ -216,7 +216,6 @@ fn targets(program: &[bpf_insn]) -> HashSet<InstructionIndex> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::admit::admission;
     use crate::load::bind;
     use crate::plan::probe_plan::ProbePlan;
