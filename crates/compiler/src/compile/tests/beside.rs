@@ -84,7 +84,7 @@ async fn names_that_lead_out_of_the_folder_mean_files_in_it() {
     ];
     let object = compile_with(&compiler, &source, &good).await.unwrap();
     assert!(object.warnings.is_empty(), "{:?}", object.warnings);
-    let bad = [("common/sizes.h", "#define SIZE 0\n\nint x = y;\n")];
+    let bad = [("common/sizes.h", "#define SIZE 0\n\nint xxx[y];\n")];
     let rejection = compile_with(&compiler, &source, &bad).await.unwrap_err();
     let finding = &rejection.findings[0];
     assert_eq!((finding.field.as_deref(), finding.line), (Some("ingress.files.common/sizes.h"), Some(3)));
