@@ -153,7 +153,12 @@ fn what_a_source_cannot_have_is_refused_by_name() -> Result<()> {
             2,
             "map b has the flags 0x40000000",
         ),
-        ("\n\nBPF_QUEUE(q, u32, 0);\nint f(struct CTXTYPE *c) { return 0; }", "xdp", 3, "map q failed"),
+        (
+            "\n\nBPF_QUEUE(q, u32, 0);\nint f(struct CTXTYPE *c) { return 0; }",
+            "xdp",
+            3,
+            "map q has no number of entries",
+        ),
         ("int f(struct __sk_buff *c) {\n c->mark = 1;\n return 0; }", "tc", 2, "writes to its context"),
     ] {
         let config = json!({ "interface": "mon0", "ingress": { "hook": hook, "source": source } });

@@ -86,8 +86,7 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
             "__uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);",
             window("m", "m"),
             "map",
-            "possible are hash, lru_hash, percpu_hash, lru_percpu_hash, array, percpu_array, lpm_trie, queue, stack, \
-             hash_of_maps, array_of_maps, ringbuf, perf_event_array",
+            "m is a table of programs (prog_array)",
         ),
         (
             "__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(map_flags, BPF_F_RDONLY); __type(key, int); \

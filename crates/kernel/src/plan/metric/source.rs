@@ -36,6 +36,11 @@ pub fn source(
 }
 
 fn unknown(defined: &Definitions, name: &str) -> String {
+    if defined.calls.contains_key(name) {
+        return format!(
+            "{name} is a table of programs (prog_array), which has nothing to read; name another map"
+        );
+    }
     let names = defined.maps.keys().map(String::as_str).filter(|name| !name.starts_with('.'));
     let names: Vec<&str> = names.collect();
     let known = match names.is_empty() {
