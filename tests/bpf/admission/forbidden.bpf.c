@@ -161,21 +161,6 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-#ifdef CASE_tail_call // xdp tc
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 4);
-	__type(key, __u32);
-	__type(value, __u32);
-} programs SEC(".maps"); // refused
-
-PROGRAM int probe(CONTEXT *ctx)
-{
-	bpf_tail_call(ctx, &programs, 1); // refused
-	return 0;
-}
-#endif
-
 #ifdef CASE_loop_in_a_loop // xdp tc
 static long inner(__u32 index, __u64 *sum)
 {

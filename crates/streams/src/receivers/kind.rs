@@ -70,6 +70,7 @@ pub struct ReceiverKind {
 }
 
 impl ReceiverKind {
+    #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
     /// The kind with these options.
     pub const fn of<O: ReceiverOptions>() -> Self {
         Self {
@@ -93,6 +94,7 @@ impl ReceiverKind {
 }
 
 impl Destination {
+    #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
     fn new<O: ReceiverOptions>(options: O) -> Self {
         Self {
             label: O::NAME.to_owned(),
