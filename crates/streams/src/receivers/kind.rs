@@ -70,8 +70,8 @@ pub struct ReceiverKind {
 }
 
 impl ReceiverKind {
-    #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
     /// The kind with these options.
+    #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
     pub const fn of<O: ReceiverOptions>() -> Self {
         Self {
             name: O::NAME,
