@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::owner::{OwnersAt, PodNames};
 use crate::window::Window;
+use crate::window::owner::{OwnersAt, PodNames};
 
 /// The beginning of a document, before its first metric.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,5 +1,6 @@
 //! The window that snapshot metrics belong to, and figures about a probe's retained windows.
 
+pub mod owner;
 pub mod shape;
 
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::hook::Direction;
 use crate::metric::{Aggregation, MergeRule, Temporality};
-use crate::owner::WHOLE_KEY;
 use crate::window::is_default;
+use crate::window::owner::WHOLE_KEY;
 
 /// The answer to `GET /v1/probes/{name}/windows/{seq}/shape`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

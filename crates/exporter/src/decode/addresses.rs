@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use twinprobe_ebpf_common::Layout;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan};
-use twinprobe_ebpf_common::owner::{AddressOwner, OwnersAt, WHOLE_KEY};
+use twinprobe_ebpf_common::window::owner::{AddressOwner, OwnersAt, WHOLE_KEY};
 
 /// The places of addresses in a key: the key itself, or members of it.
 #[derive(Debug, Default)]

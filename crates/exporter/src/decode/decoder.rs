@@ -1,7 +1,7 @@
 //! The decoding of bytes by a plan.
 
 use twinprobe_ebpf_common::Context;
-use twinprobe_ebpf_common::owner::OwnersAt;
+use twinprobe_ebpf_common::window::owner::OwnersAt;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};

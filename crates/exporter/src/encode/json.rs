@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write as _;
 
 use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
-use twinprobe_ebpf_common::owner::AddressOwner;
+use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
 
 use super::fragment::{Fragment, push_number, push_short, push_string};

@@ -1,7 +1,7 @@
 //! The interface of the formats that write a document as a tree.
 
 use twinprobe_ebpf_common::metric::distribution::Distribution;
-use twinprobe_ebpf_common::owner::AddressOwner;
+use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, Head};
 
 use crate::decode::sink::ValueSink;

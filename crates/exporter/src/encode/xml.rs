@@ -8,7 +8,7 @@ use std::io::Write as _;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
-use twinprobe_ebpf_common::owner::AddressOwner;
+use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head, PodNames};
 
 use super::fragment::{Fragment, push_number, push_short};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use twinprobe_ebpf_common::owner::OWNER_FIELDS;
+use twinprobe_ebpf_common::window::owner::OWNER_FIELDS;
 use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape};
 
 /// The columns that each table begins with.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::owner::{AddressOwner, AddressOwners, OwnedSince, OwnersAt};
 use twinprobe_ebpf_common::window::Window;
+use twinprobe_ebpf_common::window::owner::{AddressOwner, AddressOwners, OwnedSince, OwnersAt};
 
 /// The most addresses without a present owner that keep the name of their last one.
 const MOST_EARLIER: usize = 4096;

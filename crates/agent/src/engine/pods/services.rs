@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use twinprobe_api::ServiceEntry;
-use twinprobe_ebpf_common::owner::AddressOwner;
+use twinprobe_ebpf_common::window::owner::AddressOwner;
 
 /// The names of Services.
 #[derive(Debug, Default)]

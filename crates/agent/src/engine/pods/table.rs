@@ -11,8 +11,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use twinprobe_api::{PodEntry, PodList, PodStatus, PodTable};
 use twinprobe_config::PodSelector;
-use twinprobe_ebpf_common::owner::{AddressOwner, OwnersAt};
 use twinprobe_ebpf_common::window::Window;
+use twinprobe_ebpf_common::window::owner::{AddressOwner, OwnersAt};
 use twinprobe_kernel::{PodFinder, PodPlace};
 
 use crate::engine::pods::names::{InterfacePods, names};

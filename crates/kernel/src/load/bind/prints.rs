@@ -32,7 +32,7 @@ const PLAIN: u8 = 0x60;
 
 /// What a register holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Held {
+enum HeldByRegister {
     #[default]
     Anything,
     Number(u64),
@@ -44,8 +44,8 @@ enum Held {
 
 /// What is known in a block of instructions that run one after the other.
 #[derive(Default)]
-struct Block {
-    registers: [Held; 11],
+struct PrintBlock {
+    registers: [HeldByRegister; 11],
     stack: BTreeMap<i64, u8>,
 }
 
@@ -85,22 +85,22 @@ fn used(
     let is_end = |insn: &bpf_insn| insn.code == exit().code || insn.code == jump(0).code;
     let begins = |place: &usize| targets.contains(place) || *place == 0 || is_end(&program[*place - 1]);
     let begin = (0..=at).rev().find(begins)?;
-    let mut block = Block::default();
-    block.registers[usize::from(STACK)] = Held::Stack(0);
+    let mut block = PrintBlock::default();
+    block.registers[usize::from(STACK)] = HeldByRegister::Stack(0);
     let mut next = begin;
     while next < at {
         block.run(&program[next], program.get(next + 1));
         next += if program[next].code == LOAD_64 { 2 } else { 1 };
     }
-    let Held::Number(length) = block.registers[LENGTH] else { return None };
+    let HeldByRegister::Number(length) = block.registers[LENGTH] else { return None };
     let length = usize::try_from(length).ok()?;
     match block.registers[FORMAT] {
-        Held::Value(map, begin) => {
+        HeldByRegister::Value(map, begin) => {
             // A program can't write to a constant, and no client can.
             let constants = &maps.get(map).filter(|map| map.spec.frozen && map.fill.is_empty())?.spec.initial;
             conversions(constants.get(begin..begin.checked_add(length)?)?)
         }
-        Held::Stack(begin) => {
+        HeldByRegister::Stack(begin) => {
             let bytes =
                 (0..i64::try_from(length).ok()?.min(512)).map(|at| block.stack.get(&(begin + at)).copied());
             conversions(&bytes.collect::<Option<Vec<u8>>>()?)
@@ -109,13 +109,13 @@ fn used(
     }
 }
 
-impl Block {
+impl PrintBlock {
     /// Takes in an instruction. `second` is the one behind it, which may be its second half.
     fn run(&mut self, insn: &bpf_insn, second: Option<&bpf_insn>) {
         let (to, from) = (usize::from(insn.dst_reg()), usize::from(insn.src_reg()));
         match insn.code & CLASS {
             JUMP | JUMP_32 if insn.code == call_helper(0).code => {
-                self.registers[..=5].fill(Held::Anything);
+                self.registers[..=5].fill(HeldByRegister::Anything);
                 // The function may write to the stack.
                 self.stack.clear();
             }
@@ -128,31 +128,31 @@ impl Block {
                 }
                 if insn.code & (CLASS | MODE) == 0x20 || insn.code & (CLASS | MODE) == 0x40 {
                     // The old loads from packets change these registers.
-                    self.registers[..=5].fill(Held::Anything);
+                    self.registers[..=5].fill(HeldByRegister::Anything);
                 }
             }
         }
     }
 
-    fn get(&self, register: usize) -> Held {
+    fn get(&self, register: usize) -> HeldByRegister {
         self.registers.get(register).copied().unwrap_or_default()
     }
 
     /// Returns what an instruction puts into its register.
-    fn result(&self, insn: &bpf_insn, from: Held, second: Option<&bpf_insn>) -> Held {
+    fn result(&self, insn: &bpf_insn, from: HeldByRegister, second: Option<&bpf_insn>) -> HeldByRegister {
         let number = i64::from(insn.imm) as u64;
         let upper = second.map_or(0, |second| u64::from(second.imm as u32));
         match (insn.code, u32::from(insn.src_reg())) {
-            (LOAD_64, 0) => Held::Number(upper << 32 | u64::from(insn.imm as u32)),
-            (LOAD_64, BPF_PSEUDO_MAP_VALUE) => Held::Value(insn.imm as usize, upper as usize),
-            (code, _) if code == mov_imm(0, 0).code => Held::Number(number),
-            (code, _) if code == mov_imm32(0, 0).code => Held::Number(number & u64::from(u32::MAX)),
+            (LOAD_64, 0) => HeldByRegister::Number(upper << 32 | u64::from(insn.imm as u32)),
+            (LOAD_64, BPF_PSEUDO_MAP_VALUE) => HeldByRegister::Value(insn.imm as usize, upper as usize),
+            (code, _) if code == mov_imm(0, 0).code => HeldByRegister::Number(number),
+            (code, _) if code == mov_imm32(0, 0).code => HeldByRegister::Number(number & u64::from(u32::MAX)),
             (code, _) if code == mov(0, 0).code && insn.off == 0 => from,
             (code, _) if code == add_imm(0, 0).code => match self.get(usize::from(insn.dst_reg())) {
-                Held::Stack(at) => Held::Stack(at.wrapping_add(i64::from(insn.imm))),
-                _ => Held::Anything,
+                HeldByRegister::Stack(at) => HeldByRegister::Stack(at.wrapping_add(i64::from(insn.imm))),
+                _ => HeldByRegister::Anything,
             },
-            _ => Held::Anything,
+            _ => HeldByRegister::Anything,
         }
     }
 
@@ -164,23 +164,23 @@ impl Block {
             _ => 8,
         };
         let value = match insn.code & CLASS {
-            STORE_NUMBER => Held::Number(i64::from(insn.imm) as u64),
+            STORE_NUMBER => HeldByRegister::Number(i64::from(insn.imm) as u64),
             _ => self.get(usize::from(insn.src_reg())),
         };
-        let Held::Stack(base) = self.get(usize::from(insn.dst_reg())) else {
+        let HeldByRegister::Stack(base) = self.get(usize::from(insn.dst_reg())) else {
             // The address may be one of the stack.
             self.stack.clear();
             return;
         };
         if insn.code & MODE != PLAIN {
             // An atomic operation may put the old value into a register.
-            *self = Self { registers: [Held::Anything; 11], stack: BTreeMap::new() };
+            *self = Self { registers: [HeldByRegister::Anything; 11], stack: BTreeMap::new() };
             return;
         }
         let at = base.wrapping_add(i64::from(insn.off));
         for (index, place) in (at..at.saturating_add(width)).enumerate() {
             match value {
-                Held::Number(number) => _ = self.stack.insert(place, number.to_le_bytes()[index]),
+                HeldByRegister::Number(number) => _ = self.stack.insert(place, number.to_le_bytes()[index]),
                 _ => _ = self.stack.remove(&place),
             }
         }
