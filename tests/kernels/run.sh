@@ -71,7 +71,7 @@ prepare() {
 # Skips what asks no kernel (plans, the analysis, the dispatcher's interpreter, files), what only takes long in the guest
 # (speed, a million entries, trials of compiled programs, which each deployment of the core tests has as well), and a race
 # that needs two processors. `make soak` runs what is only many rounds of what others show: all sizes, kills, limits of time.
-filter="--skip ::timed --skip ::soak --skip plan:: --skip admit:: --skip attach::dispatcher::program --skip bind::calls"
+filter="--skip ::timed --skip ::soak --skip plan:: --skip admit:: --skip attach::dispatcher::program --skip bind::calls --skip bind::prints"
 filter="$filter --skip speed --skip million --skip trial::cost --skip maps_that_change --skip while_it_grows"
 if [ "${TWINPROBE_SCALE:-}" != full ]; then
     filter="$filter --skip odd_sizes --skip all_sizes --skip large_queues --skip journal::tests::killed --skip net::patience"
