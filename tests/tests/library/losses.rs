@@ -110,8 +110,8 @@ fn what_a_short_way_loses_was_sent_again() -> Result<()> {
     Ok(())
 }
 
-/// Where the sender's clock has not moved on, the time that a segment takes decides, which a busy machine makes longer.
-#[timed]
+/// Where the sender's clock has not moved on, the time that a segment takes decides.
+#[timed("a busy machine makes the time of a round trip longer")]
 fn an_idle_receiver_takes_few_segments_for_overtaken_ones() -> Result<()> {
     let counted = lose()?;
     let Counted { dropped, sent_again, segments } = &counted;
