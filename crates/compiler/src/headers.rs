@@ -144,15 +144,17 @@ impl HeaderFiles {
         ];
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
         // Sources that come with a copy of libbpf's headers include these without their folder.
-        roots.extend(libbpf(host));
+        let libbpf = libbpf(host);
+        let after: &[&str] = if libbpf.is_some() { &["-idirafter", LIBBPF] } else { &[] };
+        roots.extend(libbpf);
         // Messages of clang name the headers by the view.
         let view = json!({
             "version": 0, "case-sensitive": "true", "fallthrough": "false", "use-external-names": "false",
             "roots": roots
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
-        let arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON, "-idirafter", LIBBPF];
-        let arguments = arguments.map(str::to_owned).to_vec();
+        let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
+        arguments.extend(after.iter().map(|argument| (*argument).to_owned()));
         files.append(&mut headers);
         Ok(Self { files, arguments, description: view })
     }
