@@ -72,7 +72,7 @@ fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
         let config = configuration(directory.path(), &[&node], &to, &json!({ "listen": "127.0.0.1:0" }))?;
         let stream = Stream::start(&config)?;
         wait_until_sent(&node)?;
-        // What was told is not told again with the next windows.
+        // A gap that was told is not told again with the next windows.
         (0..3).for_each(|_| drop(close(&node, "p")));
         wait_until_sent(&node)?;
         expect(

@@ -114,7 +114,7 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
 fn missing(verdict: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 5] = [
         (
-            // What loaders put in place of a CO-RE relocation without a counterpart.
+            // Loaders put this in place of a CO-RE relocation without a counterpart.
             "invalid func unknown#195896080",
             "this line follows a type or field that this kernel does not have (CO-RE): test for it by bpf_core_field_exists",
         ),

@@ -251,7 +251,7 @@ impl RuleLane {
         }
         let stopped = judge.state.stopped.clone();
         self.act(progress, period, decided).await;
-        // Those who see that the rule has stopped may rely on the end of its actions.
+        // A reader who sees that the rule has stopped may rely on the end of its actions.
         change(&self.rule.standing, |standing| standing.stopped = stopped);
     }
 

@@ -58,7 +58,7 @@ pub struct RuleQuestion {
     pub watch: String,
     /// The name under which the rule reads windows.
     pub collector: String,
-    /// The time, in nanoseconds since the Unix epoch, after which events of the rule count. None: nobody asks for events.
+    /// The time, in nanoseconds since the Unix epoch, after which events of the rule count. `None` if no events are asked for.
     pub remembered: Option<i64>,
 }
 

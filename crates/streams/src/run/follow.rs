@@ -78,7 +78,7 @@ impl DaemonFollower {
                 () = stopping.stopped() => break,
             }
         }
-        // Nobody will ever change the list: its daemons stay.
+        // The list never changes any more: its daemons stay.
         stopping.stopped().await;
         while self.looks.join_next().await.is_some() {}
         true

@@ -30,7 +30,7 @@ const SIZE: u8 = 0x18;
 const MODE: u8 = 0xe0;
 const PLAIN: u8 = 0x60;
 
-/// What a register holds.
+/// The content of a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum HeldByRegister {
     #[default]
@@ -42,7 +42,7 @@ enum HeldByRegister {
     Value(usize, usize),
 }
 
-/// What is known in a block of instructions that run one after the other.
+/// The knowledge about a block of instructions that run one after the other.
 #[derive(Default)]
 struct PrintBlock {
     registers: [HeldByRegister; 11],
