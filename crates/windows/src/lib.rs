@@ -4,6 +4,7 @@
 
 mod baseline;
 mod body;
+mod held;
 mod index;
 mod readers;
 mod retention;

@@ -1,5 +1,6 @@
 //! Rules at work.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use anyhow::{Result, ensure};
@@ -8,6 +9,45 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 use crate::scene::{Receiver, close, counter, deploys, generator, rule, wait_for_rule};
+
+/// A rule judges each window, also those that a fast collector has acknowledged while the rule was busy or its daemon dead.
+#[test]
+fn collectors_take_no_window_from_a_rule() -> Result<()> {
+    let topology = Topology::new()?;
+    topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
+    let receiver = topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"))??;
+    let daemon = Daemon::start(topology.monitor())?;
+    let mut config = counter();
+    config["window"] = json!({ "collectors": ["c"] });
+    daemon.put("/v1/probes/p", &config).expect(201);
+    let url = format!("http://{}/", receiver.local_addr()?);
+    daemon.put("/v1/rules/many", &rule(&json!([{ "notify": url }]))).expect(201);
+    let mut generator = generator(&topology)?;
+    generator.send(10)?;
+    close(&daemon);
+    let (_unanswered, _) = receiver.accept()?;
+    for _ in 0..3 {
+        close(&daemon);
+    }
+    daemon.delete("/v1/probes/p/windows/4?collector=c").expect(204);
+    let listed = daemon.json("/v1/probes/p/windows?after=0");
+    ensure!(listed["windows"] == json!([]) && listed["lost_windows"] == 0, "{listed}");
+    let directories = daemon.kill()?;
+    let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
+    ensure!(daemon.json("/v1/probes/p/windows?after=0")["windows"] == json!([]), "no window comes back");
+    close(&daemon);
+    daemon.delete("/v1/probes/p/windows/5?collector=c").expect(204);
+    let (mut again, _) = receiver.accept()?;
+    ensure!(again.read(&mut [0; 4096])? > 0, "the notification comes again");
+    again.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
+    let status = wait_for_rule(&daemon, "many", |status| status["window"] == 5)?;
+    ensure!(status["missed"] == 0 && status["state"] == "watching", "{status}");
+    let firing = &status["firings"][0];
+    ensure!(firing["window"] == 1 && firing["ended"].is_string(), "{status}");
+    daemon.delete("/v1/rules/many").expect(204);
+    ensure!(daemon.json("/v1/probes/p")["windows"]["lost"] == 0, "the collector has all");
+    Ok(())
+}
 
 /// The rule deploys a fine probe on the interface of the coarse one while the coarse one sees many packets. The audit
 /// log names the rule as the author.

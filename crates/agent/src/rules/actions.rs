@@ -155,6 +155,13 @@ impl RuleActions {
         twinprobe_client::notify(&message).await.map_err(again)
     }
 
+    /// Keeps the windows after the last one that the rule has judged, however fast their collectors are; `None` ends that.
+    pub async fn hold(&self, judged: Option<u64>) -> Result<(), EngineError> {
+        let Ok(watched) = self.engine.retained(&self.watched) else { return Ok(()) };
+        let rule = self.rule.clone();
+        Ok(tokio::task::spawn_blocking(move || watched.windows.hold(&rule, judged)).await?)
+    }
+
     fn who(&self) -> Who {
         Who::Rule(self.rule.clone())
     }

@@ -40,6 +40,9 @@ pub struct RuleBook {
     pub changes: tokio::sync::Mutex<()>,
 }
 
+/// The holder of windows until the rules have started; a rule has another name.
+const START: &str = "";
+
 /// A rule and the task that runs it.
 struct LiveRule {
     stored: Arc<Mutex<StoredRule>>,
@@ -64,6 +67,8 @@ impl std::fmt::Debug for RuleBook {
 impl RuleBook {
     pub fn new(engine: Arc<Engine>, audit: Option<Arc<AuditLog>>, options: RuleOptions) -> Self {
         let (rules, changes) = (Mutex::default(), tokio::sync::Mutex::default());
+        // A collector may be faster than the start of the rules.
+        engine.readings.windows.all().iter().for_each(|windows| windows.hold(START, Some(0)));
         Self { engine, audit, options: Arc::new(options), rules, changes }
     }
 
@@ -74,7 +79,9 @@ impl RuleBook {
         for (name, stored) in tokio::task::spawn_blocking(move || engine.deployer.store.rules()).await?? {
             self.spawn(&name, stored);
         }
-        Ok(())
+        let windows = self.engine.readings.windows.all();
+        let released = move || windows.iter().for_each(|windows| windows.hold(START, None));
+        Ok(tokio::task::spawn_blocking(released).await?)
     }
 
     /// Stops all rules. The next start continues them.
@@ -92,6 +99,12 @@ impl RuleBook {
     fn spawn(&self, name: &str, stored: StoredRule) {
         let telemetry = &self.engine.telemetry.rules;
         telemetry.set_stopped(name, stored.state.stopped.is_some());
+        if let Ok(watched) = self.engine.retained(&stored.document.watch)
+            && stored.state.stopped.is_none()
+        {
+            let is_same = watched.origin.instance == stored.instance;
+            watched.windows.hold(name, Some(if is_same { stored.state.window } else { 0 }));
+        }
         let actions = self.actions(name, &stored);
         let stored = Arc::new(Mutex::new(stored));
         let (stop, stopped) = watch::channel(false);
@@ -167,6 +180,9 @@ impl RuleBook {
                 self.halt(name).await;
                 // The task may have continued meanwhile.
                 let known = self.stored(name).unwrap_or_else(|| known.clone());
+                if known.document.watch != stored.document.watch {
+                    self.actions(name, &known).hold(None).await?;
+                }
                 stored.follow(&known);
                 PutOutcome::Replaced
             }
@@ -302,7 +318,11 @@ impl RuleBook {
         let stored = self.stored(name).unwrap_or(known);
         match self.actions(name, &stored).change_back(&stored).await {
             Ok(None) => {}
-            Ok(Some(reason)) => tracing::error!(rule = name, reason, "the rule is deleted nevertheless"),
+            Ok(Some(reason)) => tracing::error!(
+                rule = name,
+                reason,
+                "changes of the rule were not taken back; the rule is deleted"
+            ),
             Err(error) => {
                 self.spawn(name, stored);
                 return Err(error);
@@ -315,6 +335,7 @@ impl RuleBook {
             return Err(error.into());
         }
         self.rules.lock().remove(name);
+        self.actions(name, &stored).hold(None).await?;
         self.engine.telemetry.rules.forget(name);
         self.engine.deployer.store.release_objects(name);
         let actions = self.actions(name, &stored);

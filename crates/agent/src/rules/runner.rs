@@ -12,7 +12,6 @@ use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_faults::crash;
 use twinprobe_rules::{Decision, Rule};
 use twinprobe_store::Durable;
-use twinprobe_windows::ListBounds;
 
 use crate::engine::deploy::loaded::LoadedAhead;
 use crate::engine::error::{EngineError, describe};
@@ -94,8 +93,15 @@ impl RuleRunner {
         if is_ending {
             return self.end().await.map(|()| true);
         }
-        let Some(watched) = watched.filter(|_| !is_stopped) else { return Ok(false) };
-        let Some(entry) = self.next(watched) else { return Ok(false) };
+        let Some(watched) = watched else { return Ok(false) };
+        if is_stopped {
+            self.actions.hold(None).await?;
+            return Ok(false);
+        }
+        let next = self.next(watched);
+        let judged = self.stored.lock().state.window;
+        self.actions.hold(Some(judged)).await?;
+        let Some(entry) = next else { return Ok(false) };
         self.judge(&entry).await.map(|()| true)
     }
 
@@ -108,8 +114,7 @@ impl RuleRunner {
             (stored.state.window, stored.state.holds) = (0, 0);
             self.previous = None;
         }
-        let one = ListBounds { windows: 1, ..ListBounds::default() };
-        let entry = watched.windows.list(stored.state.window, one).windows.pop()?;
+        let entry = watched.windows.next_after(stored.state.window)?;
         let missed = entry.seq - stored.state.window - 1;
         if missed > 0 {
             stored.missed += missed;
@@ -122,7 +127,7 @@ impl RuleRunner {
     async fn judge(&mut self, entry: &WindowEntry) -> Result<(), EngineError> {
         let read = match judge::read(&self.actions.engine, &self.actions.watched, entry.seq).await {
             Ok(read) => read,
-            // A collector has acknowledged the window meanwhile.
+            // A limit has removed the window meanwhile, or it is damaged.
             Err(EngineError::Missing(_) | EngineError::NotFound(_)) => {
                 self.actions.engine.telemetry.rules.missed(&self.actions.rule, 1);
                 let mut stored = self.stored.lock();

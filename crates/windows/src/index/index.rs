@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
+use twinprobe_ebpf_common::window::{Listing, WindowEntry, WindowStatistics};
 
 use crate::body::head::ClosedBy;
 use crate::body::stored::StoredWindow;
@@ -36,6 +36,8 @@ pub struct WindowIndex {
     pub acknowledged: Option<Arc<StoredWindow>>,
     /// The windows that are in no list, and that later ones build on.
     pub built_on: BTreeMap<u64, Arc<StoredWindow>>,
+    /// The last window that each holder has used: see [`Windows::hold`](crate::Windows::hold).
+    pub holders: BTreeMap<String, u64>,
     /// True once the windows were removed together with their probe.
     pub removed: bool,
 }
@@ -164,12 +166,12 @@ impl WindowIndex {
     /// Returns the windows that clients had closed and did not take to their end, oldest first.
     pub fn untaken(&self) -> Vec<Arc<StoredWindow>> {
         let untaken = |kept: &&RetainedEntry| !kept.taken && kept.window.closed_by == ClosedBy::Read;
-        self.retained.values().filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
+        let listed = self.listed().map(|(_, kept)| kept);
+        listed.filter(untaken).map(|kept| Arc::clone(&kept.window)).collect()
     }
 
     pub fn list(&self, after: u64, bounds: ListBounds) -> Listing {
-        let retained = self.retained.range((Bound::Excluded(after), Bound::Unbounded));
-        let entries = retained.filter(|(_, kept)| !kept.is_page()).map(|(_, kept)| &kept.window.entry);
+        let entries = self.after(after.max(self.state.acknowledged));
         let mut bytes = 0_u64;
         let windows = entries.take(bounds.windows).take_while(|entry| {
             let is_first = bytes == 0;
@@ -183,6 +185,17 @@ impl WindowIndex {
             lost_windows: self.state.lost.after(after),
             ..Listing::default()
         }
+    }
+
+    /// The windows after this one, oldest first, also acknowledged ones that are held.
+    pub fn after(&self, seq: u64) -> impl Iterator<Item = &WindowEntry> {
+        let retained = self.retained.range((Bound::Excluded(seq), Bound::Unbounded));
+        retained.filter(|(_, kept)| !kept.is_page()).map(|(_, kept)| &kept.window.entry)
+    }
+
+    /// The number up to which no acknowledged window is needed.
+    pub fn released(&self) -> u64 {
+        self.holders.values().fold(self.state.acknowledged, |released, &used| released.min(used))
     }
 
     pub fn get(&self, seq: u64) -> Result<Arc<StoredWindow>, Missing> {
@@ -236,7 +249,8 @@ impl WindowIndex {
     /// The windows that collectors see, oldest first. The window of a page is not among them: it may be removed at any
     /// time.
     fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &RetainedEntry)> {
-        self.retained.iter().filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
+        let retained = self.retained.range((Bound::Excluded(self.state.acknowledged), Bound::Unbounded));
+        retained.filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
     }
 
     /// The number of windows that each named collector has not acknowledged.

@@ -104,6 +104,15 @@ impl WindowIndex {
         Ok(draft.finish())
     }
 
+    /// Plans to remove the acknowledged windows that are not held any more. `None` if there are none.
+    pub fn remove_released(&self) -> Option<IndexChange> {
+        let released = self.released();
+        self.retained.first_key_value().filter(|(first, _)| **first <= released)?;
+        let mut draft = self.draft();
+        draft.remove_through(released);
+        Some(draft.finish())
+    }
+
     /// Plans to remove the oldest window and those that depend on it. `None` if the newest one is among them.
     pub fn drop_oldest(&self) -> Option<IndexChange> {
         let last = self.oldest()?.seq();
@@ -246,7 +255,9 @@ impl Draft<'_> {
             return false;
         }
         let Some((window, taken)) = self.pop() else { return false };
-        if !(taken && self.index.limits.taken_counts) {
+        let is_acknowledged = window.seq() <= self.change.state.acknowledged;
+        let is_served = is_acknowledged || taken && self.index.limits.taken_counts;
+        if !is_served {
             let new = self.change.new.as_ref().map(|new| new.seq());
             let oldest = self.oldest().map(|kept| kept.window.seq()).or(new);
             match self.index.limits.collectors.is_empty() {
@@ -280,6 +291,12 @@ impl Draft<'_> {
             return;
         }
         self.change.state.acknowledged = seq;
+        let released = self.index.holders.values().fold(seq, |released, &used| released.min(used));
+        self.remove_through(released);
+    }
+
+    /// Removes acknowledged windows.
+    fn remove_through(&mut self, seq: u64) {
         while self.oldest().is_some_and(|kept| kept.window.seq() <= seq) {
             let Some((window, _)) = self.pop() else { return };
             if self.count == 0 {

@@ -233,3 +233,45 @@ fn windows_of_pages_take_nothing_from_collectors() {
     let again = again.get(10).unwrap().open().unwrap().head.closed_by;
     assert_eq!(again, ClosedBy::Request);
 }
+
+/// A holder reads each window, however fast collectors are. Clients do not see the windows again that it holds.
+#[test]
+fn held_windows_stay_until_their_holders_have_used_them() {
+    let directory = directory();
+    let windows = open(directory.path());
+    (1..=4).for_each(|seq| drop(commit(&windows, seq, 1)));
+    windows.hold("a", Some(1));
+    windows.hold("b", Some(0));
+    windows.acknowledge(3, None).unwrap();
+    let next = |windows: &Windows, seq| windows.next_after(seq).map(|entry| entry.seq);
+    assert_eq!((numbers(&windows), windows.statistics().retained, windows.untaken().len()), (vec![4], 1, 1));
+    assert_eq!((next(&windows, 0), next(&windows, 1), next(&windows, 4)), (Some(1), Some(2), None));
+    windows.hold("b", Some(2));
+    assert_eq!((next(&windows, 0), numbers(&windows)), (Some(2), vec![4]), "a has used one window");
+    assert_eq!(windows.get(1).unwrap_err(), Missing::Acknowledged);
+
+    // A start knows no holders, and no window comes back.
+    let again = open(directory.path());
+    assert_eq!((next(&again, 0), numbers(&again), again.statistics().lost), (Some(2), vec![4], 0));
+    again.hold("a", Some(3));
+    assert_eq!((next(&again, 0), again.stored().len()), (Some(4), 1));
+    again.acknowledge(4, None).unwrap();
+    again.hold("a", None);
+    assert_eq!((next(&again, 0), again.newest().map(|newest| newest.seq())), (None, Some(4)));
+}
+
+/// Acknowledged windows that are held give way to limits, and are not lost for anybody.
+#[test]
+fn limits_remove_held_windows_that_no_client_needs() {
+    let directory = directory();
+    let windows = open(directory.path());
+    let collectors = vec!["c".to_owned()];
+    windows.set_limits(RetentionLimits { retain: 3, collectors, ..RetentionLimits::default() });
+    windows.hold("a", Some(0));
+    for seq in 1..=5 {
+        commit(&windows, seq, 1);
+        windows.acknowledge(seq, Some("c")).unwrap();
+    }
+    assert_eq!((windows.next_after(0).map(|entry| entry.seq), windows.statistics().lost), (Some(3), 0));
+    assert!(numbers(&windows).is_empty());
+}
