@@ -5,7 +5,7 @@ use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 /// The way to read `size` bytes. Made from BTF by [`crate::Btf::layout`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The number of bytes; for a bitfield member, of its declared type.
     pub size: usize,
@@ -16,7 +16,7 @@ pub struct Layout {
 }
 
 /// The meaning that a type of C gives to the bytes of its values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// Integers of 1, 2, 4, 8 or 16 bytes, pointers (unsigned).
@@ -40,7 +40,7 @@ pub enum Shape {
 }
 
 /// A named value of an enumeration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnumVariant {
     /// The name of the value in C.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct EnumVariant {
 }
 
 /// A member of a struct or union.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The name of the member in C.
     pub name: String,

@@ -2,6 +2,7 @@
 
 pub mod changes;
 pub mod interface;
+pub mod known;
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::layout::{Layout, Render};
 use crate::map_kind::MapKind;
 
 /// The constant facts about a map: its kind and the meaning of its keys and values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableLayout {
     /// The type of the map.
     pub kind: MapKind,

@@ -1,6 +1,6 @@
 //! The rows of the store for windows, baselines and series of windows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -226,13 +226,29 @@ pub fn delete_window(connection: &Connection, id: i64) -> Result<()> {
     connection.prepare_cached("DELETE FROM windows WHERE id = ?1")?.execute([id]).map(drop)
 }
 
+const WINDOW_BODY: &str = "SELECT body FROM windows WHERE id = ?1";
+
 /// Returns the body of a window; `None` if there is no such row.
 pub fn body(database: &Database, table: SqlTable, id: i64) -> io::Result<Option<Vec<u8>>> {
     let sql = match table {
-        SqlTable::Windows => "SELECT body FROM windows WHERE id = ?1",
+        SqlTable::Windows => WINDOW_BODY,
         SqlTable::Baselines => "SELECT body FROM baselines WHERE id = ?1",
     };
     database.read(|connection| connection.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional())
+}
+
+/// Returns the bodies of several windows, of those that are in the store.
+pub fn window_bodies(database: &Database, ids: &[i64]) -> io::Result<HashMap<i64, Vec<u8>>> {
+    database.read(|connection| {
+        // A transaction takes the locks of the file once.
+        let transaction = connection.unchecked_transaction()?;
+        let mut statement = transaction.prepare_cached(WINDOW_BODY)?;
+        let body = |&id: &i64| {
+            let body: Option<Option<Vec<u8>>> = statement.query_row([id], |row| row.get(0)).optional()?;
+            Ok(body.flatten().map(|body| (id, body)))
+        };
+        ids.iter().map(body).filter_map(Result::transpose).collect()
+    })
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -7,10 +7,25 @@ use twinprobe_store::Durable;
 
 use crate::body::content::Content;
 use crate::body::draft::BodyDraft;
-use crate::body::stored::{BodySource, StoredWindow};
+use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader};
 use crate::body::verified::VerifiedBodies;
 use crate::rows::{self, SqlTable};
 use crate::windows::Windows;
+
+impl Windows {
+    /// Opens several windows. The store gives small ones at once.
+    pub fn open_all(&self, windows: &[Arc<StoredWindow>]) -> Vec<Result<WindowReader, WindowError>> {
+        let small = windows.iter().filter(|window| !window.is_file);
+        let ids: Vec<i64> = small.map(|window| window.id).collect();
+        // A window whose body is not among these tells itself why.
+        let mut bodies = rows::window_bodies(&self.database, &ids).unwrap_or_default();
+        let open = |window: &Arc<StoredWindow>| match bodies.remove(&window.id) {
+            Some(body) => window.open_with(self, Ok(Content::Bytes(body))),
+            None => window.open(),
+        };
+        windows.iter().map(open).collect()
+    }
+}
 
 impl BodySource for Windows {
     fn content(&self, window: &StoredWindow) -> io::Result<Content> {

@@ -10,7 +10,7 @@ use crate::hook::Direction;
 use crate::layout::{Render, Shape};
 use crate::map_kind::MapFamily;
 use crate::metric::{Aggregation, Completeness, SeriesRules, Temporality};
-use crate::table::TableLayout;
+use crate::table::{TableLayout, known};
 use crate::window::is_default;
 
 /// The properties of a metric, in a running probe and as they were when a window was closed. Fields that earlier versions did not
@@ -31,6 +31,7 @@ pub struct MetricHead {
     #[serde(default, skip_serializing_if = "is_default")]
     pub sample: Option<NonZeroU32>,
     /// The kind of the map and the types of its keys and values.
+    #[serde(deserialize_with = "known::layout")]
     pub layout: Arc<TableLayout>,
     /// The start from which the numbers count.
     #[serde(rename = "reading")]
@@ -81,6 +82,21 @@ impl MetricHead {
             completeness: Completeness::default(),
             series: SeriesRules::default(),
         }
+    }
+
+    /// Tells whether two metrics are the same one of different windows: only numbers of these windows differ.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let Self { direction, name, map, help, agg, sample, layout, temporality, events, series, .. } = self;
+        *direction == other.direction
+            && *name == other.name
+            && *map == other.map
+            && *help == other.help
+            && *agg == other.agg
+            && *sample == other.sample
+            && *layout == other.layout
+            && *temporality == other.temporality
+            && *events == other.events
+            && *series == other.series
     }
 
     /// The name of the map's type.

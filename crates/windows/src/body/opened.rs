@@ -2,21 +2,31 @@
 
 use std::io;
 
+use crate::body::content::Content;
 use crate::body::format::Unusable;
 use crate::body::rebuilt::rebuilt;
-use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader, unread};
+use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader, open, unread};
 
 impl StoredWindow {
     /// Does the same as [`Self::open`], and changes nothing.
     pub fn examine(&self) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        self.read(&*source).map_err(unread)
+        self.read(&*source, source.content(self)).map_err(unread)
     }
 
     /// Reads the whole body once to check its digest. A damaged window is set aside.
     pub fn open(&self) -> Result<WindowReader, WindowError> {
         let source = self.source.upgrade().ok_or(WindowError::Gone)?;
-        let opened = self.read(&*source);
+        self.open_with(&*source, source.content(self))
+    }
+
+    /// Does the same for a body that was fetched.
+    pub fn open_with(
+        &self,
+        source: &dyn BodySource,
+        content: io::Result<Content>,
+    ) -> Result<WindowReader, WindowError> {
+        let opened = self.read(source, content);
         source.note_readable(self, !matches!(opened, Err(Unusable::Newer(..))));
         match opened {
             Ok(reader) => Ok(reader),
@@ -38,8 +48,8 @@ impl StoredWindow {
     }
 
     /// Examines the window, and computes its sums if it holds only changes.
-    fn read(&self, source: &dyn BodySource) -> Result<WindowReader, Unusable> {
-        let reader = self.read_alone(source)?;
+    fn read(&self, source: &dyn BodySource, content: io::Result<Content>) -> Result<WindowReader, Unusable> {
+        let reader = content.map_err(Unusable::Io).and_then(|content| open(content, self.seq()))?;
         if reader.head.changes.is_some() { rebuilt(source, self, &reader) } else { Ok(reader) }
     }
 }

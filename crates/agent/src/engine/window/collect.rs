@@ -1,6 +1,6 @@
 //! Windows as clients see them: closed on demand, listed, waited for, read again, acknowledged.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +109,9 @@ impl Engine {
 /// The bounds of the windows that a run opens at once: small windows share the way to a thread that may wait for the disk.
 const AT_ONCE: ListBounds = ListBounds { windows: 32, bytes: 256 << 10 };
 
+/// The number of a window, and the window if it is there.
+type OpenedWindow = (u64, Result<Option<Delivery>, CloseError>);
+
 /// Listed windows that a client takes one after the other. Only a few are open at a time.
 #[derive(Debug)]
 pub struct WindowRun {
@@ -116,7 +119,7 @@ pub struct WindowRun {
     store: Arc<WindowStore>,
     /// The windows that are not open yet: their numbers and bytes.
     left: VecDeque<(u64, u64)>,
-    open: VecDeque<(u64, Result<Option<Delivery>, CloseError>)>,
+    open: VecDeque<OpenedWindow>,
     /// The metrics of the last window.
     metrics: Vec<Arc<Metric>>,
 }
@@ -162,8 +165,7 @@ impl WindowRun {
             bytes += size;
         }
         let of = self.of.clone();
-        let open = move || some.into_iter().map(|seq| (seq, of.open(seq))).collect();
-        self.open = spawn_blocking(open).await?;
+        self.open = spawn_blocking(move || of.open(&some)).await?;
         let deliveries = self.open.iter().filter_map(|(_, found)| found.as_ref().ok()?.as_ref());
         deliveries.filter_map(Delivery::stored).for_each(|window| self.store.readers.add(window));
         Ok(())
@@ -171,15 +173,21 @@ impl WindowRun {
 }
 
 impl RetainedWindows {
-    /// Opens a window; `None` if it is not there any more.
-    fn open(&self, seq: u64) -> Result<Option<Delivery>, CloseError> {
-        let Ok(stored) = self.windows.get(seq) else { return Ok(None) };
-        match Delivery::of_window(&self.windows, &stored, Arc::clone(&self.skipped), None) {
-            Ok(delivery) => Ok(Some(delivery)),
+    /// Opens windows; `None` for those that are not there any more.
+    fn open(&self, some: &[u64]) -> VecDeque<OpenedWindow> {
+        let there: Vec<_> = some.iter().filter_map(|&seq| self.windows.get(seq).ok()).collect();
+        let seqs = there.iter().map(|stored| stored.seq());
+        let mut opened: BTreeMap<u64, _> = seqs.zip(self.windows.open_all(&there)).collect();
+        let delivery = |seq| match opened.remove(&seq) {
+            Some(Ok(reader)) => {
+                let (windows, skipped) = (&self.windows, Arc::clone(&self.skipped));
+                Ok(Some(Delivery::of_reader(windows, &Arc::new(reader), skipped)))
+            }
             // A damaged window was set aside.
-            Err(WindowError::Gone | WindowError::Damaged(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+            None | Some(Err(WindowError::Gone | WindowError::Damaged(_))) => Ok(None),
+            Some(Err(error)) => Err(error.into()),
+        };
+        some.iter().copied().zip(some.iter().copied().map(delivery)).collect()
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::metric::Completeness;
 use twinprobe_ebpf_common::window::shape::WindowShape;
-use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, Head, MetricHead, RawTable, Window};
+use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, Head, RawTable, Window};
 use twinprobe_exporter::{Metric, window_shape};
 use twinprobe_windows::{StoredWindow, WindowError, WindowReader, Windows};
 
@@ -229,7 +228,7 @@ impl Delivery {
         for (index, part) in self.parts.iter_mut().enumerate() {
             match before.get(index) {
                 Some(known) if ***known == **part.metric => part.metric = Arc::clone(known),
-                known => is_alike &= known.is_some_and(|known| are_alike(known, &part.metric)),
+                known => is_alike &= known.is_some_and(|known| known.is_alike(&part.metric)),
             }
             metrics.push(Arc::clone(&part.metric));
         }
@@ -284,16 +283,6 @@ impl Cursor {
             }
         }
     }
-}
-
-/// Tells whether two metrics are the same one of different windows: only numbers of these windows differ.
-fn are_alike(one: &MetricHead, other: &MetricHead) -> bool {
-    let bare = |head: &MetricHead| MetricHead {
-        dropped: 0,
-        completeness: Completeness::default(),
-        ..MetricHead::clone(head)
-    };
-    bare(one) == bare(other)
 }
 
 #[cfg(test)]
