@@ -52,7 +52,7 @@ pub use self::rule_history::{RuleRevision, RuleRevisionList};
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
     AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,
-    ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList, Rollback, SharedMapStatus, SumStatus,
-    ValidationReport, WindowStatus, Word,
+    ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList, RevisionWindows, Rollback,
+    SharedMapStatus, SumStatus, ValidationReport, WindowStatus, Word,
 };
 pub use self::template::{TemplateList, TemplateStatus};

@@ -155,6 +155,18 @@ pub struct WindowStatus {
     /// The last readers of windows by the metrics, since the daemon has started; the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reads: Vec<LastRead>,
+    /// The windows of the present configuration; `None` if the probe does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<RevisionWindows>,
+}
+
+/// The windows that began with the present configuration and ended since the daemon has started. Acknowledged and removed ones
+/// count, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevisionWindows {
+    pub closed: u64,
+    /// The insertions into full maps in these windows, if the source counts them.
+    pub failed_inserts: u64,
 }
 
 /// A reading of a probe that ended in a window.

@@ -73,19 +73,23 @@ async fn observed(
     let after = newest.saturating_sub(u64::from(wanted.windows));
     let query = WindowQuery { after: Some(after), ..WindowQuery::default() };
     let listing = client.windows(wanted.name, query).await?.read()?;
-    let mut own =
-        listing.windows.iter().filter(|window| time(&window.start).is_some_and(|start| start >= since));
-    let (mut windows, mut failed) = (0, 0);
-    while let Some(window) = own.next().filter(|_| windows < wanted.windows) {
-        windows += 1;
-        if wanted.reads_inserts {
-            let document =
-                client.window(wanted.name, window.seq, "application/json", LargestEntries::default()).await;
-            // A window may have been removed since the list was made.
-            failed += document.as_ref().map_or(0, inserts);
-        }
+    let own = listing.windows.iter().filter(|window| time(&window.start).is_some_and(|start| start >= since));
+    let own: Vec<u64> = own.map(|window| window.seq).take(wanted.windows as usize).collect();
+    let counted = status.windows.revision.unwrap_or_default();
+    let closed = u32::try_from(counted.closed).unwrap_or(u32::MAX).min(wanted.windows);
+    let mut observed = Observed { windows: closed, failed_inserts: 0, lost_windows: listing.lost_windows };
+    if own.len() < closed as usize {
+        // Windows that a collector has acknowledged are gone.
+        observed.failed_inserts = counted.failed_inserts;
+        return Ok(observed);
     }
-    Ok(Observed { windows, failed_inserts: failed, lost_windows: listing.lost_windows })
+    observed.windows = own.len() as u32;
+    for seq in own.into_iter().filter(|_| wanted.reads_inserts) {
+        let document = client.window(wanted.name, seq, "application/json", LargestEntries::default()).await;
+        // A window may have been removed since the list was made.
+        observed.failed_inserts += document.as_ref().map_or(0, inserts);
+    }
+    Ok(observed)
 }
 
 fn inserts(document: &crate::answer::Answer<crate::client::Document>) -> u64 {

@@ -178,6 +178,7 @@ impl Probe {
             turn: Arc::default(),
             skipped: Arc::clone(&running.skipped),
             sums: Arc::clone(&running.open.sums),
+            revision: Arc::clone(&running.open.revision),
             live: Mutex::default(),
             shown: Mutex::new(Shown::of(&running)),
             state: Mutex::new(ProbeState::Running(Box::new(running))),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use twinprobe_api::{CostStatus, LiveCost, ProbeStatus, SumStatus, WindowStatus};
+use twinprobe_api::{CostStatus, LiveCost, ProbeStatus, RevisionWindows, SumStatus, WindowStatus};
 use twinprobe_ebpf_common::finding::{Finding, with_causes};
 use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_ebpf_common::{DocumentOrigin, ProbeCost};
@@ -53,6 +53,8 @@ pub struct Probe {
     pub skipped: Arc<AtomicU64>,
     /// The status of the sums, as of the last window.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
+    /// The windows of the present configuration.
+    pub revision: Arc<Mutex<RevisionWindows>>,
     /// The cost at each interface, as it was measured last.
     pub live: Mutex<Vec<LiveCost>>,
     /// The part of the state that the status shows. Code that holds this lock takes no other lock, except that of an
@@ -123,6 +125,7 @@ impl Probe {
             turn: Arc::default(),
             skipped: Arc::default(),
             sums: Arc::default(),
+            revision: Arc::default(),
             live: Mutex::default(),
             shown: Mutex::new(Shown::failed(&reason, held.as_deref())),
             state: Mutex::new(ProbeState::Failed { reason, held }),
@@ -203,6 +206,7 @@ impl Probe {
                 statistics: self.windows.statistics(),
                 error: shown.close_error,
                 last_reads: Vec::new(),
+                revision: self.running.is_some().then(|| *self.revision.lock()),
             },
             warnings,
             config: Some(self.stored.config.clone()),

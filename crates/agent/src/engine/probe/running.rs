@@ -128,6 +128,8 @@ impl Running {
         if !old.open.goes_on(&self.open.metrics, &self.open.attached.directions) {
             self.open.opened = Moment::now();
             self.open.attached.epoch.set_opened(self.open.opened);
+        } else {
+            self.open.is_inherited = true;
         }
         let Self { open, skipped, in_flight, .. } = old;
         (self.skipped, self.in_flight) = (skipped, in_flight);

@@ -121,7 +121,8 @@ impl OpenWindow {
     /// Waits until a stored window is on disk for good.
     pub fn list(&mut self, New { filed, head }: New) -> Result<Arc<StoredWindow>, CloseError> {
         let listed = filed.list()?;
-        completeness::note_losses(&mut self.metrics, Some(&head));
+        let failed_inserts = completeness::note_losses(&mut self.metrics, Some(&head));
+        self.count(failed_inserts);
         // The window that contains the rows of earlier deployments is stored.
         self.metrics.iter_mut().for_each(|reader| reader.carried = None);
         let sums = self.metrics.iter_mut().filter_map(|reader| reader.sum.as_mut());

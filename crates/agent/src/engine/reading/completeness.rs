@@ -1,6 +1,6 @@
 //! The completeness of a metric's map: its bound, its entries, and the number of failed insertions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::{Completeness, Losses, MetricHead, RawTable, TableLayout, Temporality};
@@ -128,16 +128,22 @@ impl OpenWindow {
     }
 }
 
-/// Keeps the losses at the end of the window with this head.
-pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) {
+/// Keeps the losses at the end of the window with this head. Returns those since the window before.
+pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) -> u64 {
+    let mut new = BTreeMap::new();
     for reader in readers {
         let is_its = |stored: &&MetricHead| {
             stored.direction == reader.metric.direction && stored.map == reader.metric.map
         };
         let stored = head.and_then(|head| head.metrics.iter().find(is_its));
         let losses = stored.and_then(|stored| stored.completeness.losses);
-        reader.lost_before = Some(losses.map_or(0, |losses| losses.total));
+        let total = losses.map_or(0, |losses| losses.total);
+        let before = reader.lost_before.replace(total).unwrap_or(total);
+        // Several metrics may show one map.
+        let map = (reader.metric.direction, reader.metric.map.clone());
+        new.insert(map, total.checked_sub(before).unwrap_or(total));
     }
+    new.into_values().fold(0, u64::saturating_add)
 }
 
 /// Returns the number that a counter has in its maps.

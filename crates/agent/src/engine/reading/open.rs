@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use twinprobe_api::SumStatus;
+use twinprobe_api::{RevisionWindows, SumStatus};
 use twinprobe_kernel::Attached;
 use twinprobe_kernel::clock::Moment;
 use twinprobe_windows::Windows;
@@ -23,6 +23,10 @@ pub struct OpenWindow {
     pub windows: Arc<Windows>,
     /// The status of the sums, which can be read without waiting for a reading.
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
+    /// The windows of this deployment, which can be counted without waiting for a reading.
+    pub revision: Arc<Mutex<RevisionWindows>>,
+    /// True if the open window began with an earlier configuration.
+    pub is_inherited: bool,
 }
 
 impl OpenWindow {
@@ -33,7 +37,8 @@ impl OpenWindow {
         windows: Arc<Windows>,
     ) -> Self {
         let opened = attached.epoch.opened();
-        let open = Self { attached, metrics, opened, awaited, windows, sums: Arc::default() };
+        let (sums, revision) = Default::default();
+        let open = Self { attached, metrics, opened, awaited, windows, sums, revision, is_inherited: false };
         open.show_sums();
         open
     }
@@ -41,6 +46,15 @@ impl OpenWindow {
     pub fn show_sums(&self) {
         let sums = self.metrics.iter().filter_map(MetricState::sum_status).collect();
         *self.sums.lock() = sums;
+    }
+
+    /// Counts a window that has ended, and the insertions that failed in it.
+    pub fn count(&mut self, failed_inserts: u64) {
+        if !std::mem::take(&mut self.is_inherited) {
+            let mut revision = self.revision.lock();
+            revision.closed += 1;
+            revision.failed_inserts = revision.failed_inserts.saturating_add(failed_inserts);
+        }
     }
 
     /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
