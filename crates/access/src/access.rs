@@ -19,6 +19,9 @@ use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::tokens::Tokens;
 
+/// The header that limits the role of a request.
+const ROLE: &str = "twinprobe-role";
+
 /// The rules of a running daemon. Each request uses the files as they were last read. [`Self::reload`] replaces the
 /// content of a file as a whole.
 #[derive(Debug)]
@@ -101,7 +104,7 @@ impl Access {
         self.audit.iter().for_each(|log| log.end_interval());
     }
 
-    /// Refuses requests that another server's page could have sent. Browsers reach no Unix socket.
+    /// Refuses requests that another server's page could have sent. Browsers can't reach Unix sockets.
     pub fn check_target(&self, peer: &Peer, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         match peer.origin {
             PeerOrigin::Unix { .. } => Ok(()),
@@ -109,9 +112,21 @@ impl Access {
         }
     }
 
+    /// Returns the sender of a request, with at most the role that the request asks for in `Twinprobe-Role`: a program that acts for
+    /// others gives them no more than they may have.
+    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
+        let most = headers.get_all(ROLE).iter().map(|value| {
+            let role = value.to_str().ok().and_then(Role::from_name);
+            role.ok_or_else(|| Refusal::NoRole(String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        });
+        let most = most.collect::<Result<Vec<_>, _>>()?.into_iter().min();
+        let Principal { who, role } = self.owner(peer, headers)?;
+        Ok(Principal { who, role: role.map(|role| most.map_or(role, |most| most.min(role))) })
+    }
+
     /// Returns the sender of a request: the owner of the token if there is one, else of the certificate, else the user
     /// at the other end of the socket. A token that is not valid is refused even where none is needed.
-    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
+    fn owner(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         if let Some(first) = given.next() {
             let token = first.to_str().ok().filter(|_| given.next().is_none()).and_then(bearer);

@@ -10,6 +10,8 @@ pub enum Refusal {
     WrongToken,
     #[error("the role {needed} is needed{}", owned(.has))]
     Role { has: Option<Role>, needed: Role },
+    #[error("Twinprobe-Role is {0:?}; viewer, collector, operator or admin is expected")]
+    NoRole(String),
     #[error("Host is not a name or address of this daemon; `serve --host NAME` adds names")]
     Host,
     #[error("Origin is another server: its pages may not use this daemon")]
@@ -29,6 +31,7 @@ impl Refusal {
             Self::NoCredential => "no_credential",
             Self::WrongToken => "wrong_token",
             Self::Role { .. } => "role",
+            Self::NoRole(_) => "unknown_role",
             Self::Host => "host",
             Self::Origin => "origin",
             Self::MediaType(_) => "media_type",

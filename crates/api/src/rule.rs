@@ -61,6 +61,21 @@ impl RuleDocument {
             }
         })
     }
+
+    /// Tells whether a configuration in the rule may decide about packets. A text may change when the rule fires, so every verdict
+    /// counts but `observe`.
+    pub fn may_enforce(&self) -> bool {
+        let decides = |config: &Map<String, Value>| {
+            let verdict = |direction| config.get(direction)?.get("verdict");
+            ["ingress", "egress"].into_iter().filter_map(verdict).any(|verdict| verdict != "observe")
+        };
+        self.actions.iter().any(|action| match action {
+            RuleAction::Apply(probe) => probe.config.as_ref().is_some_and(decides),
+            RuleAction::Change(_) | RuleAction::Notify(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {
+                false
+            }
+        })
+    }
 }
 
 /// One action of a rule: an object with one field, the name of the action.

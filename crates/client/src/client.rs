@@ -83,6 +83,14 @@ impl Client {
         Ok(Self { transport: Transport::new(server, at, credentials, connections)? })
     }
 
+    /// Returns a client whose requests have at most this role.
+    #[must_use]
+    pub fn at_most(&self, role: &'static str) -> Self {
+        let mut limited = self.clone();
+        limited.transport.role = Some(role);
+        limited
+    }
+
     /// Creates a client for each of several daemons. Those over TLS share what they have read of the system.
     pub fn many<'a>(
         servers: impl Iterator<Item = &'a Server>,

@@ -24,6 +24,8 @@ pub(crate) struct Transport {
     root: Url,
     /// The most bytes of an answer.
     pub most: usize,
+    /// The role that requests have at most; `None` for the whole role of the credential.
+    pub role: Option<&'static str>,
 }
 
 impl Transport {
@@ -50,7 +52,7 @@ impl Transport {
             }
         };
         let http = builder.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
-        Ok(Self { http, server, root, most: usize::MAX })
+        Ok(Self { http, server, root, most: usize::MAX, role: None })
     }
 
     /// Returns the same for another daemon, if the HTTP client fits it: over TLS or not, as this one. The authorities of the
@@ -75,7 +77,12 @@ impl Transport {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.clear().extend(path);
         }
-        self.http.request(method, url).header(ACCEPT, format!("{accept}, application/problem+json"))
+        let request = self.http.request(method, url);
+        let request = request.header(ACCEPT, format!("{accept}, application/problem+json"));
+        match self.role {
+            Some(role) => request.header("Twinprobe-Role", role),
+            None => request,
+        }
     }
 
     /// Sends the request and waits for the head of the answer. Returns the answer, and the request's method and path.

@@ -203,6 +203,19 @@ fn tokens() -> Result<()> {
         let listed = by_socket("GET", "/v1/probes", b"").expect(200).text().to_owned();
         assert_eq!(listed.contains("a-secret"), role >= 2, "{}: {listed}", ROLES[role]);
     }
+    for (most, name) in ROLES.iter().enumerate() {
+        // A request may ask for less than its credential gives, and never for more.
+        let limit = ("twinprobe-role", (*name).to_owned());
+        check(
+            &format!("an admin who asks for {name}"),
+            Some(most),
+            tcp(vec![tokens[3].header(), limit.clone()]),
+        )?;
+        check("a viewer who asks for more", Some(0), tcp(vec![tokens[0].header(), limit]))?;
+    }
+    let unknown = tcp(vec![tokens[3].header(), ("twinprobe-role", "root".to_owned())]);
+    let refused = unknown("GET", "/v1/probes", b"").expect(400).text().to_owned();
+    ensure!(refused.contains("viewer, collector, operator or admin"), "{refused}");
     Ok(())
 }
 

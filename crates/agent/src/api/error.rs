@@ -113,6 +113,7 @@ impl From<Refusal> for ProblemAnswer {
                 (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\", error=\"invalid_token\""))
             }
             Refusal::Role { .. } | Refusal::Origin => (StatusCode::FORBIDDEN, None),
+            Refusal::NoRole(_) => (StatusCode::BAD_REQUEST, None),
             Refusal::Host => (StatusCode::MISDIRECTED_REQUEST, None),
             Refusal::MediaType(_) | Refusal::NotMultipart => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
         };
