@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use axum::routing::{get, post};
@@ -52,15 +52,61 @@ pub async fn answer(options: &WebhookOptions, judges: bool) -> anyhow::Result<()
     else {
         return std::future::pending().await;
     };
-    let acceptor = TlsAcceptor::from(Arc::new(tls(certificate, key)?));
+    let served = ServedCertificate::read(certificate, key)?;
     let tcp = TcpListener::bind(address).await.with_context(|| format!("--webhook {address}"))?;
     let (ready, accepted) = channel(16);
     let local = tcp.local_addr()?;
-    tokio::spawn(accept(tcp, acceptor, ready));
+    tokio::spawn(accept(tcp, served, ready));
     let validate = move |Json(review): Json<Value>| async move { validate(&review, judges) };
     let routes = Router::new().route("/validate", post(validate)).route("/healthz", get(async || "ok\n"));
     tracing::info!(address = %local, "the webhook listens");
     axum::serve(Handshakes { accepted, local }, routes).await.context("the webhook")
+}
+
+/// The certificate that clients see. Kubernetes renews the files of a Secret, and a renewed certificate counts from the next
+/// connection on.
+struct ServedCertificate {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// The state of the files when they were read.
+    seen: FileTimes,
+    acceptor: TlsAcceptor,
+}
+
+/// The lengths of two files and the times of their last changes; `None` for a file that is not there.
+type FileTimes = [Option<(u64, SystemTime)>; 2];
+
+impl ServedCertificate {
+    fn read(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
+        let seen = times(certificate, key);
+        let acceptor = TlsAcceptor::from(Arc::new(tls(certificate, key)?));
+        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), seen, acceptor })
+    }
+
+    /// The present certificate. Files with mistakes change nothing.
+    fn acceptor(&mut self) -> TlsAcceptor {
+        let now = times(&self.certificate, &self.key);
+        if now != self.seen {
+            self.seen = now;
+            match tls(&self.certificate, &self.key) {
+                Ok(renewed) => {
+                    self.acceptor = TlsAcceptor::from(Arc::new(renewed));
+                    tracing::info!("the webhook has a new certificate");
+                }
+                Err(error) => {
+                    tracing::warn!(?error, "the webhook's new certificate can't be used; the old one stays");
+                }
+            }
+        }
+        self.acceptor.clone()
+    }
+}
+
+fn times(certificate: &Path, key: &Path) -> FileTimes {
+    [certificate, key].map(|path| {
+        let found = path.metadata().ok()?;
+        Some((found.len(), found.modified().ok()?))
+    })
 }
 
 fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
@@ -75,7 +121,11 @@ fn tls(certificate: &Path, key: &Path) -> anyhow::Result<ServerConfig> {
 }
 
 /// Makes the handshake with each client in a separate task, so that no client delays the others.
-async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, ready: Sender<(TlsStream<TcpStream>, SocketAddr)>) {
+async fn accept(
+    tcp: TcpListener,
+    mut served: ServedCertificate,
+    ready: Sender<(TlsStream<TcpStream>, SocketAddr)>,
+) {
     loop {
         let (socket, address) = match tcp.accept().await {
             Ok(accepted) => accepted,
@@ -85,7 +135,7 @@ async fn accept(tcp: TcpListener, acceptor: TlsAcceptor, ready: Sender<(TlsStrea
                 continue;
             }
         };
-        let (acceptor, ready) = (acceptor.clone(), ready.clone());
+        let (acceptor, ready) = (served.acceptor(), ready.clone());
         tokio::spawn(async move {
             if let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(socket)).await {
                 // The receiver ends with the operator.

@@ -69,7 +69,30 @@ fn rule(_: &mut SchemaGenerator) -> Schema {
         "required": ["watch", "when", "do"],
         "properties": {
             "watch": { "type": "string", "description": "The probe whose windows the rule judges." },
-            "when": { "type": "string", "maxLength": 1024, "description": "The condition, in CEL." }
+            "when": { "type": "string", "maxLength": 1024, "description": "The condition, in CEL." },
+            "for": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 1000,
+                "description": "The number of windows in a row for which the condition must hold."
+            },
+            "until": {
+                "type": "string",
+                "maxLength": 1024,
+                "description": "The condition that ends the actions of the rule, in CEL."
+            },
+            "do": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 8,
+                "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                "description": "The actions."
+            },
+            "cooldown": {
+                "type": "string",
+                "description": "The time after a firing in which the rule does not fire again, such as 1m."
+            },
+            "max_actions_per_hour": { "type": "integer", "minimum": 1, "maximum": 1000 }
         },
         "x-kubernetes-preserve-unknown-fields": true
     })
