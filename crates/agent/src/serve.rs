@@ -328,7 +328,10 @@ async fn reload(
         let _ = tokio::task::spawn_blocking(read).await;
         match tls.as_ref().map(|tls| tls.reload()) {
             Some(Err(error)) => {
-                tracing::error!(error = format!("{error:#}"), "the certificates stay as they are");
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "certificates can't be read; the daemon keeps the old ones"
+                );
             }
             Some(Ok(())) => tracing::info!("the certificates were read again"),
             None => {}
@@ -336,7 +339,7 @@ async fn reload(
     }
 }
 
-/// Gives memory back that requests have used, each time that none has come for a while.
+/// Returns idle memory to the system when no request has come for a while.
 async fn rest(answered: Arc<Notify>) {
     loop {
         answered.notified().await;

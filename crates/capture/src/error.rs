@@ -5,13 +5,13 @@ use std::io;
 /// The reason why a file, or the rest of a file, can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    #[error("it is empty; a capture begins with a header, also one without packets")]
+    #[error("it is empty; even a capture without packets has a header")]
     Empty,
     #[error("it is neither pcap nor pcapng nor snoop, or its head is cut off")]
     Unknown,
     #[error("after {packets} packets: {what}; the capture is damaged")]
     Damaged { packets: u64, what: String },
-    #[error("after {packets} packets: it has more than {limit} bytes when it is decompressed")]
+    #[error("after {packets} packets: the decompressed capture has more than {limit} bytes")]
     TooLarge { packets: u64, limit: u64 },
     #[error("it can't be read")]
     Read(#[from] io::Error),

@@ -23,7 +23,7 @@ pub enum LocalAddress {
 /// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not an address of IPv4, IPv6 or Ethernet, as are 192.0.2.1, 2001:db8::1 and 02:00:00:00:00:01"
+    "{0:?} is not an address of IPv4, IPv6 or Ethernet such as 192.0.2.1, 2001:db8::1 and 02:00:00:00:00:01"
 )]
 pub struct NoAddress(String);
 

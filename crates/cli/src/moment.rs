@@ -40,7 +40,7 @@ fn asked(text: &str, read: impl Fn(&str) -> Result<Timestamp, String>) -> Result
 fn read(text: &str, now: &Zoned, end: End) -> Result<Timestamp, String> {
     let text = text.trim();
     absolute(text, now).or_else(|| local(text, now, end)).ok_or_else(|| {
-        "not a time, as are `yesterday 14:00`, `2026-11-21 10:00`, 10:00 (today), `monday 9:30`, \
+        "not a time such as `yesterday 14:00`, `2026-11-21 10:00`, 10:00 (today), `monday 9:30`, \
          2026-11-21T10:00:00Z, now, -1h (an hour ago) and -2d"
             .to_owned()
     })

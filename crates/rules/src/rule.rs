@@ -167,12 +167,12 @@ fn duration(text: &str) -> Result<Duration, String> {
     let parsed =
         text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
     let possible = parsed.filter(|duration| *duration <= LONGEST);
-    possible.ok_or_else(|| format!("{text:?} is not a duration of at most a year, as are 10s, 5m, 1h"))
+    possible.ok_or_else(|| format!("{text:?} is not a duration of at most a year such as 10s, 5m, 1h"))
 }
 
 fn check_actions(document: &RuleDocument, shape: Option<&WindowShape>, findings: &mut Vec<Finding>) {
     if !ACTIONS.contains(&document.actions.len()) {
-        let message = format!("{} actions; 1 to 8 are possible", document.actions.len());
+        let message = format!("{} actions; a rule has 1 to 8", document.actions.len());
         findings.push(Finding::config("do", message));
     }
     check_scope(document, findings);

@@ -140,7 +140,7 @@ impl SendError {
         Self { message: message.into(), pause: None }
     }
 
-    /// Returns the error with the time for which the receiver wants no message.
+    /// Adds the pause that the receiver asks for.
     pub fn after(self, pause: Option<Duration>) -> Self {
         Self { pause, ..self }
     }

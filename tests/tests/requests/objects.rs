@@ -186,7 +186,7 @@ fn objects_are_held_against_the_rules_of_sources() -> Result<()> {
         ),
         (with(json!({ "object": "!" })), "config", "the object is not base64"),
         (with(json!({ "object": " \n" })), "config", "the object is empty"),
-        (with(json!({ "object": "A".repeat((1 << 20) + 4) })), "config", "1048576 are the limit"),
+        (with(json!({ "object": "A".repeat((1 << 20) + 4) })), "config", "the limit is 1048576"),
         (
             with(json!({ "object": "QUJD", "source": "int x;" })),
             "config",

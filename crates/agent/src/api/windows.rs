@@ -114,7 +114,7 @@ impl ListQuery {
         if let Some(limit) = self.limit
             && !(1..=MOST_WINDOWS).contains(&limit)
         {
-            return Err(impossible(format!("limit={limit} is not possible; 1 to {MOST_WINDOWS} are")));
+            return Err(impossible(format!("limit={limit} is not possible; give 1 to {MOST_WINDOWS}")));
         }
         let usual = match self.documents {
             Some(true) => ListBounds { windows: USUAL_WINDOWS, bytes: MOST_BYTES },

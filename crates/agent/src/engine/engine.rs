@@ -155,7 +155,7 @@ impl Engine {
             }
             let (revision, pushed_by) = (lineage.revision, lineage.pushed_by.clone());
             let probe = Probe::deploy(engine, config, document, loaded, old.as_deref(), lineage);
-            // Objects are without use once they are replaced, or if their probe was refused, but not after a creation.
+            // A replaced or refused probe no longer needs its objects.
             if old.is_some() || probe.is_err() {
                 engine.deployer.store.sweep_objects();
             }

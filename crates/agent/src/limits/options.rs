@@ -74,7 +74,7 @@ fn time_to_keep(text: &str) -> Result<Duration, String> {
     let span = text.parse::<Span>().ok();
     let time = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     let time = time.and_then(|time| Duration::try_from(time).ok());
-    time.ok_or_else(|| format!("{text:?} is not a time, as are 90d, 12h, 1w; months have no fixed length"))
+    time.ok_or_else(|| format!("{text:?} is not a time such as 90d, 12h, 1w; months have no fixed length"))
 }
 
 /// The size that a source may have in any case, in bytes: two of them, with escapes, fit into the body of a request.

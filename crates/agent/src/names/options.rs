@@ -30,7 +30,7 @@ fn kind(text: &str) -> Result<NameOrigin, String> {
 fn server(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS));
     address.or_else(|_| text.parse()).map_err(|_| {
-        "it is not an address, as are 192.0.2.53, 192.0.2.53:5353 and [2001:db8::53]:5353".to_owned()
+        "it is not an address such as 192.0.2.53, 192.0.2.53:5353 and [2001:db8::53]:5353".to_owned()
     })
 }
 

@@ -28,7 +28,7 @@ impl NameQuestion {
             match &*name {
                 "address" => {
                     let address: IpAddr = text.parse().map_err(|_| {
-                        format!("address={text} is not an address, as are 192.0.2.1 and 2001:db8::1")
+                        format!("address={text} is not an address such as 192.0.2.1 and 2001:db8::1")
                     })?;
                     add(&mut question.addresses, address.to_canonical());
                 }

@@ -45,7 +45,7 @@ impl NodeWindowQuery {
                 return Err(format!("there is no parameter {name}; there are probe, node, top"));
             }
             let known = text.parse().ok().filter(|top| (1..=MOST_KEYS).contains(top));
-            top = known.ok_or_else(|| format!("top={text} is not possible; 1 to {MOST_KEYS} are"))?;
+            top = known.ok_or_else(|| format!("top={text} is not possible; give 1 to {MOST_KEYS}"))?;
         }
         Ok(Self { probe, places, top })
     }

@@ -141,7 +141,7 @@ impl Store {
                 Ok(rule) => tracing::error!(
                     rule = name,
                     version = rule.version,
-                    "a rule was stored by a later twinprobe and does not run; PUT it again"
+                    "a later version of twinprobe has stored the rule, which does not run; PUT it again"
                 ),
                 Err(error) => {
                     tracing::error!(rule = name, %error, "a rule can't be read and does not run; PUT it again");

@@ -44,7 +44,7 @@ pub struct Counters {
     closed: [Counter; ClosedBy::ALL.len()],
     /// Windows that could not be closed.
     pub close_failures: Counter,
-    /// Scheduled ends of windows that came too late.
+    /// Windows that the clock has closed too late.
     pub ticks_missed: Counter,
     quiesce: Histogram,
 }

@@ -146,7 +146,7 @@ fn variables(at: &str, document: &DirectionDocument, findings: &mut Findings) ->
     let field = format!("{at}.variables");
     let variables = document.variables.clone().unwrap_or_default();
     if variables.len() > DEFINES_LIMIT {
-        let message = format!("{} variables have values; {DEFINES_LIMIT} are the limit", variables.len());
+        let message = format!("{} variables have values; the limit is {DEFINES_LIMIT}", variables.len());
         findings.add(&field, message);
     }
     for name in variables.keys().filter(|name| !names::is_c_identifier(name)) {
@@ -158,7 +158,7 @@ fn variables(at: &str, document: &DirectionDocument, findings: &mut Findings) ->
 /// Decodes an object in base64, which may be broken into lines.
 fn decode(text: &str) -> Result<Vec<u8>, String> {
     if text.len() > SOURCE_LIMIT {
-        return Err(format!("the object has {} bytes in base64; {SOURCE_LIMIT} are the limit", text.len()));
+        return Err(format!("the object has {} bytes in base64; the limit is {SOURCE_LIMIT}", text.len()));
     }
     let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     if text.is_empty() {
@@ -177,7 +177,7 @@ fn check_source(source: Option<&str>) -> Result<(), String> {
         return Err("the source is empty; eBPF C with one program is needed".to_owned());
     }
     if source.len() > SOURCE_LIMIT {
-        return Err(format!("the source has {} bytes; {SOURCE_LIMIT} are the limit", source.len()));
+        return Err(format!("the source has {} bytes; the limit is {SOURCE_LIMIT}", source.len()));
     }
     if let Some(at) = source.find('\0') {
         let line = 1 + source[..at].matches('\n').count();
@@ -213,7 +213,7 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
         if slots.len() > CALLS_LIMIT {
             findings.add(
                 format!("{field}.{table}"),
-                format!("{} slots have functions; {CALLS_LIMIT} are the limit", slots.len()),
+                format!("{} slots have functions; the limit is {CALLS_LIMIT}", slots.len()),
             );
             continue;
         }
@@ -241,7 +241,7 @@ fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mu
 
 fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut Findings) {
     if defines.len() > DEFINES_LIMIT {
-        findings.add(field, format!("{} names are defined; {DEFINES_LIMIT} are the limit", defines.len()));
+        findings.add(field, format!("{} names are defined; the limit is {DEFINES_LIMIT}", defines.len()));
         return;
     }
     for (name, value) in defines {
@@ -251,7 +251,7 @@ fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut
         }
         if name.len() > DEFINE_LIMIT {
             let (name, size) = (names::quote(name), name.len());
-            findings.add(field, format!("the name {name} has {size} bytes; {DEFINE_LIMIT} are the limit"));
+            findings.add(field, format!("the name {name} has {size} bytes; the limit is {DEFINE_LIMIT}"));
             continue;
         }
         let field = || format!("{field}.{name}");
@@ -260,7 +260,7 @@ fn check_defines(field: &str, defines: &BTreeMap<String, String>, findings: &mut
         }
         if value.len() > DEFINE_LIMIT {
             let size = value.len();
-            findings.add(field(), format!("the value has {size} bytes; {DEFINE_LIMIT} are the limit"));
+            findings.add(field(), format!("the value has {size} bytes; the limit is {DEFINE_LIMIT}"));
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn check(
     findings: &mut Findings,
 ) {
     if files.len() > FILES {
-        findings.add(field, format!("{} files are too many; {FILES} are the limit", files.len()));
+        findings.add(field, format!("{} files are too many; the limit is {FILES}", files.len()));
         return;
     }
     for (name, text) in files {
@@ -42,7 +42,7 @@ pub fn check(
     }
     let all = files.values().map(String::len).fold(source, usize::saturating_add);
     if all > limit && source <= limit {
-        findings.add(field, format!("the source and its files have {all} bytes; {limit} are the limit"));
+        findings.add(field, format!("the source and its files have {all} bytes; the limit is {limit}"));
     }
 }
 
@@ -58,7 +58,7 @@ fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("{quoted} leaves the source's folder; put the file into it"));
     }
     if name.len() > NAME {
-        return Err(format!("the name {quoted} has {} bytes; {NAME} are the limit", name.len()));
+        return Err(format!("the name {quoted} has {} bytes; the limit is {NAME}", name.len()));
     }
     let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-');
     let is_part = |part: &str| !part.is_empty() && part != "." && part.chars().all(is_letter);

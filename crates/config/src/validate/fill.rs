@@ -16,11 +16,11 @@ const ENTRIES: usize = 65_536;
 pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Arc<Fills> {
     let fill = document.fill.clone().unwrap_or_default();
     if fill.len() > MAPS {
-        findings.add("fill", format!("{} maps are filled; {MAPS} are the limit", fill.len()));
+        findings.add("fill", format!("{} maps are filled; the limit is {MAPS}", fill.len()));
     }
     let entries: usize = fill.values().map(Vec::len).sum();
     if entries > ENTRIES {
-        findings.add("fill", format!("{entries} entries are too many; {ENTRIES} are the limit"));
+        findings.add("fill", format!("{entries} entries are too many; the limit is {ENTRIES}"));
     }
     for name in fill.keys().filter(|name| !names::is_c_identifier(name)) {
         let rule = "name a map; variables have their initial values in variables";

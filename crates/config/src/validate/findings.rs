@@ -42,7 +42,7 @@ impl Findings {
     /// Tells whether a list or an object is short enough to be looked at. One that is too long is a mistake.
     pub fn fits(&mut self, field: &str, entries: usize) -> bool {
         if entries > ENTRIES_LIMIT {
-            self.add(field, format!("{entries} entries are too many; {ENTRIES_LIMIT} are the limit"));
+            self.add(field, format!("{entries} entries are too many; the limit is {ENTRIES_LIMIT}"));
         }
         entries <= ENTRIES_LIMIT
     }

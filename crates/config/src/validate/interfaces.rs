@@ -142,7 +142,7 @@ pub fn each_alone(
     }
     if per_interface && interfaces.len() > ALONE {
         let message = format!(
-            "{} interfaces are too many, since each gets programs and maps of its own; {ALONE} are the limit",
+            "{} interfaces are too many, since each gets programs and maps of its own; the limit is {ALONE}",
             interfaces.len()
         );
         findings.add(PER_INTERFACE, message);

@@ -29,7 +29,7 @@ pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
         let field = format!("labels.{name}");
         if value.len() > VALUE_LIMIT {
             let size = value.len();
-            findings.add(&*field, format!("the value has {size} bytes; {VALUE_LIMIT} are the limit"));
+            findings.add(&*field, format!("the value has {size} bytes; the limit is {VALUE_LIMIT}"));
         }
         if let Some(control) = value.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
             let message = format!("the value has the control character {control:?}, which XML can't write");
@@ -61,7 +61,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
     if name.len() > NAME_LIMIT {
         let size = name.len();
-        return Err(format!("the name {quoted} has {size} bytes; {NAME_LIMIT} are the limit"));
+        return Err(format!("the name {quoted} has {size} bytes; the limit is {NAME_LIMIT}"));
     }
     if RESERVED.contains(&name) || is_index(name) {
         let reserved = RESERVED.join(", ");

@@ -69,10 +69,10 @@ pub fn interface(name: &str) -> Result<InterfacePattern, String> {
         return Err("an interface name is empty".to_owned());
     }
     if is_pattern(name) && name.len() > PATTERN_LIMIT {
-        return Err(format!("{quoted} is too long for a pattern; {PATTERN_LIMIT} bytes are the limit"));
+        return Err(format!("{quoted} is too long for a pattern; the limit is {PATTERN_LIMIT} bytes"));
     }
     if !is_pattern(name) && name.len() > 15 {
-        return Err(format!("{quoted} is too long for an interface name; 15 bytes are the limit"));
+        return Err(format!("{quoted} is too long for an interface name; the limit is 15 bytes"));
     }
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if name == "." || name == ".." || name.contains(forbidden) {
@@ -96,7 +96,7 @@ pub fn netns(path: &str) -> Result<(), String> {
         return Err(format!("{quoted} is not an absolute path; give one such as /run/netns/NAME"));
     }
     if path.len() > PATH_LIMIT || path.contains('\0') {
-        return Err(format!("{quoted} is not a path; {PATH_LIMIT} bytes without NUL are the limit"));
+        return Err(format!("{quoted} is not a path; the limit is {PATH_LIMIT} bytes without NUL"));
     }
     Ok(())
 }
@@ -128,7 +128,7 @@ pub fn duration(
     let parsed: Result<SignedDuration, _> = text.parse();
     let duration = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
     let duration =
-        duration.ok_or_else(|| format!("{quoted} is not a duration, as are 10s, 250ms, 5m, 1h"))?;
+        duration.ok_or_else(|| format!("{quoted} is not a duration such as 10s, 250ms, 5m, 1h"))?;
     match possible.contains(&duration) {
         true => Ok(duration),
         false => Err(format!("{quoted} is not a {what}; {limits} are possible")),

@@ -23,7 +23,7 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
     let mut findings = Findings::default();
     let pods = table.pods.len();
     if pods > ENTRIES_LIMIT {
-        findings.add("pods", format!("{pods} pods are too many; {ENTRIES_LIMIT} are the limit"));
+        findings.add("pods", format!("{pods} pods are too many; the limit is {ENTRIES_LIMIT}"));
         return findings.refuse();
     }
     check_services(&table.services, &mut findings);
@@ -48,7 +48,7 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
         }
         for (name, labels) in [("labels", &pod.labels), ("namespace_labels", &pod.namespace_labels)] {
             if labels.len() > LABELS {
-                let message = format!("{} labels are too many; {LABELS} are the limit", labels.len());
+                let message = format!("{} labels are too many; the limit is {LABELS}", labels.len());
                 findings.add(field(name), message);
             }
         }
@@ -59,7 +59,7 @@ pub fn check_pods(table: &PodTable) -> Result<(), Rejection> {
 fn check_services(services: &[ServiceEntry], findings: &mut Findings) {
     if services.len() > SERVICES {
         let number = services.len();
-        findings.add("services", format!("{number} services are too many; {SERVICES} are the limit"));
+        findings.add("services", format!("{number} services are too many; the limit is {SERVICES}"));
         return;
     }
     for (at, service) in services.iter().enumerate() {
@@ -68,7 +68,7 @@ fn check_services(services: &[ServiceEntry], findings: &mut Findings) {
         check_name(&service.name, field("name"), findings);
         let number = service.addresses.len();
         if number > ADDRESSES {
-            let message = format!("{number} addresses are too many; {ADDRESSES} are the limit");
+            let message = format!("{number} addresses are too many; the limit is {ADDRESSES}");
             findings.add(field("addresses"), message);
         }
     }

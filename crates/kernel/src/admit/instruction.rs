@@ -184,7 +184,7 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
         // A move with an offset extends a sign.
         0xb0 if is_wide && raw.off == 0 => Operation::Move,
         0xb0 if raw.off == 0 => Operation::MoveLow,
-        // A change of the order of bytes, whose operand is not a register, and the sign.
+        // A byte swap, or a change of sign: neither has a register as its operand.
         0x80 | 0xd0 => {
             return Ok(Instruction::Compute { operation: Operation::Other, to, operand: Operand::Number(0) });
         }

@@ -57,7 +57,7 @@ pub enum ObjectError {
     )]
     Misplaced { section: String, offset: u64, position: Option<CodePosition> },
     #[error(
-        "the source has {0} functions; {MAX_FUNCTIONS} are the limit, and the kernel takes 256 of one program"
+        "the source has {0} functions; the limit is {MAX_FUNCTIONS}, and the kernel takes 256 of one program"
     )]
     ManyFunctions(usize),
     #[error(transparent)]

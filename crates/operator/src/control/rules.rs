@@ -43,7 +43,7 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     if let (Ok(()), Some(judges), RuleScope::Fleet) = (&checked, &context.judges, object.spec.scope) {
         return judge(context, judges, object).await;
     }
-    // The object may have been one over the fleet. A node that does not answer keeps leases.
+    // The object may have been a rule over the fleet. A node that does not answer keeps leases.
     if leave(context, object).await == Withdrawal::Later {
         return Ok(Action::requeue(SHORTLY));
     }

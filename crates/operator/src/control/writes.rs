@@ -162,7 +162,7 @@ impl ReconcileContext {
         let objects: Api<K> = self.all();
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         without(objects.patch(&object.name_any(), &PatchParams::default(), &patch).await)?;
-        tracing::info!(assignment, "removed from all nodes");
+        tracing::info!(assignment, "the assignment is removed from all nodes");
         Ok(Action::await_change())
     }
 }

@@ -258,7 +258,7 @@ impl NodeAgent {
         if let Some(pending) = self.pending.get_mut(name) {
             pending.put = None;
         }
-        tracing::info!(probe = name, "removed");
+        tracing::info!(probe = name, "the probe is removed");
         Ok(())
     }
 

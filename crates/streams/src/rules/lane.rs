@@ -245,7 +245,7 @@ impl RuleLane {
             tracing::error!(
                 rule = self.rule.name,
                 reason,
-                "the rule has stopped; it begins anew with the stream"
+                "the rule has stopped; restart the stream to start the rule again"
             );
             self.counts.stopped.set(1);
         }
@@ -301,7 +301,7 @@ impl RuleLane {
                 self.acted(failed, |standing| standing.fired = Some(end));
             }
             (Some(Decision::End { .. }), _) => {
-                tracing::info!(rule = rule.name, period, "ends");
+                tracing::info!(rule = rule.name, period, "the condition of the rule has ended");
                 let failed = progress.members.end(rule, end).await;
                 self.acted(failed, |standing| {
                     standing.ended = Some(end);

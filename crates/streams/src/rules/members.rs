@@ -110,7 +110,7 @@ impl RuleMembers {
                 Err(error) => vec![(String::new(), format!("a notification did not arrive: {error}"))],
             },
             RuleAction::Mark(text) => {
-                tracing::info!(rule = firing.rule.name, text, "mark");
+                tracing::info!(rule = firing.rule.name, text, "the rule marks a window");
                 Vec::new()
             }
         }

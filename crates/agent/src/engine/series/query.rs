@@ -48,7 +48,7 @@ impl ChartQuery {
                 "top" => {
                     let top = text.parse().ok().filter(|top| (1..=MOST_KEYS).contains(top));
                     query.top =
-                        top.ok_or_else(|| format!("top={text} is not possible; 1 to {MOST_KEYS} are"))?;
+                        top.ok_or_else(|| format!("top={text} is not possible; give 1 to {MOST_KEYS}"))?;
                 }
                 _ => return Err(format!("there is no parameter {name}; there are {NAMES}")),
             }
@@ -103,14 +103,14 @@ fn time(name: &str, text: &str, now: Timestamp) -> Result<i128, String> {
     let before = before.map(|before| now.as_nanosecond() + before.as_nanos());
     let time = before.or_else(|| text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond));
     time.ok_or_else(|| {
-        format!("{name}={text} is not a time, as are 2026-11-21T10:00:00Z, now and -1h (an hour ago)")
+        format!("{name}={text} is not a time such as 2026-11-21T10:00:00Z, now and -1h (an hour ago)")
     })
 }
 
 fn step(text: &str) -> Result<Duration, String> {
     let step = text.parse::<SignedDuration>().ok().and_then(|step| Duration::try_from(step).ok());
     let step = step.filter(|step| *step >= Duration::from_millis(1));
-    step.ok_or_else(|| format!("step={text} is not a duration of at least 1ms, as are 10s, 5m, 1h"))
+    step.ok_or_else(|| format!("step={text} is not a duration of at least 1ms such as 10s, 5m, 1h"))
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
             ("metric=m&from=yesterday", "from=yesterday is not a time"),
             ("metric=m&from=1h", "from=1h is not a time"),
             ("metric=m&step=0s", "step=0s is not a duration"),
-            ("metric=m&top=0", "top=0 is not possible; 1 to 100 are"),
+            ("metric=m&top=0", "top=0 is not possible; give 1 to 100"),
             ("metric=m&direction=in", "direction=in is neither"),
             ("metric=m&steps=1s", "there is no parameter steps; there are metric"),
             ("metric=m&from=now&to=-1h", "from is not before to"),

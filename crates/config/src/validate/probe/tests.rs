@@ -240,7 +240,7 @@ fn sources_and_defines_are_limited() {
     refused(
         &json!({ "ingress": { "source": "x".repeat((1 << 20) + 1) } }),
         "ingress.source",
-        "1048576 are the limit",
+        "the limit is 1048576",
     );
     refused(&json!({ "ingress": { "dialect": "c" } }), "ingress.dialect", "libbpf");
     refused(&json!({ "ingress": { "entry": "a b" } }), "ingress.entry", "not a C identifier");
@@ -249,12 +249,12 @@ fn sources_and_defines_are_limited() {
     refused(
         &json!({ "ingress": { "defines": { "A": "1".repeat(4097) } } }),
         "ingress.defines.A",
-        "4096 are the limit",
+        "the limit is 4096",
     );
     let long = json!({ "A".repeat(4097): "1" });
-    refused(&json!({ "ingress": { "defines": long } }), "ingress.defines", "4097 bytes; 4096 are the limit");
+    refused(&json!({ "ingress": { "defines": long } }), "ingress.defines", "4097 bytes; the limit is 4096");
     let many: serde_json::Map<_, _> = (0..257).map(|i| (format!("N{i}"), json!(""))).collect();
-    refused(&json!({ "ingress": { "defines": many } }), "ingress.defines", "256 are the limit");
+    refused(&json!({ "ingress": { "defines": many } }), "ingress.defines", "the limit is 256");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
 
 /// Attaches `program` by a TCX link. Call this in the interface's namespace.
 pub fn attach(place: &HookPoint, program: BorrowedFd<'_>) -> Result<OwnedFd, AttachError> {
-    // Without another program to relate to, the flags mean before or after all programs.
+    // If no other program is named, the flags mean before or after all.
     let flags = match place.position {
         Position::First => BPF_F_BEFORE,
         Position::Last => BPF_F_AFTER,

@@ -38,7 +38,7 @@ pub enum ElfError {
     TooLarge { name: String, size: u64 },
     #[error("the object has maps in SEC(\".maps\") and no type information (BTF); compile it with -g")]
     NoBtf,
-    #[error("section {name} has an alignment of {bytes} bytes; {MAX_ALIGNMENT} are the limit")]
+    #[error("section {name} has an alignment of {bytes} bytes; the limit is {MAX_ALIGNMENT}")]
     Alignment { name: String, bytes: u64 },
     #[error("a name in the object is longer than {MAX_NAME_BYTES} bytes")]
     LongName,

@@ -125,7 +125,7 @@ fn encode_all(
     }
     let bytes = entries.len().saturating_mul(layout.key.size + layout.value.size);
     if bytes > BYTES {
-        refuse(field.to_owned(), format!("the entries have {bytes} bytes; {BYTES} are the limit"));
+        refuse(field.to_owned(), format!("the entries have {bytes} bytes; the limit is {BYTES}"));
         return Vec::new();
     }
     let mut seen = HashMap::new();

@@ -36,8 +36,8 @@ fn labels_are_those_of_openmetrics() {
     }
     let subsystem = validate(&patched(&json!({ "subsystem": "net" }))).unwrap().subsystem;
     assert_eq!(subsystem.as_deref(), Some("net"));
-    refused(&json!({ "labels": { "n".repeat(129): "x" } }), "labels", "128 are the limit");
-    refused(&json!({ "labels": { "a": "x".repeat(1025) } }), "labels.a", "1024 are the limit");
+    refused(&json!({ "labels": { "n".repeat(129): "x" } }), "labels", "the limit is 128");
+    refused(&json!({ "labels": { "a": "x".repeat(1025) } }), "labels.a", "the limit is 1024");
     for control in ["\u{0}", "a\rb", "\u{1b}", "\u{7f}", "\u{85}"] {
         refused(&json!({ "labels": { "a": control } }), "labels.a", "control character");
     }
@@ -79,7 +79,7 @@ fn calls_are_functions_in_slots() {
     }
     refused(&calls(json!({ "t": { "1": "a b" } })), "ingress.calls.t.1", "not a C identifier");
     let many: Value = (0..251).map(|slot: u32| (slot.to_string(), json!("f"))).collect();
-    refused(&calls(json!({ "t": many })), "ingress.calls.t", "250 are the limit");
+    refused(&calls(json!({ "t": many })), "ingress.calls.t", "the limit is 250");
     let libbpf = json!({ "ingress": { "dialect": "libbpf", "calls": {} } });
     refused(&libbpf, "ingress.calls", "calls is for the dialect bcc");
     let object = json!({ "ingress": { "source": null, "object": "AAAA", "calls": {} } });
@@ -134,7 +134,7 @@ fn files_stay_in_the_folder_of_the_source() {
         ("a b.h", "is not a name of a file"),
         ("a\\b.h", "is not a name of a file"),
         ("probe.c", "is the name of the source itself"),
-        (&*"n".repeat(256), "255 are the limit"),
+        (&*"n".repeat(256), "the limit is 255"),
     ] {
         refused(&files(json!({ name: "" })), "ingress.files", words);
     }
@@ -142,8 +142,8 @@ fn files_stay_in_the_folder_of_the_source() {
     refused(&files(json!({ "a.h": "x\n\0" })), "ingress.files.a.h", "NUL byte in line 2");
     let many = |count: usize| (0..count).map(|i| (format!("f{i}"), "x")).collect::<BTreeMap<_, _>>();
     assert!(validate(&patched(&files(json!(many(64))))).is_ok());
-    refused(&files(json!(many(65))), "ingress.files", "64 are the limit");
-    refused(&files(json!({ "a.h": "x".repeat(1 << 20) })), "ingress.files", "1048576 are the limit");
+    refused(&files(json!(many(65))), "ingress.files", "the limit is 64");
+    refused(&files(json!({ "a.h": "x".repeat(1 << 20) })), "ingress.files", "the limit is 1048576");
     let object = json!({ "ingress": { "source": null, "object": "AAAA", "files": {} } });
     let mut config = patched(&json!({}));
     config["ingress"] = object["ingress"].clone();
@@ -179,7 +179,7 @@ fn interfaces_are_taken_out_of_patterns() {
         ),
         (json!(["*"]), json!(["lo", "lo"]), "exclude_interfaces[1]", "is listed twice"),
         (json!(["*"]), json!(["a/b"]), "exclude_interfaces[0]", "is not an interface name"),
-        (json!(["*"]), json!(vec!["x"; 1025]), "exclude_interfaces", "1024 are the limit"),
+        (json!(["*"]), json!(vec!["x"; 1025]), "exclude_interfaces", "the limit is 1024"),
     ] {
         let rejection = validate(&change(with(interfaces, excluded))).unwrap_err();
         let is_it = |(at, message): &(String, String)| at == field && message.contains(words);
