@@ -42,6 +42,17 @@ fn three_daemons_get_a_probe_and_their_counts_add_up() -> Result<()> {
     assert_eq!(merged["nodes"].as_array().map(Vec::len), Some(3));
     let again = scenes[0].succeed("apply -f count.yaml --servers servers");
     assert_eq!(again.matches("unchanged").count(), 3, "{again}");
+    scenes[0].write("many.yaml", "watch: count\nwhen: window.lost_windows > 5\ndo: [{ mark: much }]\n")?;
+    let rules = scenes[0].succeed("rules apply many -f many.yaml --servers servers");
+    assert!(rules.starts_with("NODE ") && rules.matches("runs").count() == 3, "{rules}");
+    let listed: Value = serde_json::from_str(&scenes[0].succeed("rules list --servers servers -o json"))?;
+    let name = |at: usize| listed[at]["rules"][0]["name"] == "many";
+    assert!(name(0) && name(1) && name(2) && listed[1]["server"] == "two", "{listed}");
+    let refused = scenes[0].run("rules apply many -f count.yaml --servers servers")?;
+    assert!(refused.code != 0, "a configuration is no rule: {}", refused.out);
+    let deleted = scenes[0].succeed("rules delete many --servers servers");
+    assert_eq!(deleted.matches("deleted").count(), 3, "{deleted}");
+    assert_eq!(scenes[0].succeed("rules list --servers servers"), "no rules\n");
     let usage = scenes[0].run("watch count --servers servers")?;
     assert_eq!(usage.code, 2, "{}", usage.err);
     Ok(())

@@ -200,8 +200,12 @@ fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
             "an update leaves probes running: {arguments:?}"
         );
         let context = &daemon["securityContext"];
-        let capabilities = serde_json::json!(["BPF", "PERFMON", "NET_ADMIN", "SETUID", "SETGID", "KILL"]);
-        ensure!(context["capabilities"]["add"] == capabilities, "{context}");
+        let mut capabilities = vec!["BPF", "PERFMON", "NET_ADMIN", "SETUID", "SETGID", "KILL"];
+        // Only who asks for measurements gives the rights for them.
+        let measures = detaches;
+        ensure!(arguments.contains(&"--measure-cost") == measures, "{arguments:?}");
+        capabilities.extend(["SYS_ADMIN", "SYSLOG"].into_iter().filter(|_| measures));
+        ensure!(context["capabilities"]["add"] == serde_json::json!(capabilities), "{context}");
         ensure!(context["capabilities"]["drop"][0] == "ALL" && context["allowPrivilegeEscalation"] == false);
         ensure!(context["readOnlyRootFilesystem"] == true && pod["automountServiceAccountToken"] == false);
         for (probe, path) in
@@ -275,6 +279,37 @@ fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
     let mut stream = Command::new(twinprobe_tests::helper("twinprobe-stream")?);
     let said = shown(&stream.arg("--file").arg(&path).arg("--dry-run").output()?);
     ensure!(said.contains("could not reach the daemon"), "{said}");
+    Ok(())
+}
+
+/// The webhook takes a certificate of the user, and then the chart makes none.
+#[test]
+fn the_webhook_has_the_certificate_of_the_user() -> Result<()> {
+    let Some(bin) = tools(&["helm"])? else { return Ok(()) };
+    let given = ["fleet.webhook.secret=mine", "fleet.webhook.caBundle=QUFB", "fleet.webhook.annotations.a=b"];
+    for has_own in [true, false] {
+        let sets: Vec<&str> =
+            ["fleet.enabled=true"].into_iter().chain(given.into_iter().filter(|_| has_own)).collect();
+        let objects = objects(&run(&mut template(&bin, None, &sets))?)?;
+        let made = objects.iter().any(|object| {
+            object["kind"] == "Secret" && object["metadata"]["name"] == "twinprobe-fleet-webhook"
+        });
+        let volumes =
+            object(&objects, "Deployment").context("a Deployment")?["spec"]["template"]["spec"]["volumes"]
+                .to_string();
+        let hook = object(&objects, "ValidatingWebhookConfiguration").context("a webhook")?;
+        let bundle = hook["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+        let own = (
+            !made,
+            volumes.contains("\"mine\""),
+            bundle == "QUFB",
+            hook["metadata"]["annotations"]["a"] == "b",
+        );
+        ensure!(
+            own == (has_own, has_own, has_own, has_own) && !bundle.is_empty(),
+            "{own:?}: {volumes}, {hook}"
+        );
+    }
     Ok(())
 }
 

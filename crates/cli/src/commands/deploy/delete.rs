@@ -41,7 +41,7 @@ impl Delete {
         let [Node { client, .. }] = session.fleet.nodes() else {
             let remove =
                 async |client: &Client, name: &str| delete(client, name, self.message.as_deref()).await;
-            return change_everywhere(session, &self.names, self.view.output, remove).await;
+            return change_everywhere(session, ("PROBE", &self.names), self.view.output, remove).await;
         };
         let (mut values, mut failed) = (Vec::new(), 0);
         let total = self.names.len();

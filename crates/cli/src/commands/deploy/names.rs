@@ -1,4 +1,4 @@
-//! Changes of deployed probes, which have names and no files, at many daemons.
+//! Changes of probes and rules by their names at many daemons.
 
 use twinprobe_client::{Client, ClientError};
 
@@ -11,11 +11,11 @@ use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::view::OutputView;
 
-/// Changes the probes at all daemons at the same time, and continues after a refusal. Prints a table with a
-/// row for each daemon and probe, and refusals on stderr. Fails if one daemon failed.
+/// Changes the probes or rules at all daemons at the same time, and continues after a refusal. Prints a table with a
+/// row for each daemon and name, below `title`, and refusals on stderr. Fails if one daemon failed.
 pub async fn change_everywhere(
     session: &Session,
-    names: &[String],
+    (title, names): (&'static str, &[String]),
     view: OutputView,
     change: impl AsyncFn(&Client, &str) -> Result<Done, ClientError>,
 ) -> Result<(), CommandError> {
@@ -24,7 +24,7 @@ pub async fn change_everywhere(
         for name in names {
             let result = change(&node.client, name).await;
             let is_over = !matches!(result, Ok(_) | Err(ClientError::Refused(_)));
-            outcomes.push(DeployOutcome { node: node.name.clone(), probe: name.clone(), result });
+            outcomes.push(DeployOutcome { node: node.name.clone(), name: name.clone(), result });
             // A daemon that does not answer is not asked for the next probe.
             if is_over {
                 break;
@@ -38,7 +38,7 @@ pub async fn change_everywhere(
             outcomes.iter().map(|outcome| outcome.value(false, &Sources::default())).collect();
         view.show(&values, |_| String::new())?;
     } else {
-        print::print(outcome::table(&outcomes).render(view.screen()))?;
+        print::print(outcome::table(title, &outcomes).render(view.screen()))?;
     }
     complain(session, &outcomes, |_| Sources::default());
     outcome::failure(&outcomes, session.fleet.nodes().len())

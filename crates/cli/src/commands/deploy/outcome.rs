@@ -29,7 +29,8 @@ pub struct Done {
 #[derive(Debug)]
 pub struct DeployOutcome {
     pub node: String,
-    pub probe: String,
+    /// The name of the probe or rule.
+    pub name: String,
     pub result: Result<Done, ClientError>,
 }
 
@@ -51,7 +52,7 @@ impl DeployOutcome {
         if !is_one {
             fields.insert("server".to_owned(), self.node.clone().into());
         }
-        fields.insert("name".to_owned(), self.probe.clone().into());
+        fields.insert("name".to_owned(), self.name.clone().into());
         match &self.result {
             Ok(done) => {
                 fields.insert("outcome".to_owned(), done.verb.into());
@@ -82,13 +83,13 @@ impl DeployOutcome {
     }
 }
 
-/// Makes a table with a row for each daemon and probe.
-pub fn table(outcomes: &[DeployOutcome]) -> TextTable {
+/// Makes a table with a row for each daemon and each probe or rule; `title` says which.
+pub fn table(title: &'static str, outcomes: &[DeployOutcome]) -> TextTable {
     let mut table = TextTable::default();
     for outcome in outcomes {
         let mut row = table.row();
         row.text("NODE", &outcome.node);
-        row.text("PROBE", &outcome.probe);
+        row.text(title, &outcome.name);
         match &outcome.result {
             Ok(done) => {
                 row.text("OUTCOME", done.verb);

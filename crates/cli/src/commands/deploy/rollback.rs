@@ -41,7 +41,7 @@ impl RollbackCommand {
                     answer: content(&answer),
                 })
             };
-            return change_everywhere(session, &[name], view.output, back).await;
+            return change_everywhere(session, ("PROBE", &[name]), view.output, back).await;
         };
         let answer = client.roll_back(&name, To { revision }, message.as_deref()).await?;
         let status = answer.read()?;

@@ -33,7 +33,7 @@ pub async fn send(
             progress.at(probe.name.clone());
             let result = send(&node.client, probe).await;
             progress.done();
-            let outcome = DeployOutcome { node: node.name.clone(), probe: probe.name.clone(), result };
+            let outcome = DeployOutcome { node: node.name.clone(), name: probe.name.clone(), result };
             if at_once && let Ok(done) = &outcome.result {
                 progress.pause(|| say(session, done, probe))?;
             }
@@ -53,12 +53,12 @@ pub async fn send(
     let sources: BTreeMap<&str, &Sources> =
         probes.iter().map(|probe| (probe.name.as_str(), &probe.sources)).collect();
     let of =
-        |outcome: &DeployOutcome| sources.get(outcome.probe.as_str()).copied().cloned().unwrap_or_default();
+        |outcome: &DeployOutcome| sources.get(outcome.name.as_str()).copied().cloned().unwrap_or_default();
     if view.is_structured() {
         let values: Vec<_> = outcomes.iter().map(|outcome| outcome.value(nodes == 1, &of(outcome))).collect();
         view.show(&values, |_| String::new())?;
     } else if nodes > 1 {
-        print::print(outcome::table(&outcomes).render(view.screen()))?;
+        print::print(outcome::table("PROBE", &outcomes).render(view.screen()))?;
     }
     if nodes == 1
         && let Some(last) = outcomes.pop_if(|last| {
@@ -67,7 +67,7 @@ pub async fn send(
         })
         && let Err(error) = last.result
     {
-        let sources = sources.get(last.probe.as_str()).copied().cloned().unwrap_or_default();
+        let sources = sources.get(last.name.as_str()).copied().cloned().unwrap_or_default();
         return Err(CommandError::Probe { error, sources: Box::new(sources) });
     }
     complain(session, &outcomes, of);
@@ -89,7 +89,7 @@ pub fn complain(session: &Session, outcomes: &[DeployOutcome], sources: impl Fn(
             ClientError::Refused(problem) => session.reporter.problem(problem, &sources(outcome)),
             error => twinprobe_ebpf_common::finding::with_causes(error),
         };
-        let text = format!("{}: {text}", outcome.probe);
+        let text = format!("{}: {text}", outcome.name);
         match said.iter_mut().find(|(known, _)| *known == text) {
             Some((_, nodes)) => nodes.push(&outcome.node),
             None => said.push((text, vec![&outcome.node])),

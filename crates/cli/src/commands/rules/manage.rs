@@ -1,18 +1,24 @@
 //! `twinprobe rules apply`, `list`, `get` and `delete`.
 
 use clap::Args;
+use serde_json::{Value, json};
 use twinprobe_api::RuleStatus;
+use twinprobe_client::Client;
+use twinprobe_ebpf_common::finding::with_causes;
 
+use crate::commands::deploy::names::change_everywhere;
+use crate::commands::deploy::outcome::Done;
 use crate::commands::rules::document::RuleChoice;
 use crate::error::CommandError;
+use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
 use crate::output::times;
-use crate::output::view::ViewOption;
+use crate::output::view::{OutputView, ViewOption};
 
-/// Puts a rule into a daemon, which runs it from now on
+/// Puts a rule into daemons, which run it from now on
 #[derive(Debug, Args)]
 pub struct RuleApply {
     /// Name of the rule; by default the one that it has in the library
@@ -27,7 +33,7 @@ pub struct RuleApply {
     view: ViewOption,
 }
 
-/// Lists the rules of a daemon
+/// Lists the rules of daemons
 #[derive(Debug, Args)]
 pub struct RuleListing {
     #[command(flatten)]
@@ -58,7 +64,15 @@ impl RuleApply {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let document = self.choice.read()?.document;
         let name = self.name.as_deref().or(self.choice.library()).unwrap_or_default();
-        let answer = session.fleet.one()?.put_rule(name, &document, self.message.as_deref()).await?;
+        let [Node { client, .. }] = session.fleet.nodes() else {
+            let put = async |client: &Client, name: &str| {
+                let answer = client.put_rule(name, &document, self.message.as_deref()).await?;
+                Ok(done("runs", answer.json()?))
+            };
+            let names = [name.to_owned()];
+            return change_everywhere(session, ("RULE", &names), self.view.output, put).await;
+        };
+        let answer = client.put_rule(name, &document, self.message.as_deref()).await?;
         let status = answer.read()?;
         let (name, watch, revision) = (&status.name, &status.rule.watch, status.revision);
         let line = format!("rule {name} watches {watch} (revision {revision})\n");
@@ -68,8 +82,30 @@ impl RuleApply {
 
 impl RuleListing {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let list = session.fleet.one()?.rules().await?.read()?;
-        self.view.output.show(&list, |screen| table(&list.rules, screen))
+        let view = self.view.output;
+        if let [Node { client, .. }] = session.fleet.nodes() {
+            let list = client.rules().await?.read()?;
+            return view.show(&list, |screen| table(&[(None, &list.rules)], screen));
+        }
+        let ask = async |node: &Node| node.client.rules().await?.read();
+        let (mut values, mut lists, mut failed) = (Vec::new(), Vec::new(), 0);
+        for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
+            match answer {
+                Ok(list) => {
+                    values.push(json!({ "server": node.name, "rules": list.rules }));
+                    lists.push((Some(node.name.as_str()), list.rules));
+                }
+                Err(error) => {
+                    print::complain(&format!("{}: {}", node.name, with_causes(&error)));
+                    values.push(json!({ "server": node.name, "error": with_causes(&error) }));
+                    failed += 1;
+                }
+            }
+        }
+        let lists: Vec<_> = lists.iter().map(|(node, rules)| (*node, rules)).collect();
+        view.show(&values, |screen| table(&lists, screen))?;
+        let total = session.fleet.nodes().len();
+        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
     }
 }
 
@@ -82,7 +118,13 @@ impl RuleGet {
 
 impl RuleDelete {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let client = session.fleet.one()?;
+        let [Node { client, .. }] = session.fleet.nodes() else {
+            let remove = async |client: &Client, name: &str| {
+                client.delete_rule(name, self.message.as_deref()).await?;
+                Ok(done("deleted", Value::Null))
+            };
+            return change_everywhere(session, ("RULE", &self.names), OutputView::Table, remove).await;
+        };
         for name in &self.names {
             client.delete_rule(name, self.message.as_deref()).await?;
             print::print(format!("deleted {name}"))?;
@@ -91,13 +133,21 @@ impl RuleDelete {
     }
 }
 
-fn table(rules: &[RuleStatus], screen: Screen) -> String {
-    if rules.is_empty() {
+fn done(verb: &'static str, answer: Value) -> Done {
+    Done { verb, places: String::new(), warnings: Vec::new(), ns_per_packet: None, answer }
+}
+
+/// Makes a table of the rules of daemons, which have names if they are several.
+fn table(lists: &[(Option<&str>, &Vec<RuleStatus>)], screen: Screen) -> String {
+    if lists.iter().all(|(_, rules)| rules.is_empty()) {
         return "no rules\n".to_owned();
     }
     let mut table = TextTable::default();
-    for rule in rules {
+    for (node, rule) in lists.iter().flat_map(|(node, rules)| rules.iter().map(move |rule| (node, rule))) {
         let mut row = table.row();
+        if let Some(node) = node {
+            row.text("NODE", node);
+        }
         row.text("NAME", &rule.name);
         row.text("WATCHES", &rule.rule.watch);
         row.text("STATE", &rule.state);
@@ -112,7 +162,7 @@ fn table(rules: &[RuleStatus], screen: Screen) -> String {
 }
 
 fn describe(status: &RuleStatus, screen: Screen) -> String {
-    let mut text = table(std::slice::from_ref(status), screen);
+    let mut text = table(&[(None, &vec![status.clone()])], screen);
     if let Some(reason) = &status.reason {
         text.push_str(&format!("stopped: {reason}\n"));
     }

@@ -19,9 +19,9 @@ pub struct RulesCommand {
 
 #[derive(Debug, Subcommand)]
 enum RulesAction {
-    /// Put a rule into a daemon, which runs it from now on
+    /// Put a rule into daemons, which run it from now on
     Apply(RuleApply),
-    /// List the rules of a daemon
+    /// List the rules of daemons
     List(RuleListing),
     /// Show a rule, its state and its last firings
     Get(RuleGet),
