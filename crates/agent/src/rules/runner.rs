@@ -123,7 +123,7 @@ impl RuleRunner {
         let read = match judge::read(&self.actions.engine, &self.actions.watched, entry.seq).await {
             Ok(read) => read,
             // A collector has acknowledged the window meanwhile.
-            Err(EngineError::Missing(_) | EngineError::NotFound(_)) => {
+            Err(EngineError::Missing(_) | EngineError::NotFound { .. }) => {
                 self.actions.engine.telemetry.rules.missed(&self.actions.rule, 1);
                 let mut stored = self.stored.lock();
                 stored.missed += 1;
