@@ -5,6 +5,9 @@ import { expect, Neighbour, open, test } from "./scene.ts";
 
 const VIEWS: [string, RegExp][] = [
   ["", /packet-sizes/],
+  ["find/192.0.2.11", /counts per second/],
+  ["interface/server0", /own counters/],
+  ["history", /^created$/],
   ["probe/top-talkers/chart", /Largest over/],
   ["probe/top-talkers/table", /entries/],
   ["probe/packet-sizes/histogram", /Newest window/],

@@ -8,7 +8,7 @@ test("choices of a chart are in the address, and the browser's button takes them
   await open(page, scene, "collector", "probe/top-talkers");
   const legend = page.locator(".legend li");
   await page.getByLabel("Field").selectOption("bytes");
-  await page.getByLabel("key").uncheck();
+  await page.getByLabel("address", { exact: true }).uncheck();
   await page.getByLabel("per second").uncheck();
   await expect(page).toHaveURL(/field=value\.bytes/);
   await page.reload();
@@ -92,6 +92,9 @@ test("a range of time over retained windows", async ({ page, scene }) => {
   await page.getByLabel("From", { exact: true }).fill(await local(windows[3]!.end));
   await page.getByLabel("To", { exact: true }).fill(await local(windows[7]!.end));
   await expect(page).toHaveURL(/from=.*to=/);
+  await page.getByRole("button", { name: "Wider" }).click();
+  await expect(page.getByLabel("To", { exact: true })).not.toHaveValue(await local(windows[7]!.end));
+  await page.goBack();
   await page.getByRole("tab", { name: "Table" }).click();
   const options = page.getByLabel("Window").locator("option");
   await expect(options.first()).toBeAttached();
@@ -137,8 +140,8 @@ test("addresses have names where one asks for them", async ({ page, scene }) => 
 
 test("ports have the names of services where one asks for them", async ({ page, scene }) => {
   const lines = [
-    "#include <twinprobe.h>", "struct key { __u16 port; };", "TP_HASH(ports, struct key, struct tp_counters, 64);",
-    "TP_PROBE(count, packet) { struct key key = {}; tp_parse(packet);", "if (!packet->version) return TP_PASS; key.port = packet->destination_port;",
+    "#include <twinprobe.h>", "struct key { __u16 port; __u8 protocol; };", "TP_HASH(ports, struct key, struct tp_counters, 64);",
+    "TP_PROBE(count, packet) { struct key key = {}; tp_parse(packet);", "if (!packet->version) return TP_PASS; key.port = packet->destination_port; key.protocol = packet->protocol;",
     "tp_count(ports, &key, tp_length(packet)); return TP_PASS; }", 'char LICENSE[] SEC("license") = "GPL";',
   ];
   const metrics = [{ name: "service", map: "ports", snapshot: true, init: true }];
@@ -149,8 +152,9 @@ test("ports have the names of services where one asks for them", async ({ page, 
   await expect(row.getByRole("cell").first()).toHaveText("5001");
   await page.getByLabel("names of services").check();
   await expect(row.getByRole("cell").first()).toHaveText("5001 iperf");
+  await expect(row.getByRole("cell").nth(1)).toHaveText("17 UDP");
   await page.getByRole("tab", { name: "Chart" }).click();
-  await expect(page.locator(".legend li").filter({ hasText: "5001 iperf" })).toHaveCount(1);
+  await expect(page.locator(".legend li").filter({ hasText: "5001 iperf 17 UDP" })).toHaveCount(1);
   await page.getByLabel("names of services").uncheck();
   await expect(page.locator(".legend li").filter({ hasText: "iperf" })).toHaveCount(0);
   await scene.api("DELETE", "/v1/probes/services");

@@ -22,6 +22,15 @@ test("the overview", async ({ page, scene }) => {
   await page.screenshot({ path: join(folder, "console-overview.png"), fullPage: true });
 });
 
+test("all that is known of an address", async ({ page, scene }) => {
+  await scene.deploy("flow-features", { window: { interval: "1s" } });
+  await page.setViewportSize({ width: 1280, height: 420 });
+  await open(page, scene, "operator", "find/192.0.2.11");
+  for (const name of ["flow-features ingress flows", "top-talkers egress talker"]) await expect(page.getByRole("region", { name }).locator("tbody tr").first()).toBeVisible();
+  await page.screenshot({ path: join(folder, "console-find.png"), fullPage: true });
+  await scene.api("DELETE", "/v1/probes/flow-features");
+});
+
 test("a histogram over time", async ({ page, scene }) => {
   await open(page, scene, "operator", "probe/packet-sizes/histogram");
   await expect(page.getByRole("img", { name: /Heat map/ })).toBeVisible();

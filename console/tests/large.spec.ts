@@ -34,6 +34,12 @@ test("a chart of large windows comes from the daemon, and a table has all of a w
     await expect(page.getByText(/^\d+ windows, \d\d:/)).toBeVisible();
     expect(charts[0]).toContain("top=5");
     expect(windows).toEqual(["?top=50"]);
+    // One line alone is another chart of the daemon.
+    await legend.first().getByRole("button", { name: "7" }).click();
+    await expect(legend).toHaveCount(1);
+    await expect.poll(() => charts.at(-1)).toContain("key=7");
+    await page.getByRole("button", { name: /show all/ }).click();
+    await expect(legend).toHaveCount(6);
     await page.getByRole("combobox", { name: "Top" }).selectOption("1");
     await expect(legend).toHaveCount(2);
     await expect(legend.last()).toContainText(/65\D?535 others/);

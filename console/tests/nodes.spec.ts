@@ -36,7 +36,7 @@ test("a table of all nodes tells which answer, what runs there, and what is wron
   await page.reload();
   await expect(row(page, "gw-2")).toBeVisible();
   await expect(row(page, "gw-1")).toHaveCount(0);
-  await page.getByRole("searchbox").fill("");
+  await page.getByRole("searchbox", { name: "Filter" }).fill("");
   // What a probe lacks is told here, too.
   await scene.api("PUT", "/v1/probes/later", { interface: "later0", wait_for_interface: true, ingress: { source: "#include <twinprobe.h>\nTP_PROBE(count, packet) { return TP_PASS; }\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n", metrics: [] } }, "sock-2");
   await expect(row(page, "gw-2")).toContainText(/later: there is no interface later0.*a probe waits/);

@@ -40,6 +40,38 @@ test("the largest of what runs stands below, and leads to its chart", async ({ p
   await expect(page.getByLabel("Metric")).toHaveValue("ingress/talker");
 });
 
+test("an address leads to all that the newest windows say of it, and from there to its chart", async ({ page, scene }) => {
+  await open(page, scene, "collector");
+  await page.locator("article").filter({ has: page.getByRole("link", { name: "top-talkers" }) }).getByRole("link", { name: "192.0.2.11" }).click();
+  await expect(page.getByRole("heading", { name: "192.0.2.11", level: 1 })).toBeVisible();
+  const rows = page.getByRole("region", { name: "top-talkers ingress talker" }).locator("tbody tr");
+  // 100 packets in a second, and not those of 192.0.2.1 and 192.0.2.12.
+  await expect(rows).toHaveCount(1);
+  await expect(rows.locator("[data-label='packets']")).toHaveText(/^([6-9]\d|1[0-4]\d)(\.\d+)?\/s$/);
+  // The begin of an address finds all that begin so.
+  await page.getByRole("searchbox", { name: "Find" }).fill("192.0.2.");
+  await page.getByRole("searchbox", { name: "Find" }).press("Enter");
+  await expect(rows).toHaveCount(3);
+  await rows.getByRole("link", { name: "192.0.2.12" }).click();
+  await expect(page.locator(".legend li")).toHaveText(/^192\.0\.2\.12/);
+  await page.getByRole("searchbox", { name: "Find" }).fill("198.51.100.7");
+  await page.getByRole("searchbox", { name: "Find" }).press("Enter");
+  await expect(page.getByText("No key of these windows is 198.51.100.7")).toBeVisible();
+});
+
+test("an interface has its traffic over time, with figures, and its probes", async ({ page, scene }) => {
+  await open(page, scene, "viewer");
+  await page.locator("article.interface").getByRole("link", { name: "server0" }).click();
+  const row = page.getByRole("region", { name: "In this time" }).locator("tbody tr").filter({ hasText: "packets per second" }).first();
+  await expect(page.getByRole("figure", { name: "bits per second of server0" }).locator(".legend li")).toHaveCount(2);
+  // 350 packets arrive each second.
+  await expect(row.locator("[data-label='mean']")).toHaveText(/^[2-5]\d\d(\.\d+)?\/s$/);
+  for (const name of ["newest", "p95", "largest"]) await expect(row.locator(`[data-label='${name}']`)).toHaveText(/^[1-9][\d.]*\s?k?\/s$/);
+  await expect(page.getByRole("region", { name: "Probes" }).getByRole("link", { name: "top-talkers" })).toBeVisible();
+  await page.goto(`${scene.url}#/interface/none0`);
+  await expect(page.getByText("There is no interface of this name")).toBeVisible();
+});
+
 test("who may not read windows gets the traffic, and asks for none", async ({ page, scene }) => {
   const requests: string[] = [];
   page.on("request", (request) => requests.push(new URL(request.url()).pathname));
@@ -119,6 +151,19 @@ test("what is wrong stands above: what is not attached, and a map without room",
   await scene.api("DELETE", "/v1/probes/tiny");
   await scene.api("DELETE", "/v1/probes/vlan");
   await expect(alerts).toHaveCount(0);
+});
+
+test("long keys stay within their cards, and the page within the screen", async ({ page, scene }) => {
+  await scene.deploy("flow-features", { window: { interval: "1s" } });
+  await open(page, scene, "collector");
+  const card = page.locator("article").filter({ has: page.getByRole("link", { name: "flow-features" }) });
+  await expect(card.locator("tbody tr").first()).toContainText("192.0.2.");
+  for (const width of [1440, 390]) {
+    await page.setViewportSize({ width, height: 800 });
+    await expect.poll(() => card.evaluate((card) => card.querySelector("table")!.getBoundingClientRect().right <= card.getBoundingClientRect().right)).toBe(true);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(width);
+  }
+  await scene.api("DELETE", "/v1/probes/flow-features");
 });
 
 test("a narrow screen shows the cost of each probe", async ({ page, scene }) => {

@@ -26,9 +26,29 @@ test("charts have a line for each key, fields and rates, and grow with each wind
   await page.getByRole("combobox", { name: "Top" }).selectOption("1");
   await expect(legend).toHaveCount(2);
   await expect(legend.last()).toContainText("2 others");
-  await page.getByLabel("key").uncheck();
+  // The key has the name that the configuration gives it.
+  await page.getByLabel("address", { exact: true }).uncheck();
   await expect(legend).toHaveCount(1);
   await expect(legend).toContainText("all");
+  await page.getByLabel("address", { exact: true }).check();
+  // A line is drawn alone if one chooses it, in the legend or below, and the address has it.
+  await legend.first().getByRole("button", { name: "192.0.2.1" }).click();
+  await expect(legend).toHaveCount(1);
+  await expect(page).toHaveURL(/only=192\.0\.2\.1(&|$)/);
+  await page.reload();
+  await expect(legend).toHaveText(/^192\.0\.2\.1 ?[\d.]+\sKiB\/s$/);
+  const figures = page.getByRole("region", { name: "Largest over these windows" }).getByRole("row");
+  await expect(figures).toHaveCount(2);
+  await expect(figures.first()).toContainText("p95");
+  await page.getByRole("button", { name: /show all/ }).click();
+  await expect(legend).toHaveCount(2);
+  await page.getByRole("combobox", { name: "Top" }).selectOption("5");
+  // A narrow screen has all of it.
+  await page.setViewportSize({ width: 390, height: 844 });
+  await expect.poll(() => page.evaluate(() => document.documentElement.scrollWidth)).toBe(390);
+  expect(await page.getByRole("region", { name: "Largest over these windows" }).evaluate((region) => region.scrollWidth - region.clientWidth)).toBe(0);
+  await figures.getByRole("button", { name: "192.0.2.12" }).click();
+  await expect(legend).toHaveText(/^192\.0\.2\.12/);
 });
 
 test("what is not a count is shown as it is: without differences, rates and others", async ({ page, scene }) => {
@@ -171,6 +191,10 @@ test("events as they come", async ({ page, scene }) => {
   await expect(rows.first()).not.toContainText("UDP 192.0.2.1");
   await expect(rows.first()).toContainText(/[0-9a-f]{80}/);
   await page.getByLabel("bytes in hex").uncheck();
+  // On a narrow screen nothing is out of sight.
+  await page.setViewportSize({ width: 390, height: 844 });
+  await expect(rows.first().locator("[data-label='interface']")).toBeVisible();
+  expect(await page.getByRole("region", { name: "Events" }).evaluate((region) => region.scrollWidth - region.clientWidth)).toBe(0);
   await page.getByLabel("Filter").fill("no-such-text");
   await expect(page.getByText("No event matches")).toBeVisible();
 });
@@ -232,6 +256,10 @@ test("window settings, revisions, their difference, and the way back", async ({ 
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await expect(page.getByRole("heading", { name: "Overview" })).toBeVisible();
   expect((await scene.api("GET", "/v1/probes/vlan")).status).toBe(404);
+  // The changes of all probes have that of one that is no longer there.
+  await page.getByRole("navigation").getByRole("link", { name: "Changes" }).click();
+  await page.getByLabel("Filter").fill("vlan removed");
+  await expect(page.getByRole("region", { name: "History" }).locator("tbody tr").first()).toContainText("found it");
   const { history } = JSON.parse((await scene.api("GET", "/v1/probes/vlan/history")).text) as { history: { change: string; message?: string }[] };
   expect(history[history.length - 1]).toMatchObject({ change: "removed", message: "found it" });
 });

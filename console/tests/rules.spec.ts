@@ -52,7 +52,11 @@ test("the list has each rule, and what rules do comes by itself", async ({ page,
   await expect(cell("greedy", 5)).toContainText(/actions/);
   await remove(scene, "greedy", "quiet");
   await expect(row("greedy")).toHaveCount(0);
-  await row("loud").getByRole("link", { name: "loud" }).click();
+  // Each page says that a rule fires, and leads there.
+  await page.getByRole("link", { name: /^\d alerts?$/ }).click();
+  const alert = page.locator(".alerts li").filter({ hasText: "loud" });
+  await expect(alert).toContainText(/fires since \d{4}-\d\d-\d\d .*top-talkers fulfil its condition/);
+  await alert.getByRole("link", { name: "loud" }).click();
   await expect(page).toHaveURL(/#\/rule\/loud$/);
   await expect(page).toHaveTitle(/^loud/);
   await remove(scene, "loud");

@@ -1,7 +1,7 @@
 // Charts that the daemon has aggregated, as points and lines.
 import type { Value } from "../api/types.ts";
 import { address, exact } from "./format.ts";
-import { isPort, portText } from "./names.ts";
+import { hasNames, numberText } from "./names.ts";
 import { rowOf } from "./rows.ts";
 import type { Choice, Line, Point } from "./series.ts";
 
@@ -27,19 +27,22 @@ export const pointsIn = (chart: Series): Point[] =>
 export const slotsIn = (chart: Series): Map<number, number>[] =>
   chart.times.map((_, place) => new Map(chart.series.flatMap(({ key, values }) => (typeof key === "number" && values[place] ? [[key, Number(values[place])] as const] : []))));
 
+/** The label of a key's line. */
+export function labelOf(key: Value, { by, names }: Pick<Choice, "by" | "names">): string {
+  const row = rowOf({ key, value: 0 });
+  return by.map((id) => (names && hasNames(id) ? numberText(id, row[id]) : address(String(row[id] ?? "")))).join(" ") || "all";
+}
+
 /** The lines of a chart: its keys, and all others together. */
-export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" | "names">): Line[] {
+export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" | "names" | "only">): Line[] {
   const scaled = (values: Numbers) =>
     values.map((value, place) => {
       if (value === null) return null;
       const seconds = chart.seconds[place] ?? 0;
       return choice.perSecond && seconds > 0 ? Number(value) / seconds : Number(value);
     });
-  const label = (key: Value) => {
-    const row = rowOf({ key, value: 0 });
-    return choice.by.map((id) => (choice.names && isPort(id) ? portText(row[id]) : address(String(row[id] ?? "")))).join(" ") || "all";
-  };
-  const lines = chart.series.map(({ key, total, values }) => ({ label: label(key), total: Number(total ?? 0), values: scaled(values) }));
+  const lines = chart.series.map(({ key, total, values }) => ({ label: labelOf(key, choice), total: Number(total ?? 0), values: scaled(values) }));
   const { others } = chart;
+  if (choice.only) return lines.filter(({ label }) => label === choice.only);
   return others ? [...lines, { label: `${exact(others.keys)} others`, total: Number(others.total ?? 0), values: scaled(others.values), isOthers: true }] : lines;
 }

@@ -1,15 +1,17 @@
 // Problems that the daemon itself reports: missing numbers, probes that do not run, interfaces that drop packets.
-import type { Document, Probe } from "../api/types.ts";
-import { count, exact, plural } from "./format.ts";
+import type { Document, Probe, RuleStatus } from "../api/types.ts";
+import { count, exact, moment, plural } from "./format.ts";
 import { metricAt, placesOf } from "./rows.ts";
 
 export interface Alert {
   kind: "bad" | "warn";
-  /** The probe or the interface that the alert is about. */
+  /** The probe, the interface or the rule that the alert is about. */
   about: string;
   text: string;
   /** The view of the probe that has details. */
   tab?: string;
+  /** The address of another page with details. */
+  at?: string[];
 }
 
 /** Attachments that a dispatcher or the kernel refused, and pending ones. */
@@ -56,6 +58,15 @@ function ofMaps(newest: Document | undefined): Omit<Alert, "about">[] {
 export function alertsOf(probe: Probe, newest: Document | undefined): Alert[] {
   const all = [...ofState(probe), ...ofWindows(probe), ...ofMaps(newest), ...ofEvents(probe)];
   return all.map((alert) => ({ ...alert, about: probe.name })).sort((a, b) => Number(b.kind === "bad") - Number(a.kind === "bad"));
+}
+
+/** A rule that fires, or that can't go on. */
+export function ofRule({ name, state, reason, firings, rule }: RuleStatus): Alert[] {
+  const at = ["rule", name];
+  if (state === "stopped") return [{ kind: "bad", about: name, text: `stands still: ${reason ?? "no reason is known"}`, at }];
+  const last = firings[firings.length - 1];
+  if (state !== "firing") return [];
+  return [{ kind: "bad", about: name, text: `fires${last ? ` since ${moment(last.time)}` : ""}: windows of ${rule.watch} fulfil its condition`, at }];
 }
 
 /** Packets that an interface drops now. */

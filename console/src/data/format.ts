@@ -88,7 +88,7 @@ export function unitOf(name: string): { unit: Unit; factor: number } {
 export function inUnit(value: number, name: string, perSecond = false, inBits = true): string {
   const { unit, factor } = unitOf(name);
   if (unit === "bytes" && perSecond && inBits) return `${bits(value * 8)}/s`;
-  const text = unit === "bytes" ? bytes(value) : unit === "ns" && !perSecond ? duration(value * factor) : count(value);
+  const text = unit === "bytes" ? bytes(value) : unit === "ns" ? duration(value * factor) : count(value);
   return perSecond ? `${text}/s` : text;
 }
 

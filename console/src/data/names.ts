@@ -11,7 +11,20 @@ const SERVICES: Record<number, string> = {
 };
 
 /** Tells by the name of a column whether it has ports. */
-export const isPort = (id: string) => /(^|[._])port$/.test(id);
+export const isPort = (id: string) => /(^|[._])port$/i.test(id);
 
-/** A port with the name of its usual service. */
-export const portText = (port: unknown) => (typeof port === "number" && SERVICES[port] ? `${port} ${SERVICES[port]}` : String(port ?? ""));
+const PROTOCOLS: Record<number, string> = { 1: "ICMP", 2: "IGMP", 6: "TCP", 17: "UDP", 41: "IPv6", 47: "GRE", 50: "ESP", 51: "AH", 58: "ICMPv6", 89: "OSPF", 112: "VRRP", 132: "SCTP" };
+const FLAGS = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+
+const isProtocol = (id: string) => /(^|[._])(ip_)?proto(col)?$/i.test(id);
+const isFlags = (id: string) => /(^|[._])tcp_flags$/i.test(id);
+
+/** Tells by the name of a column whether its numbers have names: ports, protocols of IP, flags of TCP. */
+export const hasNames = (id: string) => isPort(id) || isProtocol(id) || isFlags(id);
+
+/** A number with its name, by the name of its column: the usual service of a port, the protocol, the flags. */
+export function numberText(id: string, value: unknown): string {
+  const number = typeof value === "number" ? value : NaN;
+  const name = isPort(id) ? SERVICES[number] : isProtocol(id) ? PROTOCOLS[number] : isFlags(id) ? FLAGS.filter((_, bit) => (number >> bit) & 1).join(" ") : "";
+  return name ? `${number} ${name}` : String(value ?? "");
+}

@@ -37,14 +37,15 @@ export const rowsOf = (metric: Metric): Row[] => metric.entries.map(rowOf);
 export const isNumber = (value: Value | undefined): value is number | bigint =>
   typeof value === "number" || typeof value === "bigint";
 
-/** The columns of rows, keys first. A column counts as numeric only if all its cells are numbers. */
-export function columnsOf(rows: Row[], agg?: string): Column[] {
+/** The columns of rows, keys first. A column counts as numeric only if all its cells are numbers. `keyLabel` is the title of a
+ * key without parts. */
+export function columnsOf(rows: Row[], agg?: string, keyLabel?: string): Column[] {
   const found = new Map<string, Column>();
   for (const row of rows.slice(0, 200)) {
     for (const [id, value] of Object.entries(row)) {
       const column = found.get(id);
       if (column) column.isNumber &&= isNumber(value);
-      else found.set(id, { id, title: titleOf(id, agg), isKey: id.startsWith("key"), isNumber: isNumber(value) });
+      else found.set(id, { id, title: (id === "key" && keyLabel) || titleOf(id, agg), isKey: id.startsWith("key"), isNumber: isNumber(value) });
     }
   }
   return [...found.values()].sort((a, b) => Number(b.isKey) - Number(a.isKey));
@@ -57,7 +58,7 @@ function titleOf(id: string, agg?: string): string {
 }
 
 /** The columns that people look at first, by name. */
-const FIRST = [/(^|_)(packets|pkts)(_|$)/i, /(^|_)(bytes|octets)(_|$)/i, /(^|_)(count|total|connections|queries|events)(_|$)/i];
+const FIRST = [/(^|_)(packets|pkts|segments|frames)(_|$)/i, /(^|_)(bytes|octets)(_|$)/i, /(^|_)(count|total|connections|queries|events)(_|$)/i];
 
 /** The column of numbers that is shown first: that of packets or bytes, else the first one that is not all zeros. */
 export function mainColumn(columns: Column[], rows: Row[]): Column | undefined {
@@ -80,6 +81,12 @@ export function ruleOf(probe: Probe, place: Place, id: string): Joining {
   const fields = probe.joins?.find(({ direction, metric }) => direction === place.direction && metric === place.name)?.fields;
   return fields?.[id.replace(/^value\.?/, "").replace(/\[\d+\]/g, "")] ?? "sum";
 }
+
+/** The name that the configuration has for the key of a metric, as its label in Prometheus. */
+export const keyLabelOf = (probe: Probe | undefined, place: Place): string | undefined => {
+  const label = probe?.config[place.direction]?.metrics?.find((metric) => metric.name === place.name)?.key_label;
+  return typeof label === "string" ? label : undefined;
+};
 
 /** The title of a metric. Its name may have the direction already. */
 export const placeTitle = ({ direction, name }: Place) => (name.startsWith(`${direction}_`) ? name : `${direction} ${name}`);

@@ -1,7 +1,7 @@
 // Windows as lines of a chart: one point for each window, one line for each of the largest keys.
 import { address } from "./format.ts";
 import type { Document, Joining } from "../api/types.ts";
-import { isPort, portText } from "./names.ts";
+import { hasNames, numberText } from "./names.ts";
 import type { Range } from "./range.ts";
 import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
 
@@ -21,8 +21,10 @@ export interface Choice {
   perSecond: boolean;
   /** The step between the windows that are here: 1 if all are, 2 if every second one is. */
   stride?: number;
-  /** True if ports are shown with the names of services. */
+  /** True if ports are shown with the names of services, and protocols with theirs. */
   names?: boolean;
+  /** The label of the only group that is drawn; empty for the largest groups. */
+  only?: string;
 }
 
 export interface Point {
@@ -57,7 +59,7 @@ export function groupsOf(document: Document, choice: Pick<Choice, "place" | "fie
   for (const row of rowsOf(metric)) {
     const value = row[choice.field];
     if (!isNumber(value)) continue;
-    const label = choice.by.map((id) => (choice.names && isPort(id) ? portText(row[id]) : address(String(row[id] ?? "")))).join(" ");
+    const label = choice.by.map((id) => (choice.names && hasNames(id) ? numberText(id, row[id]) : address(String(row[id] ?? "")))).join(" ");
     join(groups, label, Number(value), choice);
   }
   return groups;
@@ -105,7 +107,7 @@ export function linesOf(points: Point[], choice: Choice): Line[] {
   for (const point of choice.standing ? points.slice(-1) : points) {
     for (const [label, value] of point.groups) join(totals, label, value, choice);
   }
-  const order = [...totals].sort((a, b) => b[1] - a[1]);
+  const order = choice.only ? [[choice.only, totals.get(choice.only) ?? 0] as const] : [...totals].sort((a, b) => b[1] - a[1]);
   // Groups that have counted nothing, as most slots of a histogram, take no room from others.
   const shown = order.slice(0, choice.top).filter(([, total], place) => place === 0 || total !== 0 || !isCount(choice));
   const lines: Line[] = shown.map(([label, total]) => ({

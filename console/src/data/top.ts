@@ -2,7 +2,7 @@
 import type { Document, Metric, Probe } from "../api/types.ts";
 import { unitOf } from "./format.ts";
 import { histogramOf, type Scale } from "./histogram.ts";
-import { type Column, columnsOf, isSlots, mainColumn, metricAt, type Place, placesOf, rowsOf, ruleOf, unitName } from "./rows.ts";
+import { type Column, columnsOf, isSlots, keyLabelOf, mainColumn, metricAt, type Place, placesOf, rowsOf, ruleOf, unitName } from "./rows.ts";
 import { linesOf, pointsOf } from "./series.ts";
 
 export interface Top {
@@ -44,7 +44,7 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   const metric = place && metricAt(newest, place);
   if (!metric || metric.entries.length === 0) return null;
   const rows = rowsOf(metric);
-  const columns = columnsOf(rows, metric.agg);
+  const columns = columnsOf(rows, metric.agg, keyLabelOf(probe, place));
   const field = mainColumn(columns, rows);
   if (!field) return null;
   const keys = columns.filter((column) => column.isKey);
@@ -56,7 +56,7 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   };
   const lines = rates(field.id, most).filter((line) => line.value > 0);
   // Bytes are shown beside packets.
-  const sizes = columns.find((column) => column.isNumber && !column.isKey && column.id !== field.id && unitOf(column.title).unit === "bytes");
+  const sizes = unitOf(unitName(field, place.name)).unit === "bytes" ? undefined : columns.find((column) => column.isNumber && !column.isKey && column.id !== field.id && unitOf(column.title).unit === "bytes");
   const bytes = new Map(sizes ? rates(sizes.id, Infinity).map((line) => [line.label, line.value]) : []);
   // The name of a histogram tells the unit of its slots. Its counts have no unit.
   const unit = scale ? "" : unitName(field, place.name);

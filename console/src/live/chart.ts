@@ -24,14 +24,17 @@ export interface Wanted {
   /** The path of the number in the value; empty if the value is the number. */
   field: string;
   top: number;
+  /** The only key that is wanted, as JSON; without one, the largest keys. */
+  key?: string;
   range: Range | null;
   /** True if the numbers are those that a server has stored, and not those of windows. */
   past: boolean;
 }
 
-const path = (name: string, { place, field, top, range, past }: Wanted) => {
+const path = (name: string, { place, field, top, key, range, past }: Wanted) => {
   const query = new URLSearchParams({ metric: place.name, direction: place.direction, top: String(top) });
   if (field) query.set("field", field);
+  if (key && !past) query.set("key", key);
   // A range that is given by its length moves with the time.
   if (range) query.set("from", new Date(range.length ? Date.now() - range.length : range.from).toISOString());
   if (range && !range.length && range.to < Infinity) query.set("to", new Date(range.to).toISOString());
@@ -43,7 +46,7 @@ export function useChart(probe: Probe, wanted: Wanted | null): { series: Series 
   const [state, setState] = useState<{ id: string; series: Series | null; problem: Problem | null }>({ id: "", series: null, problem: null });
   // A range such as the last minutes moves with the time, but its identity stays the same.
   const moments = wanted?.range && (wanted.range.length ?? [wanted.range.from, wanted.range.to]);
-  const id = wanted ? JSON.stringify([probe.name, probe.instance, wanted.place, wanted.field, wanted.top, wanted.past, moments]) : "";
+  const id = wanted ? JSON.stringify([probe.name, probe.instance, wanted.place, wanted.field, wanted.top, wanted.key, wanted.past, moments]) : "";
   useEffect(() => {
     if (!wanted) return;
     const control = new AbortController();

@@ -44,8 +44,8 @@ export interface Interface {
   past: Moment[];
 }
 
-/** The number of rates that are kept for each interface: five minutes, with one rate every two seconds. */
-const KEPT = 150;
+/** The number of rates that are kept for each interface: half an hour, with one rate every two seconds. */
+const KEPT = 900;
 
 export const placeOf = (netns: unknown, ifindex: number) => `${netns ?? ""} ${ifindex}`;
 

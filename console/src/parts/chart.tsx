@@ -27,6 +27,10 @@ export interface ChartProps {
   marks?: number[];
   /** In pixels. */
   height?: number;
+  /** What the legend's numbers are while the pointer is elsewhere. */
+  newest?: string;
+  /** Called with the number of a line that was chosen in the legend. */
+  onPick?: (line: number) => void;
   /** Called with the range that was drawn with the pointer, in seconds; with `null` to show all again. */
   onZoom?: (range: { from: number; to: number } | null) => void;
 }
@@ -62,7 +66,7 @@ const timeLabel = (splits: number[]) => {
   return (time: number) => (isLong ? moment(time * 1000).slice(5, 16) : clock(time * 1000));
 };
 
-export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, most, marks = NO_MARKS, height = HEIGHT, onZoom }: ChartProps) {
+export function Chart({ label, times, lines, format, hasOthers, binary = false, range = null, most, marks = NO_MARKS, height = HEIGHT, newest: latestName = "newest window", onPick, onZoom }: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const newest = useRef({ format, hasOthers, range, most, marks, onZoom });
@@ -143,12 +147,12 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
     <figure class="chart" aria-label={label}>
       <div ref={holder} class="plot" aria-hidden="true" />
       <figcaption>
-        <p class="muted at">{at !== null && times[at] ? clock(times[at] * 1000) : "newest window"}</p>
+        <p class="muted at">{at !== null && times[at] ? clock(times[at] * 1000) : latestName}</p>
         <ul class="legend">
           {lines.map((line, index) => (
             <li>
               <span aria-hidden="true" class={`swatch ${hasOthers && index === lines.length - 1 ? "others" : `line-${(index % 8) + 1}`}`} />
-              <span class="name">{line.label}</span>
+              {onPick && !line.isOthers ? <button type="button" class="name" title="Show this line alone" onClick={() => onPick(index)}>{line.label}</button> : <span class="name">{line.label}</span>}
               <span class="number">{value(line) == null ? "" : format(value(line)!)}</span>
             </li>
           ))}

@@ -21,6 +21,7 @@ function Ends({ range, span, isBounded }: { range: Range; span: Span; isBounded:
     if (!Number.isNaN(time)) chooseRange({ ...range, [end]: time });
   };
   const shift = (sign: number) => chooseRange({ from: from + (sign * (to - from)) / 2, to: to + (sign * (to - from)) / 2 });
+  const wider = () => chooseRange({ from: from - (to - from) / 2, to: to + (to - from) / 2 });
   const field = (end: "from" | "to", value: number) => (
     <label class="field"><span>{end === "from" ? "From" : "To"}</span><input type="datetime-local" step="1" value={localText(value)} onChange={(event) => set(end, event.currentTarget.value)} /></label>
   );
@@ -28,6 +29,7 @@ function Ends({ range, span, isBounded }: { range: Range; span: Span; isBounded:
     <>
       {field("from", from)}
       {field("to", to)}
+      <button type="button" onClick={wider}>Wider</button>
       <button type="button" onClick={() => shift(-1)}>Earlier</button>
       <button type="button" onClick={() => shift(1)}>Later</button>
     </>

@@ -2,13 +2,13 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Metric } from "../api/types.ts";
 import { address, exact, inUnit, plural, text } from "../data/format.ts";
-import { isPort, portText } from "../data/names.ts";
+import { hasNames, numberText } from "../data/names.ts";
 import { compare, filterOf } from "../data/filter.ts";
 import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
 import { type Scale, slotRange } from "../data/histogram.ts";
 import { isAddress, named, nameless } from "../live/names.ts";
 import { Check, Empty, Select } from "./basics.tsx";
-import { parameter, toggle } from "./route.ts";
+import { link, parameter, toggle } from "./route.ts";
 
 const PAGE = 100;
 
@@ -22,7 +22,8 @@ function cell(row: Row, column: Column, metric: string, rendering: Rendering, se
   if (scale && !column.isKey) metric = "";
   if (hosts && column.isKey && typeof value === "string") return named(address(value));
   if (!isNumber(value)) return rendering === "exact" && typeof value === "string" ? value : text(value);
-  if (column.isKey && rendering !== "hex") return names && isPort(column.id) ? portText(value) : String(value);
+  if (names && hasNames(column.id) && rendering !== "hex" && rendering !== "rate") return numberText(column.id, value);
+  if (column.isKey && rendering !== "hex") return String(value);
   switch (rendering) {
     case "exact": return exact(value);
     case "hex": return Number.isInteger(Number(value)) ? `0x${BigInt(value).toString(16)}` : String(value);
@@ -42,11 +43,15 @@ interface TableProps {
   isCount?: (column: Column) => boolean;
   /** The meaning of the slots, for a histogram. */
   scale?: Scale | null;
+  /** The title of a key without parts. */
+  keyLabel?: string;
+  /** True if addresses lead to all that the newest windows say of them. */
+  hasLinks?: boolean;
 }
 
-export function MetricTable({ name, metric, seconds, isCount = () => true, scale = metric.histogram ? "log2" : null }: TableProps) {
+export function MetricTable({ name, metric, seconds, isCount = () => true, scale = metric.histogram ? "log2" : null, keyLabel, hasLinks = false }: TableProps) {
   const rows = useMemo(() => rowsOf(metric), [metric]);
-  const columns = useMemo(() => columnsOf(rows, metric.agg), [rows]);
+  const columns = useMemo(() => columnsOf(rows, metric.agg, keyLabel), [rows, keyLabel]);
   const [filter, setFilter] = parameter("filter");
   const [sort, setSort] = parameter("sort");
   const [rendering, setRendering] = parameter("numbers", "units") as [Rendering, (value: Rendering) => void];
@@ -64,6 +69,10 @@ export function MetricTable({ name, metric, seconds, isCount = () => true, scale
     const sign = order.down ? -1 : 1;
     return [...found].sort((a, b) => sign * compare(a[order.id], b[order.id]));
   }, [found, order?.id, order?.down]);
+  const shown = (row: Row, column: Column) => cell(row, column, name, rendering === "rate" && !isCount(column) ? "units" : rendering, seconds ?? 1, scale, names, hosts);
+  const finds = (row: Row, { id, isKey }: Column) => hasLinks && isKey && typeof row[id] === "string" && isAddress(address(row[id]));
+  // An array with a single slot has no keys to compare: its numbers stand below each other, with their names.
+  const isOne = slots && rows.length === 1 && rows[0]!.key === 0 && columns.length > 3;
   const renderings: [Rendering, string][] = [["units", "units"], ["exact", "exact"], ["hex", "hex"]];
   if (seconds) renderings.push(["rate", "per second"]);
   const click = (column: Column) => setSort(`${(order?.id === column.id ? !order.down : column.isNumber) ? "-" : ""}${column.id}`);
@@ -80,7 +89,7 @@ export function MetricTable({ name, metric, seconds, isCount = () => true, scale
           <input type="search" value={filter} placeholder="10.0.0. or packets>100" onInput={(event) => setFilter(event.currentTarget.value, true)} />
         </label>
         <Select label="Numbers" value={rendering} options={renderings} onChange={setRendering} />
-        {columns.some((column) => column.isKey && isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
+        {columns.some((column) => hasNames(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
         {columns.some((column) => column.isKey && hasAddresses(rows, column)) && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
         {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
         <p class="muted summary" role="status">
@@ -89,7 +98,16 @@ export function MetricTable({ name, metric, seconds, isCount = () => true, scale
           {!!metric.completeness?.failed_inserts && <strong class="warn-text"> {exact(metric.completeness.failed_inserts)} insertions found no room</strong>}
         </p>
       </div>
-      {rows.length === 0 ? <Empty>No entries: nothing was counted here.</Empty> : (
+      {rows.length === 0 ? <Empty>No entries: nothing was counted here.</Empty> : isOne ? (
+        <div class="table-scroll" tabIndex={0} role="region" aria-label={`Entries of ${name}`}>
+          <table class="upright">
+            <caption class="hidden">{name}: {metric.help}</caption>
+            <tbody>
+              {sorted.flatMap((row) => columns.filter((column) => !column.isKey).map((column) => <tr><th scope="row">{column.title}</th><td class={column.isNumber ? "number" : ""}>{shown(row, column)}</td></tr>))}
+            </tbody>
+          </table>
+        </div>
+      ) : (
         <div class="table-scroll" tabIndex={0} role="region" aria-label={`Entries of ${name}`}>
           <table>
             <caption class="hidden">{name}: {metric.help}</caption>
@@ -109,7 +127,7 @@ export function MetricTable({ name, metric, seconds, isCount = () => true, scale
               {sorted.slice(0, limit).map((row) => (
                 <tr>
                   {columns.map((column) => (
-                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{cell(row, column, name, rendering === "rate" && !isCount(column) ? "units" : rendering, seconds ?? 1, scale, names, hosts)}</td>
+                    <td class={`${column.isNumber ? "number" : ""} ${column.isKey ? "key" : ""}`}>{finds(row, column) ? <a class="quiet" href={link("find", address(String(row[column.id])))}>{shown(row, column)}</a> : shown(row, column)}</td>
                   ))}
                 </tr>
               ))}

@@ -1,16 +1,19 @@
 // The frame of all views: navigation, the state of the connection, and the current user.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { answerOffer, connection, hasToken, hello, listed, offered, signOut, trouble, tryNow } from "../live/changes.ts";
+import { answerOffer, connection, hasToken, hello, listed, may, offered, signOut, trouble, tryNow } from "../live/changes.ts";
 import { zone } from "../data/format.ts";
-import { route } from "../parts/route.ts";
+import { FollowRules } from "../live/rules.ts";
+import { go, route } from "../parts/route.ts";
 import { setTheme, theme, type Theme } from "../parts/theme.ts";
 import { Capabilities } from "./capabilities.tsx";
+import { AlertCount } from "./overview/alerts.tsx";
+import { InterfaceView } from "./overview/interface.tsx";
 import { Overview } from "./overview/overview.tsx";
 import { ProbeView } from "./probe/probe.tsx";
 import { SignIn } from "./signin.tsx";
 
-const PLACES = [["", "Overview"], ["nodes", "Nodes"], ["rules", "Rules"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
+const PLACES = [["", "Overview"], ["nodes", "Nodes"], ["rules", "Rules"], ["history", "Changes"], ["new", "New probe"], ["replay", "Replay"], ["capabilities", "Capabilities"]] as const;
 
 /** A view whose code the browser loads when the user opens it. */
 function Later({ load, ...rest }: { load: () => Promise<ComponentType<any>>; [more: string]: unknown }) {
@@ -25,6 +28,8 @@ const loadEditor = () => import("./editor/editor.tsx").then((file) => file.Edito
 const loadRules = () => import("./rules/rules.tsx").then((file) => file.Rules as ComponentType<any>);
 const loadRule = () => import("./rules/rule.tsx").then((file) => file.RuleView as ComponentType<any>);
 const loadNodes = () => import("./nodes/nodes.tsx").then((file) => file.Nodes as ComponentType<any>);
+const loadHistory = () => import("./history.tsx").then((file) => file.AllHistory as ComponentType<any>);
+const loadFind = () => import("./find.tsx").then((file) => file.Find as ComponentType<any>);
 const loadReplay = () => import("./replay.tsx").then((file) => file.Replay as ComponentType<any>);
 
 function View() {
@@ -32,6 +37,9 @@ function View() {
   const [place, name, tab] = parts;
   switch (place) {
     case undefined: return <Overview />;
+    case "history": return <Later key="history" load={loadHistory} />;
+    case "find": return <Later key="find" load={loadFind} text={name ?? ""} />;
+    case "interface": return <InterfaceView key={`${name} ${query.get("netns")}`} name={name ?? ""} netns={query.get("netns") ?? undefined} />;
     case "probe": return <ProbeView key={name} name={name ?? ""} tab={tab ?? "chart"} />;
     case "nodes": return <Later key="nodes" load={loadNodes} probe={name} />;
     case "rules": return <Later key="rules" load={loadRules} />;
@@ -49,8 +57,23 @@ function State() {
   return <span class={`connection ${connection.value}`} role="status"><span class="dot" aria-hidden="true" />{text}</span>;
 }
 
+/** Finds an address, a port or another key in the newest windows of all probes. */
+function Search() {
+  const { parts } = route.value;
+  const found = parts[0] === "find" ? (parts[1] ?? "") : "";
+  return (
+    <form role="search" key={found} onSubmit={(event) => {
+      event.preventDefault();
+      const text = String(new FormData(event.currentTarget).get("text")).trim();
+      if (text) go("find", text);
+    }}>
+      <input type="search" name="text" aria-label="Find" placeholder="Find address or port" defaultValue={found} />
+    </form>
+  );
+}
+
 const title = (parts: string[]) =>
-  [parts[0] === "probe" || parts[0] === "rule" || (parts[0] === "nodes" && parts[1]) ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
+  [["probe", "rule", "interface", "find"].includes(parts[0] ?? "") || (parts[0] === "nodes" && parts[1]) ? parts[1] : PLACES.find(([id]) => id === (parts[0] ?? ""))?.[1] ?? parts[1], hello.value?.node, "twinprobe"].filter(Boolean).join(" · ");
 
 export function Shell() {
   const { parts } = route.value;
@@ -58,7 +81,7 @@ export function Shell() {
     document.title = title(parts);
   }, [parts, hello.value]);
   const [place = ""] = parts;
-  const here = { probe: "", edit: "new", rule: "rules" }[place] ?? place;
+  const here = { probe: "", interface: "", edit: "new", rule: "rules" }[place] ?? place;
   const signedOut = connection.value === "signed-out";
   return (
     <>
@@ -70,7 +93,10 @@ export function Shell() {
             {PLACES.filter(([id]) => id !== "nodes" || hello.value?.nodes).map(([id, text]) => <a href={`#/${id}`} aria-current={here === id ? "page" : undefined}>{text}</a>)}
           </nav>
         )}
+        {!signedOut && may("collector") && <Search />}
         <div class="status">
+          {connection.value === "live" && may("operator") && <FollowRules />}
+          {listed.value && <AlertCount />}
           <State />
           {hello.value && <span class="who" title={hello.value.who}>{hello.value.role}</span>}
           <label class="theme">

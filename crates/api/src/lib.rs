@@ -7,6 +7,7 @@ mod entries;
 mod fleet;
 mod history;
 mod names;
+mod near;
 mod nodes;
 mod pods;
 mod problem;
@@ -38,6 +39,7 @@ pub use self::fleet::status::{
 };
 pub use self::history::{ChangeKind, HistoryEntry, HistoryList};
 pub use self::names::{AddressNames, AskedPort, FoundName, NameList, NameOrigin, PortNames};
+pub use self::near::meant;
 pub use self::nodes::{
     NodeChart, NodeCharts, NodeDocument, NodeDocuments, NodeList, NodeProbe, NodeProblem, NodeStatus,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_api::ConfigDocument;
+use twinprobe_api::{ConfigDocument, meant};
 
 /// The list of the probes, which `make probes` writes.
 const INDEX: &str = include_str!("../../../probes/index.json");
@@ -49,9 +49,7 @@ pub fn entry(name: &str) -> Result<(LibraryEntry, &'static str), LibraryError> {
 
 /// Refuses a name, with those that are nearest.
 fn no_such_probe(name: &str) -> LibraryError {
-    let near = |known: &&(&str, &str, &str)| known.0.contains(name) || name.contains(known.0);
-    let near: Vec<&str> = CONFIGURATIONS.iter().filter(near).map(|known| known.0).collect();
-    let meant = if near.is_empty() { String::new() } else { format!(" (is it {}?)", near.join(" or ")) };
+    let meant = meant(name, CONFIGURATIONS.iter().map(|known| known.0));
     LibraryError::NoSuchProbe { name: name.to_owned(), meant }
 }
 
@@ -112,6 +110,10 @@ mod tests {
             error("packet", None),
             "the library has no probe \"packet\" (is it packet-counter or packet-sizes?); `twinprobe probes` lists what \
              it has"
+        );
+        assert_eq!(
+            error("dsn", None),
+            "the library has no probe \"dsn\" (is it dns?); `twinprobe probes` lists what it has"
         );
         assert_eq!(
             error("packet-counter", Some("egress")),

@@ -124,5 +124,8 @@ fn a_peek_takes_nothing_and_a_reading_that_finds_nothing_says_who_was_first() ->
     assert!(nothing.out.contains("no entries"), "{}", nothing.out);
     let words = "nothing was counted since uid:0 read window 2";
     assert!(nothing.code == 0 && nothing.err.contains(words), "{}", nothing.err);
+    let unknown = scene.run("metrics cuont")?;
+    let words = "there is no probe named cuont (is it count?); GET /v1/probes lists them";
+    assert!(unknown.code == 1 && unknown.err.contains(words), "{}", unknown.err);
     Ok(())
 }

@@ -5,7 +5,7 @@ import type { NodeChart, NodeDocument, NodeProblem, NodeStatus } from "../../api
 import type { Document } from "../../api/types.ts";
 import { bits, exact, inUnit, plural, unitOf } from "../../data/format.ts";
 import { slotRange } from "../../data/histogram.ts";
-import { isPort } from "../../data/names.ts";
+import { hasNames } from "../../data/names.ts";
 import { isShown, keysOf, mostOf, type Panel, panelsOf, stepFor, windowSeconds } from "../../data/nodes.ts";
 import { LAST, lengthOf, rangeOf } from "../../data/range.ts";
 import { type Column, mainColumn, metricAt, type Place, placeId, placesOf, rowsOf, unitName } from "../../data/rows.ts";
@@ -185,7 +185,7 @@ function Choices({ documents, probe, nodes }: { documents: Document[]; probe: st
         <Select label="Metric" value={placeId(place)} options={placeOptions(places)} onChange={setPlace} />
         {numbers.length > 1 && <Select label="Field" value={field!.id} options={numbers.map((column) => [column.id, column.title] as const)} onChange={setField} />}
         {keys.length > 0 && <Select label="Top" value={top} options={TOPS} onChange={setTop} />}
-        {keys.some((column) => isPort(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
+        {keys.some((column) => hasNames(column.id)) && <Check label="names of services" value={names} onChange={setNames} />}
         {hasAddresses && <Check label="names of addresses" value={hosts} onChange={setHosts} />}
         {hosts && nameless.value && <p class="muted">The daemon finds no names: serve --names chooses some.</p>}
         <Check label="per second" value={rate} onChange={setRate} disabled={totals} />

@@ -4,15 +4,18 @@ import type { Probe } from "../../api/types.ts";
 import { bits, count, duration, exact, plural } from "../../data/format.ts";
 import { carriers, type Interface, newest, placeOf } from "../../live/traffic.ts";
 import { Empty, Section } from "../../parts/basics.tsx";
+import { linkWith } from "../../parts/route.ts";
 import { Spark } from "../../parts/spark.tsx";
 
 const SHOWN = 6;
 /** The least number of points that a line has room for, a minute of them, so that the first few do not fill it. */
 const MOMENTS = 30;
+/** The most points of a line: five minutes. */
+const LONGEST = 150;
 const WAYS = [["ingress", "in"], ["egress", "out"]] as const;
 
 /** The names of the probes at each interface. */
-function probesAt(all: Probe[]): Map<string, Set<string>> {
+export function probesAt(all: Probe[]): Map<string, Set<string>> {
   const found = new Map<string, Set<string>>();
   for (const probe of all) {
     for (const at of probe.interfaces) {
@@ -24,14 +27,16 @@ function probesAt(all: Probe[]): Map<string, Set<string>> {
   return found;
 }
 
+export const interfaceLink = ({ name, netns }: Interface) => linkWith(["interface", name], [["netns", netns ?? null]]);
+
 function Card({ one, probes }: { one: Interface; probes: number }) {
   const now = newest(one);
-  const { past } = one;
+  const past = one.past.slice(-LONGEST);
   const bitsOf = (way: "ingress" | "egress") => past.map((moment) => moment[way].bytes * 8);
   const span = past.length > 1 ? duration((past[past.length - 1]!.time - past[0]!.time) * 1e9) : "no time yet";
   return (
     <article class="card interface">
-      <h3>{one.name}{one.netns && <span class="muted"> in {one.netns}</span>}<span class="muted aside">{probes > 0 ? plural(probes, "probe") : "no probe"}</span></h3>
+      <h3><a href={interfaceLink(one)}>{one.name}</a>{one.netns && <span class="muted"> in {one.netns}</span>}<span class="muted aside">{probes > 0 ? plural(probes, "probe") : "no probe"}</span></h3>
       <Spark label={`Bits per second of ${one.name} over ${span}`} lines={[bitsOf("ingress"), bitsOf("egress")]} length={Math.max(MOMENTS, past.length)} />
       <table>
         <thead><tr><th scope="col"><span class="hidden">Direction</span></th><th scope="col" class="number">bits/s</th><th scope="col" class="number">packets/s</th><th scope="col" class="number">dropped/s</th></tr></thead>

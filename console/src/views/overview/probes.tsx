@@ -3,16 +3,17 @@ import type { ComponentChildren } from "preact";
 import type { Probe } from "../../api/types.ts";
 import { bytes, count, duration, exact, plural } from "../../data/format.ts";
 import { placeOf, rateOf } from "../../live/traffic.ts";
-import { link } from "../../parts/route.ts";
+import { link, linkWith } from "../../parts/route.ts";
 import { nanoseconds, percent, share, StateBadge, sum } from "./state.tsx";
 
 function Interfaces({ probe }: { probe: Probe }) {
   const names = [...new Set(probe.interfaces.map((at) => at.interface))];
+  const netns = typeof probe.config.netns === "string" ? probe.config.netns : null;
   const pending = new Set(probe.interfaces.filter((at) => at.state === "pending").map((at) => at.interface));
   return (
     <>
       {names.slice(0, 4).map((name, index) => (
-        <>{index > 0 && ", "}<span class={pending.has(name) ? "warn-text" : ""}>{name}</span></>
+        <>{index > 0 && ", "}{pending.has(name) ? <span class="warn-text">{name}</span> : <a class="quiet" href={linkWith(["interface", name], [["netns", netns]])}>{name}</a>}</>
       ))}
       {names.length > 4 && <span class="muted"> and {names.length - 4} more</span>}
     </>

@@ -6,6 +6,7 @@ import { slotRange } from "../../data/histogram.ts";
 import { placeId, placeTitle } from "../../data/rows.ts";
 import { type Top, topOf } from "../../data/top.ts";
 import { followNewest, type Standing, standings } from "../../live/newest.ts";
+import { isAddress } from "../../live/names.ts";
 import { Section } from "../../parts/basics.tsx";
 import { link } from "../../parts/route.ts";
 
@@ -18,13 +19,13 @@ function Largest({ top }: { top: Top }) {
   return (
     <table>
       <thead><tr>
-        <th scope="col">{top.keys.join(" ") || "key"}</th><th scope="col" class="number">{top.field.title === "value" ? "rate" : top.field.title.replace(/_total$/, "")}</th>
+        <th scope="col" class="key"><span class="name" title={top.keys.join(" ")}>{top.keys.join(" ") || "key"}</span></th><th scope="col" class="number">{top.field.title === "value" ? "rate" : top.field.title.replace(/_total$/, "")}</th>
         {hasBytes && <th scope="col" class="number">bits</th>}<th scope="col"><span class="hidden">Share</span></th>
       </tr></thead>
       <tbody>
         {top.lines.map((line) => (
           <tr>
-            <th scope="row" class="key"><span class="name" title={label(line.label)}>{label(line.label)}</span></th>
+            <th scope="row" class="key"><span class="name" title={label(line.label)}><KeyWords text={label(line.label)} /></span></th>
             <td class="number">{inUnit(line.value, top.unit, top.perSecond)}</td>
             {hasBytes && <td class="number">{line.bytes === undefined ? "" : `${bits(line.bytes * 8)}/s`}</td>}
             <td class="bar-cell"><meter min={0} max={most} value={line.value} aria-label={`share of ${label(line.label)}`} /></td>
@@ -33,6 +34,11 @@ function Largest({ top }: { top: Top }) {
       </tbody>
     </table>
   );
+}
+
+/** A key; its addresses lead to all that is known of them. */
+function KeyWords({ text }: { text: string }) {
+  return <>{text.split(" ").map((word, index) => <>{index > 0 && " "}{isAddress(word) ? <a href={link("find", word)}>{word}</a> : word}</>)}</>;
 }
 
 function Card({ probe, standing }: { probe: Probe; standing: Standing }) {

@@ -109,15 +109,15 @@ export function Events({ probe }: { probe: Probe }) {
       {problem && <ProblemBox problem={problem} />}
       {found.length === 0 ? <Empty>{events.length > 0 ? "No event matches the filter." : "Waiting for events. They are shown as programs write them."}</Empty> : (
         <div class="table-scroll" tabIndex={0} role="region" aria-label="Events">
-          <table>
+          <table class="stacked">
             <thead><tr><th scope="col">Read at</th><th scope="col">Metric</th>{columns.map((column) => <th scope="col" class={column.isNumber ? "number" : ""}>{column.title}</th>)}</tr></thead>
             <tbody>
               {found.slice(0, SHOWN).map(({ event, row }) => (
                 <tr key={event.number}>
-                  <td>{event.time ? `${clock(event.time)}.${(event.time.split(".")[1] ?? "").slice(0, 3)}` : ""}</td>
-                  <td>{event.direction} {event.metric}</td>
+                  <td data-label="Read at">{event.time ? `${clock(event.time)}.${(event.time.split(".")[1] ?? "").slice(0, 3)}` : ""}</td>
+                  <td data-label="Metric">{event.direction} {event.metric}</td>
                   {event.lost ? <td class="warn-text" colSpan={Math.max(1, columns.length)}>{plural(event.lost, "event")} lost here</td>
-                    : columns.map((column) => <td class={column.isNumber ? "number" : "key"}>{cell(row, column, raw)}</td>)}
+                    : columns.map((column) => <td class={column.isNumber ? "number" : "key"} data-label={column.title}><span class="message">{cell(row, column, raw)}</span></td>)}
                 </tr>
               ))}
             </tbody>

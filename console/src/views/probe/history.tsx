@@ -2,8 +2,9 @@
 import { ask, probePath } from "../../api/client.ts";
 import type { Cost, HistoryEntry, Probe } from "../../api/types.ts";
 import { duration, moment } from "../../data/format.ts";
-import { may } from "../../live/changes.ts";
+import { may, probes } from "../../live/changes.ts";
 import { ProblemBox, Section, useAsk, Wide } from "../../parts/basics.tsx";
+import { link } from "../../parts/route.ts";
 
 /** The cost of a packet in the slower direction, as everywhere; null if no trial has measured it. */
 function nanoseconds(cost: Cost | undefined): number | null {
@@ -44,23 +45,29 @@ export function Changes({ changes }: { changes: HistoryEntry[] }) {
   );
 }
 
+/** Changes as a table, the newest first. With `isWide`, each has the name of its probe. */
+export function HistoryTable({ entries, isWide = false }: { entries: HistoryEntry[]; isWide?: boolean }) {
+  return (
+    <Wide label="History" stacked>
+      <thead><tr><th scope="col">Time</th>{isWide && <th scope="col">Probe</th>}<th scope="col">Change</th><th scope="col">Revision</th><th scope="col">By</th><th scope="col">From</th><th scope="col">Cost of a packet</th><th scope="col">Reason</th></tr></thead>
+      <tbody>
+        {[...entries].reverse().map((entry) => (
+          <tr>
+            <td data-label="Time" class="time">{moment(entry.time)}</td>{isWide && <td data-label="Probe">{probes.value.has(entry.probe) ? <a href={link("probe", entry.probe, "revisions")}>{entry.probe}</a> : entry.probe}</td>}<td data-label="Change">{entry.change}</td><td data-label="Revision">{entry.revision}</td><td data-label="By">{author(entry)}</td>
+            <td data-label="From">{origin(entry.from)}</td><td data-label="Cost of a packet">{costs(entry)}</td><td data-label="Reason" class="message">{entry.message ?? <span class="muted">none given</span>}</td>
+          </tr>
+        ))}
+      </tbody>
+    </Wide>
+  );
+}
+
+/** The words of a change that a filter looks at. */
+export const wordsOf = (entry: HistoryEntry) => [moment(entry.time), entry.probe, entry.change, author(entry), origin(entry.from), entry.message].join(" ").toLowerCase();
+
 export function History({ probe }: { probe: Probe }) {
   const [loading] = useAsk((signal) => ask<{ history: HistoryEntry[] }>(`${probePath(probe.name)}/history`, { signal }), [probe.name, probe.revision]);
   if (loading.state === "loading") return <p class="empty" role="status">Loading…</p>;
   if (loading.state === "failed") return <ProblemBox problem={loading.problem} />;
-  return (
-    <Section title="History">
-      <Wide label="History" stacked>
-        <thead><tr><th scope="col">Time</th><th scope="col">Change</th><th scope="col">Revision</th><th scope="col">By</th><th scope="col">From</th><th scope="col">Cost of a packet</th><th scope="col">Reason</th></tr></thead>
-        <tbody>
-          {[...loading.value.history].reverse().map((entry) => (
-            <tr>
-              <td data-label="Time">{moment(entry.time)}</td><td data-label="Change">{entry.change}</td><td data-label="Revision">{entry.revision}</td><td data-label="By">{author(entry)}</td>
-              <td data-label="From">{origin(entry.from)}</td><td data-label="Cost of a packet">{costs(entry)}</td><td data-label="Reason" class="message">{entry.message ?? <span class="muted">none given</span>}</td>
-            </tr>
-          ))}
-        </tbody>
-      </Wide>
-    </Section>
-  );
+  return <Section title="History"><HistoryTable entries={loading.value.history} /></Section>;
 }

@@ -2,7 +2,7 @@
 import type { Document, Probe } from "../../api/types.ts";
 import { clock, duration, exact, plural } from "../../data/format.ts";
 import { histogramOf } from "../../data/histogram.ts";
-import { metricAt, placeId, ruleOf } from "../../data/rows.ts";
+import { keyLabelOf, metricAt, placeId, ruleOf } from "../../data/rows.ts";
 import { Empty, Select } from "../../parts/basics.tsx";
 import { parameter } from "../../parts/route.ts";
 import { MetricTable } from "../../parts/table.tsx";
@@ -33,7 +33,7 @@ export function Tables({ probe, documents, readAt }: { probe: Probe; documents: 
         </p>
       </div>
       {(help || sums) && <p class="muted help">{help}{help && sums && ". "}{sums && "Counted since the beginning."}</p>}
-      <MetricTable key={placeId(place)} name={place.name} metric={metricAt(document, place)!} seconds={seconds} isCount={(column) => ruleOf(probe, place, column.id) === "sum"} scale={histogramOf(probe, place, metricAt(document, place))} />
+      <MetricTable key={placeId(place)} name={place.name} metric={metricAt(document, place)!} seconds={seconds} isCount={(column) => ruleOf(probe, place, column.id) === "sum"} scale={histogramOf(probe, place, metricAt(document, place))} keyLabel={keyLabelOf(probe, place)} hasLinks />
     </>
   );
 }

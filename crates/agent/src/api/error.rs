@@ -130,7 +130,7 @@ impl From<EngineError> for ProblemAnswer {
             EngineError::Busy(_) | EngineError::Crowded(_) | EngineError::Streams(_) => {
                 Self::busy(error.to_string())
             }
-            EngineError::NotFound(_) => {
+            EngineError::NotFound { .. } => {
                 Self::new(StatusCode::NOT_FOUND, format!("{error}; GET /v1/probes lists them"))
             }
             EngineError::Missing(message) => Self::new(StatusCode::NOT_FOUND, message),

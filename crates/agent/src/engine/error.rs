@@ -21,8 +21,9 @@ pub struct Broken(pub String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    #[error("there is no probe named {0}")]
-    NotFound(String),
+    /// `meant` has the known names that are near.
+    #[error("there is no probe named {name}{meant}")]
+    NotFound { name: String, meant: String },
     #[error("the configuration was refused")]
     Rejected(Rejection),
     /// The sender of the request may not do this.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use twinprobe_api::meant;
 
 use crate::engine::error::EngineError;
 use crate::engine::events::probe_events::ProbeEvents;
@@ -43,7 +44,10 @@ pub struct Registry {
 impl Registry {
     pub fn get(&self, name: &str) -> Result<Arc<Probe>, EngineError> {
         let probes = self.probes.read();
-        probes.get(name).cloned().ok_or_else(|| EngineError::NotFound(name.to_owned()))
+        probes.get(name).cloned().ok_or_else(|| EngineError::NotFound {
+            name: name.to_owned(),
+            meant: meant(name, probes.keys().map(String::as_str)),
+        })
     }
 
     /// Returns all probes, ordered by name.

@@ -124,7 +124,7 @@ impl RuleActions {
         let mut record = self.record(format!("DELETE /v1/probes/{name}"), name, firing);
         announce(&mut record)?;
         match self.engine.delete(name, self.author(firing), &Conditions::default()).await {
-            Ok(()) | Err(EngineError::NotFound(_)) => {
+            Ok(()) | Err(EngineError::NotFound { .. }) => {
                 record.end(StatusCode::NO_CONTENT);
                 Ok(())
             }

@@ -128,7 +128,7 @@ impl RuleRunner {
         let read = match judge::read(&self.actions.engine, &self.actions.watched, entry.seq).await {
             Ok(read) => read,
             // A limit has removed the window meanwhile, or it is damaged.
-            Err(EngineError::Missing(_) | EngineError::NotFound(_)) => {
+            Err(EngineError::Missing(_) | EngineError::NotFound { .. }) => {
                 self.actions.engine.telemetry.rules.missed(&self.actions.rule, 1);
                 let mut stored = self.stored.lock();
                 stored.missed += 1;

@@ -361,7 +361,9 @@ impl Probe {
                 self.shown.lock().close_error.clone_from(&running.close_error);
                 match done {
                     // The probe is deleted, and about to be taken out of the list.
-                    Err(_) if self.windows.is_removed() => Err(EngineError::NotFound(self.name.clone())),
+                    Err(_) if self.windows.is_removed() => {
+                        Err(EngineError::NotFound { name: self.name.clone(), meant: String::new() })
+                    }
                     done => done,
                 }
             }

@@ -46,7 +46,7 @@ impl Engine {
                     continue;
                 }
                 // The probe was deleted since the listing.
-                Ok(Ok(Err(EngineError::NotFound(_)))) => continue,
+                Ok(Ok(Err(EngineError::NotFound { .. }))) => continue,
                 Ok(Ok(Err(error))) => describe(&error),
                 Ok(Err(_)) => format!("it took longer than {} s", PATIENCE.as_secs()),
                 Err(error) => describe(&error.into()),
