@@ -347,8 +347,6 @@ impl Bystander {
         for cost in costs.filter_map(|(_, cost)| cost.as_object_mut()) {
             cost.retain(|name, _| !["ns_per_packet", "noise_ns", "frame"].contains(&name.as_str()));
         }
-        // These are counted since the daemon has started.
-        status["windows"].as_object_mut().map(|windows| windows.remove("revision"));
         Ok(status)
     }
 

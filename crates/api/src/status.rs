@@ -155,7 +155,7 @@ pub struct WindowStatus {
     /// The last readers of windows by the metrics, since the daemon has started; the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reads: Vec<LastRead>,
-    /// The windows of the present configuration; `None` if the probe does not run.
+    /// The windows of the present configuration, if the request asks for them and the probe runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<RevisionWindows>,
 }

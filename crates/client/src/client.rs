@@ -140,6 +140,12 @@ impl Client {
         self.whole(self.probe(Method::GET, name, [], JSON)?).await
     }
 
+    /// `GET /v1/probes/{name}?revision=true`: the status, and the windows of the present configuration.
+    pub async fn status_and_windows(&self, name: &str) -> Result<Answer<ProbeStatus>, ClientError> {
+        let request = self.probe(Method::GET, name, [], JSON)?;
+        self.whole(request.query(&[("revision", "true")])).await
+    }
+
     /// `DELETE /v1/probes/{name}`. The history shows `message`.
     pub async fn delete(&self, name: &str, message: Option<&str>) -> Result<(), ClientError> {
         let request = explained(self.probe(Method::DELETE, name, [], JSON)?, message);

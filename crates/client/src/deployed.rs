@@ -39,7 +39,7 @@ pub async fn deployed(
     node: &str,
     wanted: WantedProbe<'_>,
 ) -> Result<NodeAnswer, ClientError> {
-    let status = match client.status(wanted.name).await.and_then(|answer| answer.read()) {
+    let status = match client.status_and_windows(wanted.name).await.and_then(|answer| answer.read()) {
         Ok(status) => status,
         Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(NodeAnswer::Absent),
         Err(error) => return Err(error),

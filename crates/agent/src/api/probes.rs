@@ -54,13 +54,24 @@ pub async fn put(
     Ok((code, location, [(OUTCOME, outcome)], tagged(status)).into_response())
 }
 
+/// The query of one probe.
+#[derive(Debug, Deserialize)]
+pub struct ProbeQuery {
+    revision: Option<bool>,
+}
+
 /// Answers `GET /v1/probes/{name}`. Only clients who may push sources see them.
 pub async fn get(
     State(api): State<Api>,
     Path(name): Path<String>,
+    Query(query): Query<ProbeQuery>,
     Extension(principal): Extension<Principal>,
 ) -> ApiResult<Response> {
-    let mut status = api.engine.registry.get(&name)?.status();
+    let probe = api.engine.registry.get(&name)?;
+    let mut status = probe.status();
+    if query.revision == Some(true) {
+        status.windows.revision = probe.revision_windows();
+    }
     status.windows.last_reads = api.engine.readings.last(&name, &status.created);
     let shown = if principal.need(Role::Operator).is_ok() { status } else { status.without_secrets() };
     Ok(tagged(shown).into_response())

@@ -206,11 +206,16 @@ impl Probe {
                 statistics: self.windows.statistics(),
                 error: shown.close_error,
                 last_reads: Vec::new(),
-                revision: self.running.is_some().then(|| *self.revision.lock()),
+                revision: None,
             },
             warnings,
             config: Some(self.stored.config.clone()),
         }
+    }
+
+    /// The windows of the present configuration; `None` if the probe does not run.
+    pub fn revision_windows(&self) -> Option<RevisionWindows> {
+        self.running.is_some().then(|| *self.revision.lock())
     }
 
     /// Returns the cost of the probe, with the last measurement; `None` if the probe does not run or its cost
