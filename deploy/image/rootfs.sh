@@ -54,6 +54,8 @@ if [ -z "${WITHOUT_COMPILER:-}" ]; then
     copy /usr/include/linux /usr/include/asm-generic "/usr/include/$(clang -print-multiarch 2>/dev/null || gcc -print-multiarch)/asm" \
         /usr/include/bpf
 fi
+# The authorities of TLS: for receivers of a stream, of notifications of rules, and for other daemons.
+copy /etc/ssl/certs/ca-certificates.crt
 # The sender of windows, the operator and the agent of a node are in the same image, so that a node fetches only one.
 cp "$binary" "$root/usr/bin/twinprobe"
 for name in twinprobe-stream twinprobe-operator; do

@@ -24,6 +24,9 @@ def owners(root):
     for line in search.splitlines():
         owner, _, _ = line.partition(": ")
         packages |= {name.strip() for name in owner.split(",") if not owner.startswith("diversion")}
+    # A script of the package has written the list of all authorities: it belongs to no package.
+    if pathlib.Path(root, "etc/ssl/certs/ca-certificates.crt").exists():
+        packages.add("ca-certificates")
     return sorted(packages)
 
 

@@ -16,7 +16,7 @@ CELL, HEIGHT, GAP = 50, 34, 8
 
 
 def ask(url, expression, seconds):
-    for name, value in {"$__rate_interval": "5s", "$__range": f"{seconds}s", "$instance": ".*", "$probe": ".*"}.items():
+    for name, value in {"$__rate_interval": "5s", "$__range": f"{seconds}s", "$instance": ".*", "$probe": ".*", "$stream": ".*"}.items():
         expression = expression.replace(name, value)
     end = time.time()
     query = {"query": expression, "start": end - seconds, "end": end, "step": max(seconds / 120, 0.25)}

@@ -41,12 +41,13 @@ impl Credentials {
     }
 
     /// Adds the credentials to an HTTP client for `https`, or for a connection without TLS.
-    pub(crate) fn add_to(&self, builder: ClientBuilder, is_tls: bool) -> ClientBuilder {
+    pub fn add_to(&self, builder: ClientBuilder, is_tls: bool) -> ClientBuilder {
         let headers = self.authorization.iter().map(|header| (AUTHORIZATION, header.clone()));
         let builder = builder.default_headers(HeaderMap::from_iter(headers));
         let builder = match &self.authorities {
             Some(authorities) => builder.tls_certs_only(authorities.clone()),
-            // The system's certificates are hundreds of files, which a connection without TLS does not need.
+            // A connection without TLS needs no authorities. Those of the system are hundreds of files; a small container
+            // has none.
             None if !is_tls => builder.tls_certs_only([]),
             None => builder,
         };

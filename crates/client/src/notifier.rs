@@ -11,6 +11,7 @@ use reqwest::Url;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::credentials::Credentials;
 use crate::error::HttpCause;
 use crate::transport::builder;
 
@@ -89,8 +90,7 @@ pub async fn notify(message: &Notification<'_>) -> Result<(), String> {
     let url = Url::parse(message.url);
     let url = url.map_err(|error| format!("the URL of a notification can't be used: {error}"))?;
     let host = url.host_str().unwrap_or("the receiver").to_owned();
-    // The authorities of the system are hundreds of files, and a small container has none.
-    let builder = if url.scheme() == "https" { builder(0) } else { builder(0).tls_certs_only([]) };
+    let builder = Credentials::default().add_to(builder(0), url.scheme() == "https");
     let failed = |error: reqwest::Error| format!("{host} was not notified: {}", HttpCause(error));
     let http = builder.build().map_err(failed)?;
     let (id, timestamp) = (id(message.identity), Timestamp::now().as_second());

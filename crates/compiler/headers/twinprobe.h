@@ -117,6 +117,7 @@
  *	TP_SEES(packets)	single packets: their times, their order, one of many
  *
  * Renderings: TP_AS(ipv4), TP_AS(mac), TP_AS(be16), TP_AS(ktime), TP_AS(ifindex), TP_AS(hex), ... after a field's name.
+ * TP_AS(ie("tcpWindowSize")) says which element of IPFIX a field is for collectors of flows.
  * A tp_ip is shown as an address by itself, an IPv4 address as 192.0.2.1.
  *
  * Rules that keep programs loadable from Linux 5.10 on:

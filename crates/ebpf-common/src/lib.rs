@@ -12,6 +12,7 @@ mod event_kind;
 pub mod field;
 pub mod finding;
 pub mod hook;
+pub mod ipfix;
 mod layout;
 mod map_kind;
 pub mod metric;

@@ -58,7 +58,11 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
     let layout = &*metric.layout;
     let folded = Folded::of(metric, layout.inner.as_ref().unwrap_or(&metric.layout));
     let folded = folded.as_ref().map(|folded| &folded.value);
-    let (key, value) = table(layout, folded, &metric.name);
+    let (mut key, mut value) = table(layout, folded, &metric.name);
+    for (path, element) in &metric.elements.key {
+        key.iter_mut().for_each(|key| key.note_element(path, element));
+    }
+    metric.elements.value.iter().for_each(|(path, element)| value.note_element(path, element));
     MetricShape {
         direction: metric.direction,
         name: metric.name.clone(),
@@ -105,7 +109,7 @@ fn table(layout: &TableLayout, folded: Option<&Layout>, name: &str) -> (Option<F
     if let Some(inner) = &layout.inner {
         let (key_inside, value) = table(inner, folded, name);
         let content = FieldContent::Entries { key: key_inside.map(Box::new), value: Box::new(value) };
-        return (key, FieldShape { name: String::new(), content, meaning: None, unit: None });
+        return (key, FieldShape { name: String::new(), content, meaning: None, unit: None, ie: None });
     }
     let value = folded.filter(|_| layout.kind.is_percpu()).unwrap_or(&layout.value);
     (key, whole(value, name))
@@ -137,7 +141,7 @@ fn shaped(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) ->
     let name = if own.is_empty() { place.fallback } else { own };
     let is_amount =
         matches!(meaning, Some(NumberMeaning::Quantity | NumberMeaning::Smallest | NumberMeaning::Largest));
-    FieldShape { name: own.to_owned(), content, meaning, unit: unit(name).filter(|_| is_amount) }
+    FieldShape { name: own.to_owned(), content, meaning, unit: unit(name).filter(|_| is_amount), ie: None }
 }
 
 fn content(plan: &Plan<String>, place: &mut FieldPlace<'_>, bits: Option<u32>) -> FieldContent {
@@ -280,6 +284,18 @@ mod tests {
         );
         let read: WindowShape = serde_json::from_slice(&serde_json::to_vec(&shape).unwrap()).unwrap();
         assert_eq!(read, shape);
+    }
+
+    #[test]
+    fn elements_of_tags_are_those_of_their_fields() {
+        let tagged = Arc::new(Metric::clone(&flows(8)).with(|head| {
+            head.elements.key.insert("src".into(), "sourceIPv4Address".into());
+            head.elements.value.insert("bytes".into(), "octetDeltaCount".into());
+        }));
+        let json = serde_json::to_value(&window_shape([&tagged], false).metrics[0]).unwrap();
+        assert_eq!(json["key"]["fields"][0]["ie"], "sourceIPv4Address");
+        assert_eq!(json["key"]["fields"][1].get("ie"), None);
+        assert_eq!(json["value"]["fields"][0]["ie"], "octetDeltaCount");
     }
 
     #[test]

@@ -30,8 +30,14 @@ pub trait Receiver: Send {
     /// their identity, or else document that it can't.
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
 
-    /// Returns one line for each item: its form at the receiver. Contacts nothing.
+    /// Returns one line: the item, and its place at the receiver. Contacts nothing.
     fn preview(&self, item: &ItemName) -> String;
+
+    /// Returns the beginning of a window's content as the receiver gets it, for people: at most `most` lines. Contacts
+    /// nothing. By default the receiver gets the document.
+    fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        Ok(vec![String::from_utf8_lossy(&window.document).into_owned()].into_iter().take(most).collect())
+    }
 }
 
 /// The size of batches.

@@ -134,6 +134,11 @@ fn rules_and_dashboard_are_in_the_chart() -> Result<()> {
     run(Command::new(bin.join("promtool")).args(["check", "rules"]).arg(file.path()))?;
     let down = &rules["spec"]["groups"][0]["rules"][0];
     assert_eq!(down["expr"], "up{job=\"twinprobe/twinprobe\"} == 0");
+    let down = rules["spec"]["groups"][0]["rules"].as_array().into_iter().flatten();
+    let down = down.filter_map(|rule| rule["expr"].as_str());
+    ensure!(
+        down.filter(|expression| *expression == "up{job=\"twinprobe/twinprobe-stream\"} == 0").count() == 1
+    );
     let shipped: Value =
         yaml_serde::from_str(&fs::read_to_string(root().join("deploy/prometheus/rules.yml"))?)?;
     let count = |rules: &Value| rules["groups"][0]["rules"].as_array().map_or(0, Vec::len);
@@ -270,6 +275,12 @@ fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
     let config = objects.iter().find(|object| object["metadata"]["name"] == "twinprobe-stream");
     let config =
         config.and_then(|config| config["data"]["stream.yaml"].as_str()).context("a configuration")?;
+    ensure!(config.contains("listen: 127.0.0.1:9471"), "{config}");
+    let open = [
+        &sets[..],
+        &["metrics.expose=true", "metrics.podMonitor.enabled=true", "networkPolicy.enabled=true"],
+    ];
+    check_metrics(&bin, &open.concat())?;
     // The stream accepts the configuration: only the daemon is missing.
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("stream.yaml");
@@ -310,6 +321,35 @@ fn the_webhook_has_the_certificate_of_the_user() -> Result<()> {
             "{own:?}: {volumes}, {hook}"
         );
     }
+    Ok(())
+}
+
+/// Prometheus reaches the stream's own page, as a job of its own, and the policy lets the stream out.
+fn check_metrics(bin: &Path, sets: &[&str]) -> Result<()> {
+    let objects = objects(&run(&mut template(bin, None, sets))?)?;
+    let pod = &object(&objects, "DaemonSet").context("a DaemonSet")?["spec"]["template"]["spec"];
+    let containers = pod["containers"].as_array().context("containers")?;
+    let stream = containers.iter().find(|container| container["name"] == "stream").context("a stream")?;
+    let port = serde_json::json!({ "name": "stream-metrics", "containerPort": 9471, "protocol": "TCP" });
+    ensure!(stream["ports"] == serde_json::json!([port]), "{stream}");
+    let config = objects.iter().find(|object| object["metadata"]["name"] == "twinprobe-stream");
+    let config = config.context("a configuration")?["data"]["stream.yaml"].to_string();
+    ensure!(config.contains("listen: 0.0.0.0:9471"), "{config}");
+    let endpoints = &object(&objects, "PodMonitor").context("a PodMonitor")?["spec"]["podMetricsEndpoints"];
+    let endpoint = &endpoints[1];
+    ensure!(endpoint["port"] == "stream-metrics", "{endpoints}");
+    ensure!(endpoint["relabelings"][1]["replacement"] == "twinprobe/twinprobe-stream", "{endpoint}");
+    let policy = &object(&objects, "NetworkPolicy").context("a NetworkPolicy")?["spec"];
+    ensure!(policy["egress"] == serde_json::json!([{}]), "{policy}");
+    ensure!(policy["ingress"][0]["ports"][1]["port"] == 9471, "{policy}");
+    // The daemon alone opens no connection, and a list of the site decides before the rest.
+    let egress = |sets: &[&str]| -> Result<Value> {
+        let objects = self::objects(&run(&mut template(bin, None, sets))?)?;
+        Ok(object(&objects, "NetworkPolicy").context("a NetworkPolicy")?["spec"]["egress"].clone())
+    };
+    ensure!(egress(&["networkPolicy.enabled=true"])? == serde_json::json!([]));
+    let listed = [sets, &["networkPolicy.egress[0].ports[0].port=4222"]].concat();
+    ensure!(egress(&listed)? == serde_json::json!([{ "ports": [{ "port": 4222 }] }]));
     Ok(())
 }
 

@@ -2,8 +2,13 @@
 //! documented, and no more.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use rcgen::{CertificateParams, KeyPair};
@@ -141,9 +146,46 @@ impl Scene {
         Ok(serde_json::from_str(&answer).unwrap_or(Value::Null))
     }
 
+    /// A stream in the container sends windows over HTTP without TLS, even where the system has no authorities.
+    fn stream_sends_to_a_plain_receiver(&self) -> Result<()> {
+        let listener = self.topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"))??;
+        let to = format!("prometheus+http://{}", listener.local_addr()?);
+        let counter = Arc::new(AtomicUsize::new(0));
+        let received = Arc::clone(&counter);
+        // The thread ends with the test.
+        thread::spawn(move || {
+            listener.incoming().flatten().filter_map(|connection| take(connection).ok()).for_each(|length| {
+                counter.fetch_add(length, Ordering::Relaxed);
+            });
+        });
+        let nowhere = ["--env", "SSL_CERT_FILE=/none", "--env", "SSL_CERT_DIR=/none"];
+        let mut command = self.podman.command(&["exec"]);
+        command.args(nowhere).arg(NAME).args(["twinprobe-stream", "--from", "https://localhost:9470"]);
+        command.args(["--ca", "/etc/twinprobe/tls.crt", "--token-file", "/etc/twinprobe/token"]);
+        run(command.args(["--to", &to, "--once"])).with_context(|| self.log())?;
+        ensure!(received.load(Ordering::Relaxed) > 0, "the receiver got nothing");
+        Ok(())
+    }
+
     fn counted(&self) -> Result<u64> {
         Ok(total(&self.ask("GET", "/v1/probes/p/metrics", None)?, "ingress", "packets"))
     }
+}
+
+/// Reads a request, and answers that it was taken. Returns the bytes of its body.
+fn take(mut connection: TcpStream) -> Result<usize> {
+    let mut reader = BufReader::new(connection.try_clone()?);
+    let (mut line, mut length) = (String::new(), 0);
+    while reader.read_line(&mut line)? > 2 {
+        let lower = line.to_ascii_lowercase();
+        if let Some(size) = lower.strip_prefix("content-length: ") {
+            length = size.trim().parse()?;
+        }
+        line.clear();
+    }
+    reader.read_exact(&mut vec![0; length])?;
+    connection.write_all(b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
+    Ok(length)
 }
 
 #[test]
@@ -170,6 +212,7 @@ fn the_image_monitors_with_few_privileges_and_is_replaced_without_losing_a_packe
     fs::write(scene.at("tls/tls.crt"), certificate.pem())?;
     fs::write(scene.at("tls/tls.key"), key.serialize_pem())?;
     fs::write(scene.at("tls/tokens"), format!("test admin {TOKEN}\n"))?;
+    fs::write(scene.at("tls/token"), "one\n")?;
 
     scene.start()?;
     let capabilities = scene.ask("GET", "/v1/capabilities", None)?;
@@ -192,6 +235,7 @@ fn the_image_monitors_with_few_privileges_and_is_replaced_without_losing_a_packe
     // The client is in the image, and so are the commands of the chart's init containers.
     let version = scene.podman.command(&["exec", NAME, "twinprobe", "--version"]).output()?;
     ensure!(version.status.success(), "{}", shown(&version));
+    scene.stream_sends_to_a_plain_receiver()?;
     let mounted = scene.podman.command(&["exec", NAME, "sh", "-c", "mountpoint -q /sys/fs/bpf"]).output()?;
     ensure!(mounted.status.success(), "{}", shown(&mounted));
     let status = scene.podman.command(&[
@@ -223,7 +267,9 @@ fn check_contents(rootfs: &Path) -> Result<()> {
     let bill: Value =
         serde_json::from_str(&fs::read_to_string(rootfs.join("usr/share/sbom/twinprobe.cdx.json"))?)?;
     let components = bill["components"].as_array().context("components")?;
-    for name in ["libc6", "clang-14", "libbpf-dev", "linux-libc-dev", "dash"]
+    let authorities = fs::read_to_string(rootfs.join("etc/ssl/certs/ca-certificates.crt"))?;
+    ensure!(authorities.matches("BEGIN CERTIFICATE").count() > 50, "the authorities of TLS");
+    for name in ["libc6", "clang-14", "libbpf-dev", "linux-libc-dev", "dash", "ca-certificates"]
         .into_iter()
         .chain(["tokio", "aya-obj", "rustls"])
     {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use twinprobe_tests::probes;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
-use twinprobe_tests::{Daemon, DaemonOptions, Namespace, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Namespace, Topology, helper};
 
 use crate::tools::{root, run, tools};
 
@@ -59,7 +59,7 @@ impl<'a> Prometheus<'a> {
         let process = place.enter(|| command.spawn())?.context("prometheus starts")?;
         let prometheus = Self { process, directory, place };
         wait_for("the first scrape", PATIENCE, || {
-            let answer = prometheus.ask("/api/v1/query", "up")?;
+            let answer = prometheus.ask("/api/v1/query", "up{job=\"twinprobe\"}")?;
             ensure!(answer["data"]["result"][0]["value"][1] == "1", "{answer}");
             Ok(())
         })
@@ -98,12 +98,33 @@ fn queries(dashboard: &Value) -> Result<Vec<(String, String)>> {
                 .replace("$__rate_interval", "5s")
                 .replace("$__range", "60s")
                 .replace("$instance", ".*")
-                .replace("$probe", ".*");
+                .replace("$probe", ".*")
+                .replace("$stream", ".*");
             queries.push((text(&panel["title"]), expression));
         }
     }
     ensure!(queries.len() > 20, "{queries:?}");
     Ok(queries)
+}
+
+/// A process that is killed on drop.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a stream of the daemon's windows into files, with its page where the shipped configuration scrapes it.
+fn stream(daemon: &Daemon, place: &Namespace) -> Result<Running> {
+    let directories = daemon.directories();
+    let mut command = Command::new(helper("twinprobe-stream")?);
+    command.arg(format!("--from=unix:{}", directories.socket().display()));
+    command.arg(format!("--to=file://{}", directories.temporary().join("windows").display()));
+    command.args(["--listen=127.0.0.1:9471", "--log-level=warn"]).stdin(Stdio::null()).stderr(Stdio::null());
+    Ok(Running(place.enter(|| command.spawn())??))
 }
 
 #[test]
@@ -116,6 +137,7 @@ fn every_query_of_the_dashboard_has_an_answer() -> Result<()> {
         let config = probes::configuration(name, "mon0")?;
         daemon.put(&format!("/v1/probes/{name}"), &config).expect(201);
     }
+    let _stream = stream(&daemon, topology.monitor())?;
     let prometheus = Prometheus::start(&bin, topology.monitor(), &[])?;
     let ask = |path: &str, query: &str| prometheus.ask(path, query);
     let spread = Spread { addresses: 20, ports: 4, ..Spread::default() };

@@ -59,7 +59,26 @@ fn a_dry_run_takes_nothing() -> Result<()> {
     let text = String::from_utf8(output.stdout)?;
     ensure!(output.status.success() && text.contains("subject twinprobe.node-0.p"), "{text}");
     ensure!(text.contains("/p/TABLE/date=") && text.contains("1 windows"), "{text}");
+    // The first window of the probe is shown as each receiver gets it: rows, or the document.
+    ensure!(
+        text.contains("\n    ingress.packets: key=0, ") && text.contains("\n    {\"probe\":\"p\""),
+        "{text}"
+    );
+    ensure!(text.lines().all(|line| line.len() < 300), "{text}");
     ensure!(node.unacknowledged() == 1 && !windows.exists());
+    // A rule is shown with the windows that it would judge. The URL of a notification may be a secret.
+    let rule = directory.path().join("busy.yaml");
+    let url = "https://hooks.example/hunter2";
+    let document = json!({ "watch": "p", "scope": "fleet", "when": "count(ingress.packets) > 0.0", "do": [{ "notify": url }] });
+    std::fs::write(&rule, document.to_string())?;
+    let rule = rule.display().to_string();
+    let output = stream(&["--from", &node.url(), "--rules", &rule, "--name", COLLECTOR, "--dry-run"])?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(
+        text.contains("rule busy would judge 1 windows of p on 1 nodes") && text.contains(": notify;"),
+        "{text}"
+    );
+    ensure!(output.status.success() && !text.contains("hunter2") && node.unacknowledged() == 1, "{text}");
     let url = node.url();
     let others = ["--from", &url, "--to", &format!("file://{}", windows.display()), "--name", "billing"];
     let output = stream(&[&others[..], &["--dry-run"]].concat())?;

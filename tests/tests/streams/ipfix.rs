@@ -3,37 +3,39 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::UdpSocket;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::{Value, json};
+use twinprobe_tests::certificates::Certificates;
 use twinprobe_tests::pidfd::{open_pidfd, send_signal};
 use twinprobe_tests::replays::{append, head};
 use twinprobe_tests::scaled;
+use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::flows::{FlowNode, send_all};
 use crate::ipfix_reading::{
     Running, SeenFlow, by_nfdump, by_python, collected, collector, flows_of, millisecond, of_documents,
 };
-use crate::scene::{Stream, free_port};
+use crate::scene::{Node, Stream, configuration, free_port};
+use crate::tables::layouts::{close, counting};
 
 /// Packets of IPv4 without a link layer, in captures.
 const RAW: u32 = 228;
 const MTU: usize = 1500;
 
-/// Runs a stream to its end. Returns the datagrams that it sends.
-fn datagrams(node: &FlowNode, directory: &Path) -> Result<Vec<Vec<u8>>> {
+/// Runs a stream to its end, with a configuration for a receiver. Returns the datagrams that it sends.
+fn datagrams(configuration: impl FnOnce(&Value) -> Result<PathBuf>) -> Result<Vec<Vec<u8>>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     let to =
         json!({ "ipfix": { "collector": socket.local_addr()?.to_string(), "transport": "udp", "mtu": MTU } });
-    let config = node.configuration(directory, &to)?;
+    let config = configuration(&to)?;
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| -> Result<Vec<Vec<u8>>> {
@@ -124,7 +126,7 @@ fn collectors_agree_with_the_documents() -> Result<()> {
     let node = FlowNode::new()?;
     let documents = [node.window()?, node.window()?];
     let flows = of_documents(&documents)?;
-    let messages = datagrams(&node, directory.path())?;
+    let messages = datagrams(|to| node.configuration(directory.path(), to))?;
     ensure!(
         messages.len() > 3 && messages.iter().all(|message| message.len() <= MTU - 28),
         "{}",
@@ -157,6 +159,31 @@ fn collectors_agree_with_the_documents() -> Result<()> {
         names.contains(&"windowSequence".to_owned()) && names.contains(&"unaccounted.not_ipv4".to_owned()),
         "{names:?}"
     );
+    Ok(())
+}
+
+/// A tag of the source gives a field its element. A name that is none is refused, with the field and similar names.
+#[test]
+fn a_tag_names_the_element_of_a_field() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let node = Node::new("node-0")?;
+    let tagged = |element: &str| {
+        let tag = format!("__attribute__((btf_decl_tag(\"ie(\\\"{element}\\\")\")))");
+        counting(&format!("__u64 packets; __u32 largest {tag};"))
+    };
+    let refused = node.daemon().put("/v1/probes/q", &tagged("tcpWindowSise")).expect(422);
+    let words =
+        ["field largest of the value of map counts", "tcpWindowSise", "the nearest are tcpWindowSize"];
+    ensure!(words.iter().all(|words| refused.text().contains(words)), "{}", refused.text());
+    node.daemon().put("/v1/probes/q", &tagged("tcpWindowSize")).expect(201);
+    Generator::new(node.topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    close(&node, "q");
+    let messages = datagrams(|to| configuration(directory.path(), &[&node], &json!([to]), &json!({})))?;
+    let file = directory.path().join("messages.ipfix");
+    fs::write(&file, messages.concat())?;
+    let records = by_python(&[file])?;
+    let record = records.iter().find(|record| record.get("tcpWindowSize").is_some()).context("a record")?;
+    ensure!(record["packetDeltaCount"] == json!(10), "{record}");
     Ok(())
 }
 
@@ -261,31 +288,27 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// TLS: a collector whose certificate has no signature of an authority gets nothing.
+/// TLS: a collector whose certificate has no signature of an authority gets nothing, nor does one that refuses the stream.
 #[test]
-fn tls_needs_the_authority() -> Result<()> {
+fn tls_needs_authorities_on_both_sides() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let path = |name: &str| directory.path().join(name);
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let key = KeyPair::generate()?;
-    fs::write(path("cert"), params.signed_by(&key, &authority)?.pem())?;
-    fs::write(path("key"), key.serialize_pem())?;
-    fs::write(path("authority"), authority.pem())?;
-    let other = CertifiedIssuer::self_signed(CertificateParams::new(Vec::new())?, KeyPair::generate()?)?;
-    fs::write(path("other"), other.pem())?;
-    let (node, port, kept) = (FlowNode::new()?, free_port()?, path("kept"));
+    let files = Certificates::new(directory.path())?;
+    let (node, port, kept) = (FlowNode::new()?, free_port()?, directory.path().join("kept"));
     let documents = [node.window()?];
-    let _collector = collector(port, &kept, &[path("cert"), path("key")])?;
+    let _collector =
+        collector(port, &kept, &["server", "server-key", "authority"].map(|name| files.path(name)))?;
     wait_for("the collector", PATIENCE, || Ok(std::net::TcpStream::connect(("127.0.0.1", port)).map(drop)?))?;
-    let to = |ca: &str| json!({ "ipfix": { "collector": format!("127.0.0.1:{port}"), "transport": "tls", "ca": path(ca) } });
-    let refused = send_all(&node.configuration(directory.path(), &to("other"))?);
-    ensure!(refused.as_ref().is_err_and(|error| error.to_string().contains("certificate")), "{refused:?}");
-    ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
-    send_all(&node.configuration(directory.path(), &to("authority"))?)?;
+    let to = |ca: &str| json!({ "ipfix": { "collector": format!("127.0.0.1:{port}"), "transport": "tls", "ca": files.path(ca) } });
+    let mut shown = to("authority");
+    shown["ipfix"]["cert"] = json!(files.path("client"));
+    shown["ipfix"]["key"] = json!(files.path("client-key"));
+    // TLS 1.3: a client without a certificate learns of its refusal only when the collector ends the connection.
+    for (refused, words) in [(to("other"), "certificate"), (to("authority"), "failed attempts")] {
+        let sent = send_all(&node.configuration(directory.path(), &refused)?);
+        ensure!(sent.as_ref().is_err_and(|error| error.to_string().contains(words)), "{sent:?}");
+        ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
+    }
+    send_all(&node.configuration(directory.path(), &shown)?)?;
     ensure!(node.unacknowledged() == 0);
     let files: Vec<_> = collected(&kept)?
         .into_iter()

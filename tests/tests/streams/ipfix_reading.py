@@ -1,7 +1,7 @@
 """Reads IPFIX with python3-ipfix.
 
 ipfix_reading.py read FILE...: prints all records as JSON. It knows no element of ours but what type records say.
-ipfix_reading.py collect PORT DIRECTORY [CERT KEY]: stores what each connection sends as a file, then closes the connection.
+ipfix_reading.py collect PORT DIRECTORY [CERT KEY CLIENTS]: stores what each connection sends as a file, then closes the connection.
 """
 
 import datetime
@@ -60,8 +60,10 @@ def collect(port, directory, *tls):
     server = socket.create_server(("127.0.0.1", port))
     context = None
     if tls:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(*tls)
+        cert, key, clients = tls
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=clients)
+        context.load_cert_chain(cert, key)
+        context.verify_mode = ssl.CERT_REQUIRED
     number = len(os.listdir(directory))
     while True:
         connection, _ = server.accept()

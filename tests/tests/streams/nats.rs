@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use twinprobe_tests::certificates::Certificates;
 use twinprobe_tests::scaled;
 use twinprobe_tests::servers::nats::NatsServer;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
@@ -68,6 +69,38 @@ fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
         let is_next = message[2] == json!(index + 1);
         ensure!(is_next && message[0] == "twinprobe.gw-1%2Eexample.p", "{message} is message {}", index + 1);
     }
+    Ok(())
+}
+
+/// A secret does not leave over a connection without TLS, if the configuration names authorities or asks for TLS.
+#[test]
+fn a_secret_waits_for_tls() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let files = Certificates::new(directory.path())?;
+    let server = NatsServer::new(&directory.path().join("nats"))?;
+    let node = Node::new("node-0")?;
+    node.deploy(&json!({ "collectors": [COLLECTOR] }));
+    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    let token = directory.path().join("token");
+    std::fs::write(&token, "hunter2\n")?;
+    let send = |more: &[(&str, Value)]| -> Result<_> {
+        let mut options = json!({ "servers": [server.url()], "stream": "WINDOWS", "tokenFile": token });
+        more.iter().for_each(|(name, value)| options[*name] = value.clone());
+        let config = configuration(directory.path(), &[&node], &json!([{ "nats": options }]), &json!({}))?;
+        let output = stream(&["-f", &config.display().to_string(), "--once"])?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    for more in [("ca", json!(files.path("authority"))), ("tls", json!("require"))] {
+        let (is_sent, error) = send(&[more])?;
+        ensure!(
+            !is_sent && error.contains("no connection with TLS") && !error.contains("hunter2"),
+            "{error}"
+        );
+        ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
+    }
+    // On this machine a secret needs no TLS.
+    let (is_sent, error) = send(&[])?;
+    ensure!(is_sent && node.unacknowledged() == 0, "{error}");
     Ok(())
 }
 

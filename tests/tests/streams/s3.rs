@@ -1,9 +1,11 @@
 //! A bucket of S3: the server of moto, read by boto3 and DuckDB.
 
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use twinprobe_tests::certificates::Certificates;
 use twinprobe_tests::scaled;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
@@ -11,7 +13,7 @@ use crate::scene::{COLLECTOR, Node, configuration, duckdb, free_port, kill_in_tu
 
 /// Makes the bucket, or copies all of its objects into a directory.
 const BOTO: &str = "import boto3, os, sys
-s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1', aws_access_key_id='AK', aws_secret_access_key='SK')
+s3 = boto3.client('s3', endpoint_url=sys.argv[1], verify=os.environ.get('CA'), region_name='us-east-1', aws_access_key_id='AK', aws_secret_access_key='SK')
 if len(sys.argv) == 2:
     s3.create_bucket(Bucket='windows')
 else:
@@ -26,15 +28,21 @@ else:
 struct Server {
     child: Child,
     url: String,
+    /// The certificates of a server with TLS.
+    tls: Option<Certificates>,
 }
 
 impl Server {
-    fn new() -> Result<Self> {
+    fn new(tls: Option<Certificates>) -> Result<Self> {
         let port = free_port()?;
         let mut command = Command::new(tool("moto/bin/moto_server")?);
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+        if let Some(files) = &tls {
+            command.arg("-c").arg(files.path("server")).arg("-k").arg(files.path("server-key"));
+        }
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let server = Self { child, url: format!("http://127.0.0.1:{port}") };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let server = Self { child, url: format!("{scheme}://127.0.0.1:{port}"), tls };
         wait_for("moto_server", PATIENCE, || {
             std::net::TcpStream::connect(("127.0.0.1", port)).map(drop).context("it listens")
         })?;
@@ -43,6 +51,7 @@ impl Server {
 
     fn boto(&self, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(tool("moto/bin/python")?);
+        command.envs(self.tls.as_ref().map(|files| ("CA", files.path("authority"))));
         let output = command.args(["-c", BOTO, &self.url]).args(arguments).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(())
@@ -56,14 +65,49 @@ impl Drop for Server {
     }
 }
 
+fn keys(directory: &Path) -> Result<PathBuf> {
+    let keys = directory.join("keys");
+    std::fs::write(&keys, "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\n")?;
+    Ok(keys)
+}
+
+/// TLS: a server whose certificate has no signature of an authority gets nothing.
+#[test]
+fn tls_needs_the_authority() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let files = Certificates::new(directory.path())?;
+    let [ca, other, cert, key] = ["authority", "other", "client", "client-key"].map(|name| files.path(name));
+    let server = Server::new(Some(files))?;
+    server.boto(&[])?;
+    let keys = keys(directory.path())?;
+    let node = Node::new("node-0")?;
+    node.deploy(&json!({ "collectors": [COLLECTOR] }));
+    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    let send = |ca: &Path| -> Result<Output> {
+        let to = json!([{ "s3": { "bucket": "windows", "endpoint": server.url, "credentialsFile": keys, "ca": ca,
+                                  "cert": cert, "key": key, "every": "100ms" } }]);
+        let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
+        Ok(stream_command(&["-f", &config.display().to_string(), "--once"])?.output()?)
+    };
+    let refused = send(&other)?;
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(!refused.status.success() && error.contains("certificate") && !error.contains("SK"), "{error}");
+    ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
+    let sent = send(&ca)?;
+    ensure!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    let copy = directory.path().join("copy");
+    server.boto(&[&copy.display().to_string()])?;
+    ensure!(node.unacknowledged() == 0 && copy.join("p/windows").is_dir());
+    Ok(())
+}
+
 /// Streams are killed at any moment. The bucket has each window and each packet once.
 #[test]
 fn a_bucket_has_each_packet_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let server = Server::new()?;
+    let server = Server::new(None)?;
     server.boto(&[])?;
-    let keys = directory.path().join("keys");
-    std::fs::write(&keys, "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\n")?;
+    let keys = keys(directory.path())?;
     let mut node = Node::new("node-0")?;
     node.deploy(&json!({ "interval": "50ms", "retain": 10_000, "collectors": [COLLECTOR] }));
     let traffic = node.traffic()?;

@@ -18,6 +18,8 @@ pub struct Btf {
     pub(super) strings: Vec<u8>,
     /// Renderings by type and component (-1 for the type itself), from decl tags.
     pub(super) renders: HashMap<(u32, i32), Render>,
+    /// The tags `ie("name")` by type and component: the tag's name.
+    pub(super) elements: HashMap<(u32, i32), u32>,
     /// The other decl tags: type, component, name.
     pub(super) other_tags: Vec<(u32, i32, u32)>,
     /// The type id of each variable in `.maps`, by its name.

@@ -1,7 +1,15 @@
 //! Types by the name that C source gives them.
 
+use std::collections::BTreeMap;
+
 use super::blob::Btf;
 use super::types::BtfKind;
+use crate::ipfix::element::element_of_tag;
+
+/// Structs inside each other, and typedefs in a row. Also stops a struct that contains itself.
+const MAX_DEPTH: usize = 32;
+/// The most fields of a value with an element.
+const MAX_ELEMENTS: usize = 256;
 
 impl Btf {
     /// The type of values called `name` in C: `struct x`, `union x`, `enum x`, a typedef, a basic type. The
@@ -49,6 +57,43 @@ impl Btf {
             let field = field.and_then(|field| self.name(field.name).ok());
             Some((name, field.map_or(of.clone(), |field| format!("field {field} of {of}"))))
         })
+    }
+
+    /// The elements of IPFIX that tags name in a value of this type, by the members on the way. Parts of arrays have none.
+    pub fn elements(&self, type_id: u32) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        self.add_elements(type_id, "", 0, &mut found);
+        found
+    }
+
+    fn add_elements(&self, type_id: u32, path: &str, depth: usize, found: &mut BTreeMap<String, String>) {
+        if depth > MAX_DEPTH || found.len() > MAX_ELEMENTS {
+            return;
+        }
+        let named = |place| self.elements.get(&place).and_then(|tag| element_of_tag(self.name(*tag).ok()?));
+        let mut id = type_id;
+        for _ in 0..MAX_DEPTH {
+            // A tag of the field comes before that of its type.
+            if let Some(name) = named((id, -1)) {
+                found.entry(path.to_owned()).or_insert_with(|| name.to_owned());
+            }
+            match self.get(id).map(|ty| &ty.kind) {
+                Ok(BtfKind::Typedef(next) | BtfKind::Modifier(_, next)) => id = *next,
+                Ok(BtfKind::Struct { members, .. } | BtfKind::Union { members, .. }) => {
+                    for (index, member) in (0_i32..).zip(members) {
+                        let name = self.name(member.name).unwrap_or_default();
+                        let dot = if path.is_empty() || name.is_empty() { "" } else { "." };
+                        let inside = format!("{path}{dot}{name}");
+                        if let Some(element) = named((id, index)) {
+                            found.insert(inside.clone(), element.to_owned());
+                        }
+                        self.add_elements(member.type_id, &inside, depth + 1, found);
+                    }
+                    return;
+                }
+                _ => return,
+            }
+        }
     }
 
     /// `struct x` for each struct that has a name, in the order of the blob.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::blob::Btf;
 use super::error::BtfError;
 use super::types::{BtfKind, BtfMember, Qualifier, SectionEntry, Type, Variant};
+use crate::ipfix::element::element_of_tag;
 use crate::layout::Render;
 
 const MAGIC: u16 = 0xeb9f;
@@ -44,8 +45,9 @@ impl Btf {
             return Err(BtfError::Strings);
         }
 
-        let (strings, renders, maps) = (strings.to_vec(), HashMap::new(), HashMap::new());
-        let mut btf = Self { types: Vec::new(), strings, renders, other_tags: Vec::new(), maps };
+        let (strings, renders, elements, maps) =
+            (strings.to_vec(), HashMap::new(), HashMap::new(), HashMap::new());
+        let mut btf = Self { types: Vec::new(), strings, renders, elements, other_tags: Vec::new(), maps };
         let mut reader = ByteReader { bytes: types, part: "type section" };
         while !reader.bytes.is_empty() {
             one_type(&mut btf, &mut reader)?;
@@ -101,12 +103,12 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         16 => BtfKind::Float { size: size_or_type },
         17 => {
             let component = reader.u32()?.cast_signed();
-            match btf.name(name).ok().and_then(Render::from_tag) {
-                // The first tag that we know wins, as the first one in the source does.
-                Some(render) => {
-                    btf.renders.entry((size_or_type, component)).or_insert(render);
-                }
-                None => btf.other_tags.push((size_or_type, component, name)),
+            let (tag, place) = (btf.name(name).unwrap_or_default(), (size_or_type, component));
+            // The first tag that we know wins, as the first one in the source does.
+            match (Render::from_tag(tag), element_of_tag(tag)) {
+                (Some(render), _) => drop(btf.renders.entry(place).or_insert(render)),
+                (None, Some(_)) => drop(btf.elements.entry(place).or_insert(name)),
+                (None, None) => btf.other_tags.push((size_or_type, component, name)),
             }
             BtfKind::DeclTag
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event_kind::EventKind;
 use crate::hook::Direction;
+use crate::ipfix::element::FieldElements;
 use crate::layout::{Render, Shape};
 use crate::map_kind::MapFamily;
 use crate::metric::{Aggregation, Completeness, SeriesRules, Temporality};
@@ -47,6 +48,9 @@ pub struct MetricHead {
     /// The way in which OpenMetrics shows the metric.
     #[serde(default, skip_serializing_if = "is_default")]
     pub series: SeriesRules,
+    /// The elements of IPFIX that tags of fields name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub elements: FieldElements,
 }
 
 /// The fill of a map with a bound.
@@ -81,6 +85,7 @@ impl MetricHead {
             events: None,
             completeness: Completeness::default(),
             series: SeriesRules::default(),
+            elements: FieldElements::default(),
         }
     }
 

@@ -83,6 +83,9 @@ pub struct FieldShape {
     /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The element of IPFIX that a tag of the field names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ie: Option<String>,
 }
 
 /// The rendering of a field in documents in JSON.
@@ -169,6 +172,18 @@ pub enum NumberMeaning {
 }
 
 impl FieldShape {
+    /// Notes the element of IPFIX of the field behind these members.
+    pub fn note_element(&mut self, path: &str, element: &str) {
+        if path.is_empty() {
+            self.ie = Some(element.to_owned());
+        } else if let FieldContent::Struct { fields } = &mut self.content {
+            let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+            for field in fields.iter_mut().filter(|field| field.name == first) {
+                field.note_element(rest, element);
+            }
+        }
+    }
+
     /// Returns the names under which the addresses in a key have their owners.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let members = match &self.content {

@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
+use twinprobe_ebpf_common::ipfix::element::FieldElements;
 use twinprobe_ebpf_common::metric::{OnReplace, Visibility};
 
 use crate::admit::maps::refusal;
 use crate::plan::map_spec::MapSpec;
 use crate::plan::metric::source::{extraction, source};
-use crate::plan::metric::{fill, losses};
+use crate::plan::metric::{elements, fill, losses};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
 use crate::plan::request::{DirectionRequest, KernelFacts, PlanFindings};
@@ -131,7 +132,13 @@ impl<'a> DirectionDraft<'a> {
         let metrics = metrics.filter_map(|((request, source), map)| Some((request, source?, map?)));
         let metrics = metrics.chain(entries).map(|(request, source, map)| {
             let extraction = extraction(&source, &request);
-            MetricPlan { request, map, source, extraction }
+            let elements = match source {
+                MetricSource::Table(_) => {
+                    elements::plan(&self.defined.btf, &request, &mut self.notes.findings)
+                }
+                _ => FieldElements::default(),
+            };
+            MetricPlan { request, map, source, extraction, elements }
         });
         let metrics: Vec<MetricPlan> = metrics.collect();
         let counter = |(index, metric): (usize, &MetricPlan)| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::{ProgramKind, XdpKind};
+use twinprobe_ebpf_common::ipfix::element::FieldElements;
 use twinprobe_ebpf_common::metric::OnReplace;
 use twinprobe_ebpf_common::unit::Calls;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
@@ -96,6 +97,8 @@ pub struct MetricPlan {
     pub map: usize,
     pub source: MetricSource,
     pub extraction: Extraction,
+    /// The elements of IPFIX that tags of fields name.
+    pub elements: FieldElements,
 }
 
 /// The content that a metric is read from.

@@ -228,7 +228,7 @@ fn destinations(to: Vec<Value>, places: &mut MistakePlaces<'_>) -> Vec<Destinati
                 if number > 1 {
                     destination.label = format!("{}-{number}", destination.label);
                 }
-                if found.iter().any(|other| other.target == destination.target) {
+                if found.iter().any(|other| other.identity == destination.identity) {
                     places.add(format!("to[{index}]"), format!("{} stands there twice", destination.target));
                 }
                 found.push(destination);

@@ -7,6 +7,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
 use crate::config::tls_mode::is_here;
+use crate::sources::credentials::CredentialFiles;
 
 /// The address of a server, and the credentials for it.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,10 @@ pub struct HttpOptions {
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
     pub headers: BTreeMap<String, String>,
+    /// A file with further headers that are secrets, one in each line.
+    pub headers_file: Option<PathBuf>,
+    /// A file with the part of the query that is secret.
+    pub query_file: Option<PathBuf>,
 }
 
 impl HttpOptions {
@@ -36,7 +41,7 @@ impl HttpOptions {
         if !url.username().is_empty() || url.password().is_some() {
             return wrong("url", "a URL has no user and no password; write `user` and `passwordFile`");
         }
-        let is_plain = url.scheme() == "http";
+        let is_plain = self.is_plain();
         for (field, file) in [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)] {
             if is_plain && file.is_some() {
                 return wrong(field, "certificates need a URL with https");
@@ -51,7 +56,9 @@ impl HttpOptions {
         if self.token_file.is_some() && self.user.is_some() {
             return wrong("tokenFile", "a message has a token or a user, not both");
         }
-        let has_secret = self.token_file.is_some() || self.user.is_some();
+        let has_secret = [&self.token_file, &self.password_file, &self.headers_file, &self.query_file]
+            .iter()
+            .any(|file| file.is_some());
         if has_secret && is_plain && !url.host_str().is_some_and(is_here) {
             return wrong("url", "a secret needs https: with http everybody on the way can read it");
         }
@@ -65,11 +72,22 @@ impl HttpOptions {
                 return Err(("headers", format!("{name:?} can't be the name of a header")));
             }
             if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) {
-                let message = "a secret must be in a file: write `tokenFile`, or `user` and `passwordFile`";
+                let message = "a secret must be in a file: write `tokenFile`, `user` and `passwordFile`, or `headersFile`";
                 return Err(("headers", message.to_owned()));
             }
         }
         Ok(())
+    }
+
+    /// True for a URL without TLS.
+    pub fn is_plain(&self) -> bool {
+        Url::parse(&self.url).is_ok_and(|url| url.scheme() == "http")
+    }
+
+    /// The files with certificates.
+    pub fn certificates(&self) -> CredentialFiles {
+        let [ca, cert, key] = [&self.ca, &self.cert, &self.key].map(Clone::clone);
+        CredentialFiles { token_file: None, ca, cert, key }
     }
 
     /// The URL for logs and metrics. It has no query, because some queries hold secrets.

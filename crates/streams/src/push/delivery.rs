@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use reqwest::Url;
-
 use super::answer::{self, PushAnswer};
 use super::options::PushOptions;
 use super::protocol::PushProtocol;
@@ -116,8 +114,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
 
     /// Posts a message with these points. After an error the same message can be sent again.
     async fn posted(&self, parts: &[(&StreamWindow, &[P::Point])]) -> Result<PushAnswer, SendError> {
-        let (target, url) = (self.options.address(), self.options.url.parse::<Url>());
-        let url = url.map_err(|error| SendError::caused(&target, &error))?;
+        let (target, url) = (self.options.address(), self.access.url());
         loop {
             let message = self.protocol.message(parts);
             let answer = self.access.post(url.clone(), self.protocol.headers(), message).await?;

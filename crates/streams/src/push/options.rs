@@ -33,11 +33,30 @@ pub struct PushOptions {
     /// Further headers, such as that of a tenant.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// A file with further headers that are secrets, such as the key of an API: `NAME: VALUE` in each line.
+    pub headers_file: Option<PathBuf>,
+    /// A file with the part of the URL's query that is secret: `NAME=VALUE&...`.
+    pub query_file: Option<PathBuf>,
     /// Further labels of each sample, or attributes of the resource.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The most bytes of a message before compression.
     pub max_bytes: Option<usize>,
+    /// For OTLP, the place of the attribute with the number of the window.
+    pub seq: Option<SeqPlace>,
+}
+
+/// The place of the attribute with the number of the window. With the attributes of the resource it identifies the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeqPlace {
+    /// The scope that the points of a window share.
+    #[default]
+    Scope,
+    /// Nowhere: for databases that make labels of the scope.
+    None,
+    /// Each point. In a database of time series each window then begins new series.
+    Points,
 }
 
 impl PushOptions {
@@ -64,15 +83,17 @@ impl PushOptions {
             cert: None,
             key: None,
             headers: BTreeMap::new(),
+            headers_file: None,
+            query_file: None,
             labels: BTreeMap::new(),
             max_bytes: None,
+            seq: None,
         })
     }
 
     /// Checks the rules that types do not express. Returns the field and its mistake.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         self.http().check()?;
-        self.check_labels()?;
         match self.max_bytes {
             Some(bytes) if !(LEAST_BYTES..=MOST_BYTES).contains(&bytes) => {
                 Err(("maxBytes", format!("{bytes} is not from {LEAST_BYTES} to {MOST_BYTES}")))
@@ -81,20 +102,28 @@ impl PushOptions {
         }
     }
 
-    fn check_labels(&self) -> Result<(), (&'static str, String)> {
+    /// Checks the names of labels: a letter, then letters, digits, `_`, and any of `more`.
+    pub fn check_labels(&self, more: &[char]) -> Result<(), (&'static str, String)> {
         let is_label = |name: &String| {
-            let may = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let may = |c: char| c.is_ascii_alphanumeric() || c == '_' || more.contains(&c);
             name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(may)
         };
         match self.labels.keys().find(|name| !is_label(name)) {
             Some(name) => {
+                let more: String = more.iter().flat_map(|c| [',', ' ', *c]).collect();
                 let message = format!(
-                    "{name:?} can't be the name of a label; a letter is expected, then letters, digits, _"
+                    "{name:?} can't be the name of a label; a letter is expected, then letters, digits, _{more}"
                 );
                 Err(("labels", message))
             }
             None => Ok(()),
         }
+    }
+
+    /// Everything that decides where samples go: tenants by headers or users, and databases by queries, too.
+    pub fn identity(&self) -> String {
+        let Self { url, token_file, user, cert, headers, headers_file, query_file, labels, .. } = self;
+        format!("{:?}", (url, token_file, user, cert, headers, headers_file, query_file, labels))
     }
 
     /// The options of the connection.
@@ -108,6 +137,8 @@ impl PushOptions {
             cert: self.cert.clone(),
             key: self.key.clone(),
             headers: self.headers.clone(),
+            headers_file: self.headers_file.clone(),
+            query_file: self.query_file.clone(),
         }
     }
 

@@ -23,6 +23,9 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// Returns the points of a window.
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<Self::Point>;
 
+    /// Returns a point as one line for people; `None` for one that describes others.
+    fn shown(&self, point: &Self::Point) -> Option<String>;
+
     /// About how many bytes a point adds to a message before compression.
     fn size(&self, point: &Self::Point) -> usize;
 

@@ -12,8 +12,11 @@ use super::options::PushOptions;
 use super::protocol::PushProtocol;
 use crate::config::duration;
 use crate::http::access::HttpAccess;
-use crate::receiver::{BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem};
+use crate::receiver::{
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem, StreamWindow,
+};
 use crate::receivers::kind::ReceiverSetup;
+use crate::samples::parse;
 
 /// The time that a message waits for more windows.
 const LINGER: Duration = Duration::from_millis(500);
@@ -75,5 +78,11 @@ impl<P: PushProtocol> Receiver for PushReceiver<P> {
 
     fn preview(&self, item: &ItemName) -> String {
         format!("{item} -> {}", self.options.address())
+    }
+
+    fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        let document = parse::document(&window.document).map_err(SendError::new)?;
+        let points = self.protocol.points(window, &document);
+        Ok(points.iter().filter_map(|point| self.protocol.shown(point)).take(most).collect())
     }
 }

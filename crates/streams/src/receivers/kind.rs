@@ -25,6 +25,12 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
     /// The receiver for logs and metrics, without secrets, as in `nats://HOST/STREAM`.
     fn target(&self) -> String;
 
+    /// Everything that decides where windows go: two receivers with one identity would get the same windows twice. It is
+    /// compared and never shown, because it may hold secrets.
+    fn identity(&self) -> String {
+        self.target()
+    }
+
     /// Makes the receiver. Contacts nothing yet.
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver>;
 }
@@ -55,6 +61,8 @@ pub struct Destination {
     /// The name of its kind, with a number if there are several.
     pub label: String,
     pub target: String,
+    /// Everything that decides where windows go.
+    pub identity: String,
     make: MakeReceiver,
 }
 
@@ -99,6 +107,7 @@ impl Destination {
         Self {
             label: O::NAME.to_owned(),
             target: options.target(),
+            identity: format!("{} {}", O::NAME, options.identity()),
             make: Box::new(move |setup| options.receiver(setup)),
         }
     }

@@ -13,7 +13,7 @@ pub const KINDS: &[ReceiverKind] = &[
     #[cfg(feature = "kafka")]
     ReceiverKind::of::<super::kafka::options::KafkaOptions>(),
     #[cfg(feature = "nats")]
-    ReceiverKind::of::<super::nats::NatsOptions>(),
+    ReceiverKind::of::<super::nats::options::NatsOptions>(),
     #[cfg(feature = "otlp")]
     ReceiverKind::of::<super::otlp::options::OtlpOptions>(),
     #[cfg(feature = "postgres")]

@@ -5,22 +5,21 @@
 //! one. After a failure, and at a start, the receiver reads the last message of a subject; its headers say which window it
 //! is.
 
+pub mod options;
 pub mod tail;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, context::GetStreamErrorKind};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use serde::Deserialize;
 
+use self::options::NatsOptions;
 use self::tail::{INSTANCE, LAST, Tail, message};
 use super::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::names::part;
@@ -28,100 +27,31 @@ use crate::receiver::{
     BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem,
 };
 
-/// The prefix of subjects.
-const PREFIX: &str = "twinprobe";
 /// The time that an answer of the server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Subjects with a message under way at the same time.
 const SUBJECTS: usize = 256;
-
-/// Options of a stream of JetStream.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct NatsOptions {
-    /// Addresses of servers of one cluster: `nats://HOST:PORT`, `tls://HOST:PORT`, or `HOST:PORT`.
-    servers: Vec<String>,
-    /// The name of the stream.
-    stream: String,
-    /// The prefix of subjects.
-    #[serde(default = "prefix")]
-    subject: String,
-    /// True if a missing stream is made.
-    #[serde(default = "yes")]
-    create: bool,
-    /// A file of `nsc` with a JWT and its key.
-    credentials_file: Option<PathBuf>,
-    token_file: Option<PathBuf>,
-    user: Option<String>,
-    password_file: Option<PathBuf>,
-    nkey_file: Option<PathBuf>,
-    /// Authorities that have signed the servers' certificates (PEM).
-    ca: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-}
-
-fn prefix() -> String {
-    PREFIX.to_owned()
-}
-
-const fn yes() -> bool {
-    true
-}
 
 impl ReceiverOptions for NatsOptions {
     const NAME: &'static str = "nats";
     const SCHEMES: &'static [&'static str] = &["nats", "tls"];
 
     fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
-        if url.authority.is_empty() || url.path.is_empty() || url.path.contains('/') {
-            return Err(format!("{}://HOST/STREAM is expected", url.scheme));
-        }
-        let servers = url.authority.split(',').map(|host| format!("{}://{host}", url.scheme)).collect();
-        Ok(Self {
-            servers,
-            stream: url.path.clone(),
-            subject: prefix(),
-            create: true,
-            credentials_file: None,
-            token_file: None,
-            user: None,
-            password_file: None,
-            nkey_file: None,
-            ca: None,
-            cert: None,
-            key: None,
-        })
+        Self::of_url(url)
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
-        let wrong = |field, message: &str| Err((field, message.to_owned()));
-        if self.servers.is_empty() {
-            return wrong("servers", "at least one address is needed, as in nats://HOST:4222");
-        }
-        if self.servers.iter().any(|server| server.contains('@')) {
-            return wrong("servers", "an address has no user and no password; name files with them");
-        }
-        let is_name = |c: char| !c.is_whitespace() && !".*>/\\".contains(c);
-        if self.stream.is_empty() || !self.stream.chars().all(is_name) {
-            return wrong("stream", "a name without spaces and without any of . * > / \\ is expected");
-        }
-        if self.subject.is_empty() || self.subject.contains(['*', '>', ' ']) {
-            return wrong("subject", "a subject without wildcards is expected");
-        }
-        match (&self.user, &self.password_file, &self.cert, &self.key) {
-            (Some(_), None, ..) => wrong("user", "a user needs `passwordFile`"),
-            (None, Some(_), ..) => wrong("passwordFile", "a password needs `user`"),
-            (_, _, Some(_), None) => wrong("cert", "a certificate needs `key`"),
-            (_, _, None, Some(_)) => wrong("key", "a key needs `cert`"),
-            _ => Ok(()),
-        }
+        self.checked()
     }
 
     fn target(&self) -> String {
         let server = self.servers.join(",");
         let server = if server.contains("://") { server } else { format!("nats://{server}") };
         format!("{}/{}", server.trim_end_matches('/'), self.stream)
+    }
+
+    fn identity(&self) -> String {
+        self.place()
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
@@ -214,13 +144,20 @@ fn subject(prefix: &str, series: &SeriesName) -> String {
 }
 
 async fn connect(options: &NatsOptions) -> Result<Connected, SendError> {
-    let connection = with_credentials(options)?
+    let connection = options
+        .credentials()?
         .name("twinprobe stream")
         .connection_timeout(PATIENCE)
         .request_timeout(Some(PATIENCE))
         .connect(&options.servers)
         .await
-        .map_err(|error| SendError::caused("no connection to NATS", &error))?;
+        .map_err(|error| {
+            let what = match options.is_encrypted() {
+                true => "no connection with TLS to NATS (see `tls` and `ca`)",
+                false => "no connection to NATS",
+            };
+            SendError::caused(what, &error)
+        })?;
     let context = ContextBuilder::new().timeout(PATIENCE).build(connection);
     let found = match context.get_stream(&options.stream).await {
         Err(error) if options.create && is_missing(&error.kind()) => {
@@ -338,36 +275,6 @@ async fn read_tail(connected: &Connected, subject: &str) -> Result<Tail, Publish
             Err(PublishFailure { message, is_broken: true })
         }
     }
-}
-
-/// Reads the files with secrets, which may have changed.
-fn with_credentials(options: &NatsOptions) -> Result<ConnectOptions, SendError> {
-    let read = |path: &Path| {
-        let text = std::fs::read_to_string(path);
-        text.map(|text| text.trim().to_owned())
-            .map_err(|error| SendError::caused(&path.display().to_string(), &error))
-    };
-    let mut connect = ConnectOptions::new();
-    if let Some(path) = &options.credentials_file {
-        let unusable = |error| SendError::caused(&path.display().to_string(), &error);
-        connect = connect.credentials(&read(path)?).map_err(unusable)?;
-    }
-    if let Some(path) = &options.token_file {
-        connect = connect.token(read(path)?);
-    }
-    if let (Some(user), Some(path)) = (&options.user, &options.password_file) {
-        connect = connect.user_and_password(user.clone(), read(path)?);
-    }
-    if let Some(path) = &options.nkey_file {
-        connect = connect.nkey(read(path)?);
-    }
-    if let Some(path) = &options.ca {
-        connect = connect.add_root_certificates(path.clone());
-    }
-    if let (Some(cert), Some(key)) = (&options.cert, &options.key) {
-        connect = connect.add_client_certificate(cert.clone(), key.clone());
-    }
-    Ok(connect)
 }
 
 #[cfg(test)]

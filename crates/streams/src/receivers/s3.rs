@@ -12,9 +12,11 @@ use serde::Deserialize;
 
 use super::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::config::duration;
+use crate::http::access::certified;
 use crate::receiver::{Receiver, SendError};
 use crate::rows::objects::ObjectPlace;
 use crate::rows::tables::ParquetTables;
+use crate::sources::credentials::CredentialFiles;
 
 /// The region of buckets by default.
 const REGION: &str = "us-east-1";
@@ -42,6 +44,9 @@ pub struct S3Options {
     credentials_file: Option<PathBuf>,
     /// Authorities that have signed the server's certificate (PEM).
     ca: Option<PathBuf>,
+    /// The certificate that the stream shows (PEM).
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
     /// The time for which windows are gathered for a file.
     #[serde(default = "duration::ten_seconds", deserialize_with = "duration::read")]
     every: Duration,
@@ -52,15 +57,8 @@ impl ReceiverOptions for S3Options {
     const SCHEMES: &'static [&'static str] = &["s3"];
 
     fn from_url(url: &ReceiverUrl) -> Result<Self, String> {
-        Ok(Self {
-            bucket: url.authority.clone(),
-            prefix: url.path.clone(),
-            region: None,
-            endpoint: None,
-            credentials_file: None,
-            ca: None,
-            every: duration::ten_seconds(),
-        })
+        let value = serde_json::json!({ "bucket": url.authority, "prefix": url.path });
+        serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
@@ -71,11 +69,25 @@ impl ReceiverOptions for S3Options {
                 "small letters, digits, . and - are expected, as in s3://BUCKET/PREFIX".to_owned(),
             ));
         }
-        bucket(self).map(drop).map_err(|message| ("endpoint", message))
+        let found = bucket(self).map_err(|message| ("endpoint", message))?;
+        for (field, file) in [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)] {
+            if file.is_some() && found.base_url().scheme() != "https" {
+                return Err((field, "certificates need an endpoint with https".to_owned()));
+            }
+        }
+        if self.key.is_some() && self.cert.is_none() {
+            return Err(("key", "a private key needs its certificate: name it as `cert`".to_owned()));
+        }
+        Ok(())
     }
 
     fn target(&self) -> String {
         format!("s3://{}/{}", self.bucket, self.prefix)
+    }
+
+    fn identity(&self) -> String {
+        let address = bucket(self).map(|bucket| bucket.base_url().to_string()).unwrap_or_default();
+        format!("{address} {}", self.prefix.trim_matches('/'))
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
@@ -124,16 +136,13 @@ impl BucketPlace {
         if let Some(access) = &self.http {
             return Ok(access.clone());
         }
-        let mut builder = reqwest::Client::builder().timeout(PATIENCE);
-        if let Some(path) = &self.options.ca {
-            let pem = std::fs::read(path)
-                .map_err(|error| SendError::caused(&path.display().to_string(), &error))?;
-            let unusable = |error| SendError::caused(&path.display().to_string(), &error);
-            builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).map_err(unusable)?);
-        }
+        let bucket = bucket(&self.options).map_err(SendError::new)?;
+        let [ca, cert, key] = [&self.options.ca, &self.options.cert, &self.options.key].map(Clone::clone);
+        let files = CredentialFiles { token_file: None, ca, cert, key };
+        let is_tls = bucket.base_url().scheme() == "https";
         let access = S3Access {
-            http: builder.build().map_err(|error| SendError::caused("no HTTP", &error))?,
-            bucket: bucket(&self.options).map_err(SendError::new)?,
+            http: certified(reqwest::Client::builder().timeout(PATIENCE), &files, is_tls)?,
+            bucket,
             credentials: credentials(self.options.credentials_file.as_deref())?,
         };
         self.http = Some(access.clone());
@@ -246,6 +255,23 @@ fn credentials(file: Option<&Path>) -> Result<Credentials, SendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mistakes_name_their_field() {
+        for (more, field) in [
+            (serde_json::json!({ "bucket": "A" }), "bucket"),
+            (serde_json::json!({ "endpoint": "host" }), "endpoint"),
+            (serde_json::json!({ "endpoint": "https://u:p@host" }), "endpoint"),
+            (serde_json::json!({ "endpoint": "http://host", "ca": "/ca" }), "ca"),
+            (serde_json::json!({ "endpoint": "http://host", "cert": "/c", "key": "/k" }), "cert"),
+            (serde_json::json!({ "key": "/k" }), "key"),
+        ] {
+            let mut value = serde_json::json!({ "bucket": "b" });
+            value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let options: S3Options = serde_json::from_value(value).unwrap();
+            assert_eq!(options.check().unwrap_err().0, field, "{more}");
+        }
+    }
 
     #[test]
     fn keys_are_read_from_a_file_and_not_shown() {

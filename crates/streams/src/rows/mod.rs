@@ -19,5 +19,6 @@ pub mod objects;
 pub mod parquet;
 #[cfg(feature = "tables")]
 pub mod shapes;
+pub mod shown;
 #[cfg(feature = "parquet-rows")]
 pub mod tables;

@@ -21,6 +21,7 @@ use super::entries::{EntryValues, each_entry};
 use super::names;
 use super::objects::ObjectPlace;
 use super::parquet::{FilledColumn, file};
+use super::shown::shown_rows;
 use crate::names::part;
 use crate::receiver::{
     BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
@@ -161,6 +162,10 @@ impl<P: ObjectPlace> Receiver for ParquetTables<P> {
     fn preview(&self, item: &ItemName) -> String {
         let directory = names::directory(&item.series, "TABLE", &item.end);
         format!("{item} -> {}", self.place.address(&directory))
+    }
+
+    fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        shown_rows(window, most)
     }
 }
 

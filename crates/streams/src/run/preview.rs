@@ -1,25 +1,35 @@
-//! The windows that a stream would send, and their schema: `--dry-run` and `--schema`. No receiver is contacted, and nothing is acknowledged.
+//! The windows that a stream would send, with their beginning, and their schema: `--dry-run` and `--schema`. No receiver is
+//! contacted, and nothing is acknowledged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
 use glob::Pattern;
-use twinprobe_api::ProbeStatus;
+use twinprobe_api::{ProbeStatus, RuleAction, RuleDocument};
 use twinprobe_client::{Client, ClientError, WindowQuery};
 use twinprobe_ebpf_common::window::Listing;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
 use super::watch::ProbeClaim;
 use crate::config::stream::StreamConfig;
-use crate::receiver::{ItemName, Receiver, SeriesName};
+use crate::receiver::{ItemName, Receiver, SeriesName, StreamWindow};
 use crate::receivers::kind::ReceiverSetup;
+use crate::rules::document::NamedRule;
 use crate::schema;
 use crate::sources::daemon::SourceDaemon;
 
-/// Writes a line for each window that the stream would send now, and for each probe that it would leave.
+/// The lines of content that are shown of the first window of each probe, for each receiver.
+const LINES: usize = 5;
+/// The characters of a line of content.
+const SHOWN: usize = 160;
+
+/// Writes a line for each window that the stream would send now, with the beginning of the first one of each probe. Tells which
+/// probes it would leave, and what its rules watch.
 pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), ClientError> {
-    let StreamConfig { name, servers, credentials, probes, destinations, memory, .. } = config;
+    let StreamConfig { name, servers, credentials, probes, destinations, rules, memory, .. } = config;
+    let has_receivers = !destinations.is_empty();
+    let mut watched: BTreeMap<&str, (u64, BTreeSet<String>)> = BTreeMap::new();
     let setup = ReceiverSetup { stream: name.clone(), memory, once: true };
     let receivers: Vec<Box<dyn Receiver>> =
         destinations.into_iter().map(|destination| destination.receiver(&setup)).collect();
@@ -37,12 +47,23 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
                 continue;
             }
             let listing = listed(&client, &status, claim.collector().as_deref()).await?;
-            for entry in &listing.windows {
+            for rule in rules.iter().filter(|rule| rule.document.watch == status.name) {
+                let (count, nodes) = watched.entry(&rule.name).or_default();
+                *count += listing.windows.len() as u64;
+                nodes.insert(listing.node.clone());
+            }
+            for (index, entry) in listing.windows.iter().enumerate() {
                 windows += 1;
                 bytes += entry.bytes;
                 let name = item(&listing, &status, entry.seq, &entry.start, &entry.end);
                 for receiver in &receivers {
                     line(out, &receiver.preview(&name));
+                    if index == 0 {
+                        // The daemon may have removed the window since.
+                        if let Err(error) = content(&client, &**receiver, &name, out).await {
+                            line(out, &format!("    {error}"));
+                        }
+                    }
                 }
             }
             if listing.lost_windows > 0 {
@@ -50,8 +71,60 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
             }
         }
     }
-    line(out, &format!("{windows} windows ({bytes} bytes in the store) would be sent; nothing was"));
+    for rule in &rules {
+        let (count, nodes) = watched.get(&*rule.name).map_or((0, 0), |(count, nodes)| (*count, nodes.len()));
+        line(out, &judged(rule, count, nodes));
+    }
+    if has_receivers {
+        line(out, &format!("{windows} windows ({bytes} bytes in the store) would be sent; nothing was"));
+    }
     Ok(())
+}
+
+/// Writes the beginning of a window as a receiver would get it.
+async fn content(
+    client: &Client,
+    receiver: &dyn Receiver,
+    name: &ItemName,
+    out: &mut impl Write,
+) -> Result<(), ClientError> {
+    let (probe, seq) = (&name.series.probe, name.seq);
+    let document = client.shaped_window(probe, seq, receiver.format().media_type()).await?.body.into();
+    let shape = Arc::new(client.shape(probe, seq).await?.read()?);
+    let window = StreamWindow { name: name.clone(), document, shape };
+    // One more line than is shown tells whether there are more.
+    let lines = match receiver.content(&window, LINES + 1) {
+        Ok(lines) => lines,
+        Err(error) => vec![error.to_string()],
+    };
+    for text in lines.iter().take(LINES) {
+        // Traffic may have made the texts: a terminal must not obey them.
+        let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+        let shown: String = plain.take(SHOWN).collect();
+        let more =
+            if shown.len() < text.len() { format!(" ... ({} bytes)", text.len()) } else { String::new() };
+        line(out, &format!("    {shown}{more}"));
+    }
+    if lines.len() > LINES {
+        line(out, "    ...");
+    }
+    Ok(())
+}
+
+/// The work of a rule: the windows that it would judge, and its actions. URLs of notifications may hold secrets.
+fn judged(rule: &NamedRule, windows: u64, nodes: usize) -> String {
+    let actions = rule.document.actions.iter().map(|action| match action {
+        RuleAction::Apply(probe) => format!("apply {}", probe.name),
+        RuleAction::Change(change) => format!("change {}", change.name),
+        RuleAction::Delete(name) => format!("delete {name}"),
+        RuleAction::Mark(_) => "mark".to_owned(),
+        RuleAction::Notify(_) => "notify".to_owned(),
+    });
+    let (name, RuleDocument { watch, when, .. }) = (&rule.name, &rule.document);
+    let actions = actions.collect::<Vec<_>>().join(", ");
+    format!(
+        "rule {name} would judge {windows} windows of {watch} on {nodes} nodes, when {when}: {actions}; nothing was judged"
+    )
 }
 
 /// Writes a line for each shape of the windows that the stream would send now: the schema of their documents.

@@ -89,6 +89,7 @@ impl Watch {
         let (mut feeds, mut running) = (JoinSet::new(), BTreeSet::<ProbeIdentity>::new());
         let (mut told, mut backoff, mut failures) = (BTreeSet::new(), Backoff::default(), 0);
         let mut whole = true;
+        self.of.meter.server_begun(&self.daemon.name);
         loop {
             while let Some(ended) = feeds.try_join_next() {
                 if let Ok((known, is_complete)) = ended {
@@ -102,6 +103,7 @@ impl Watch {
                 Ok(list) => {
                     backoff.reset();
                     failures = 0;
+                    self.of.meter.server_up(&self.daemon.name, true);
                     self.begin(list.probes, &mut running, &mut told, &mut feeds);
                     if self.of.once {
                         break;
@@ -123,11 +125,13 @@ impl Watch {
         while let Some(ended) = feeds.join_next().await {
             whole &= ended.is_ok_and(|(_, is_complete)| is_complete);
         }
+        self.of.meter.server_gone(&self.daemon.name);
         whole && failures == 0
     }
 
     fn failed(&self, error: &AskError, failures: u32) {
         self.of.meter.server_failed(&self.daemon.name);
+        self.of.meter.server_up(&self.daemon.name, false);
         if failures == 0 {
             tracing::warn!(server = self.daemon.name, %error, "the daemon can't be asked for its probes; trying again");
         }

@@ -1,4 +1,4 @@
-//! The files with a stream's credentials for daemons. They are read again after a failure, so that new credentials count.
+//! The files with a stream's credentials. They are read again after a failure, so that new credentials count.
 
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,9 @@ pub struct CredentialFiles {
 }
 
 impl CredentialFiles {
-    /// Reads the files. An error is the field and its mistake.
+    /// Reads the credentials for daemons. An error is the field and its mistake.
     pub fn read(&self) -> Result<Credentials, (&'static str, String)> {
-        let mut credentials = Credentials::default();
+        let mut credentials = self.certificates()?;
         let token = match &self.token_file {
             Some(path) => Some(String::from_utf8_lossy(&read("tokenFile", path)?).into_owned()),
             None => std::env::var(TOKEN).ok().filter(|token| !token.is_empty()),
@@ -28,6 +28,12 @@ impl CredentialFiles {
             credentials =
                 credentials.token(token.trim()).map_err(|error| ("tokenFile", error.to_string()))?;
         }
+        Ok(credentials)
+    }
+
+    /// Reads the authorities and the certificate, without a token: that of the environment is for daemons alone.
+    pub fn certificates(&self) -> Result<Credentials, (&'static str, String)> {
+        let mut credentials = Credentials::default();
         if let Some(path) = &self.ca {
             let authorities = read("ca", path)?;
             let unusable = |error| ("ca", format!("{}: {error}", path.display()));

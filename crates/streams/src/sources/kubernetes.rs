@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::{Certificate, Url};
+use reqwest::Url;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::credentials::CredentialFiles;
 use super::daemon::DaemonAddress;
 use super::slices::{EndpointList, EndpointNames, FoundEndpoints};
 
@@ -37,8 +38,11 @@ pub struct KubernetesOptions {
     /// The URL of the API server.
     pub api_server: Option<String>,
     pub api_ca: Option<PathBuf>,
-    /// The file with the token for the API server. It is read again for each request.
+    /// The file with the token for the API server. It is read again for each request. With `api_cert` there is none by default.
     pub api_token_file: Option<PathBuf>,
+    /// The certificate that the stream shows to the API server, and its private key (PEM).
+    pub api_cert: Option<PathBuf>,
+    pub api_key: Option<PathBuf>,
 }
 
 /// The Service whose endpoints are daemons.
@@ -46,8 +50,7 @@ pub struct KubernetesOptions {
 pub struct KubernetesService {
     /// The URL of the list of endpoints.
     list: Url,
-    ca: PathBuf,
-    token: PathBuf,
+    files: CredentialFiles,
     names: EndpointNames,
 }
 
@@ -56,6 +59,8 @@ pub struct KubernetesService {
 pub enum KubernetesError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    Certificates(String),
     #[error("the API server gives no answer")]
     Exchange(#[from] reqwest::Error),
     #[error("the API server refuses the list of endpoints ({code}): {message}")]
@@ -121,12 +126,17 @@ impl KubernetesOptions {
             server_name: self.server_name.unwrap_or_else(|| EndpointNames::server(&service, &namespace)),
         };
         names.check().map_err(|message| (".serverName".to_owned(), message))?;
-        Ok(KubernetesService {
-            list,
-            ca: self.api_ca.unwrap_or_else(|| account.join("ca.crt")),
-            token: self.api_token_file.unwrap_or_else(|| account.join("token")),
-            names,
-        })
+        if self.api_key.is_some() && self.api_cert.is_none() {
+            return Err((".apiKey".to_owned(), "a private key needs its certificate: `apiCert`".to_owned()));
+        }
+        let token = || self.api_cert.is_none().then(|| account.join("token"));
+        let files = CredentialFiles {
+            token_file: self.api_token_file.or_else(token),
+            ca: Some(self.api_ca.unwrap_or_else(|| account.join("ca.crt"))),
+            cert: self.api_cert,
+            key: self.api_key,
+        };
+        Ok(KubernetesService { list, files, names })
     }
 }
 
@@ -154,7 +164,7 @@ fn read_line(path: &Path) -> Result<String, KubernetesError> {
 impl KubernetesService {
     /// Asks the API server for the daemons, by the names of their nodes.
     pub async fn daemons(&self) -> Result<BTreeMap<String, DaemonAddress>, KubernetesError> {
-        let (http, token) = (self.client()?, read_line(&self.token)?);
+        let (http, token) = (self.client()?, self.files.token_file.as_deref().map(read_line).transpose()?);
         let (mut found, mut next) = (FoundEndpoints::default(), None::<String>);
         loop {
             let mut url = self.list.clone();
@@ -162,8 +172,11 @@ impl KubernetesService {
             if let Some(next) = &next {
                 url.query_pairs_mut().append_pair("continue", next);
             }
-            let answer =
-                http.get(url).bearer_auth(&token).send().await.map_err(reqwest::Error::without_url)?;
+            let mut request = http.get(url);
+            if let Some(token) = &token {
+                request = request.bearer_auth(token);
+            }
+            let answer = request.send().await.map_err(reqwest::Error::without_url)?;
             let code = answer.status();
             let body = answer.bytes().await.map_err(reqwest::Error::without_url)?;
             if !code.is_success() {
@@ -181,11 +194,10 @@ impl KubernetesService {
     fn client(&self) -> Result<reqwest::Client, KubernetesError> {
         // An error means that the process has a provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let pem = std::fs::read(&self.ca)
-            .map_err(|source| KubernetesError::File { path: self.ca.clone(), source })?;
-        let authorities = Certificate::from_pem_bundle(&pem)?;
-        let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_certs_only(authorities);
-        Ok(builder.build()?)
+        let certificates =
+            self.files.certificates().map_err(|(_, message)| KubernetesError::Certificates(message))?;
+        let builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE);
+        Ok(certificates.add_to(builder, true).build()?)
     }
 }
 
@@ -224,7 +236,9 @@ mod tests {
                     ?labelSelector=kubernetes.io%2Fservice-name%3Dtwinprobe";
         assert_eq!(known.list.as_str(), list);
         assert_eq!((known.names.tls, &*known.names.server_name), (true, "twinprobe.monitoring.svc"));
-        assert_eq!(known.token.file_name().unwrap(), "token");
+        assert_eq!(known.files.token_file.unwrap().file_name().unwrap(), "token");
+        let shown = service(json!({ "apiCert": "/cert", "apiKey": "/key" }), Some("n")).unwrap();
+        assert_eq!((shown.files.token_file, shown.files.key), (None, Some("/key".into())));
         assert_eq!(KubernetesOptions::read(json!(false)), Ok(None));
     }
 
@@ -243,6 +257,7 @@ mod tests {
                 json!({ "namespace": "n", "apiServer": "https://api", "serverName": "192.0.2.1" }),
                 ".serverName",
             ),
+            (json!({ "namespace": "n", "apiServer": "https://api", "apiKey": "/key" }), ".apiKey"),
             (json!({ "port": 9470 }), ".port"),
             (json!({ "ports": "api" }), ".ports"),
             (json!("twinprobe"), ""),

@@ -1,5 +1,6 @@
 //! Counters and states, as `/metrics` and the summary show them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
@@ -41,6 +42,9 @@ pub struct StreamMeter {
     refused_samples: ReceiverCounter,
     up: Family<OfReceiver, Gauge>,
     server_failures: Family<OfServer, Counter>,
+    server_up: Family<OfServer, Gauge>,
+    /// Whether each daemon has given the last answer; `None` before the first one.
+    servers: Mutex<BTreeMap<String, Option<bool>>>,
     unnamed: Family<OfServer, Gauge>,
     pub rules: FleetRuleFamilies,
     lanes: Mutex<Vec<Arc<LaneMeter>>>,
@@ -111,9 +115,33 @@ impl StreamMeter {
         lane
     }
 
+    /// The stream begins asking a daemon.
+    pub fn server_begun(&self, server: &str) {
+        drop(self.server_failures.get_or_create(&OfServer { server: server.to_owned() }));
+        self.servers.lock().insert(server.to_owned(), None);
+    }
+
+    /// A daemon has said which probes it has, or has not answered that question.
+    pub fn server_up(&self, server: &str, is_up: bool) {
+        self.server_up.get_or_create(&OfServer { server: server.to_owned() }).set(is_up.into());
+        self.servers.lock().insert(server.to_owned(), Some(is_up));
+    }
+
+    /// The stream no longer asks a daemon.
+    pub fn server_gone(&self, server: &str) {
+        self.server_up.remove(&OfServer { server: server.to_owned() });
+        self.servers.lock().remove(server);
+    }
+
     /// A request to a daemon has failed.
     pub fn server_failed(&self, server: &str) {
         self.server_failures.get_or_create(&OfServer { server: server.to_owned() }).inc();
+    }
+
+    /// True if every daemon has said which windows it has.
+    fn knows_all(&self) -> bool {
+        let servers = self.servers.lock();
+        !servers.is_empty() && servers.values().all(|up| *up == Some(true))
     }
 
     /// The number of a daemon's probes that fit the patterns and have windows for other collectors only.
@@ -165,10 +193,25 @@ impl StreamMeter {
             self.server_failures.clone(),
         );
         registry.register(
+            "server_up",
+            "1 if the daemon has said which probes it has, when it was asked last",
+            self.server_up.clone(),
+        );
+        registry.register(
             "unnamed_probes",
             "Probes that fit the patterns, but whose window.collectors name only others",
             self.unnamed.clone(),
         );
+        self.register_lanes(&mut registry);
+        self.rules.register(&mut registry);
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &registry);
+        page
+    }
+
+    /// The states of all receivers.
+    fn register_lanes(&self, registry: &mut Registry) {
         let (pending, lag) =
             (Family::<OfReceiver, Gauge>::default(), Family::<OfReceiver, Gauge<f64, AtomicU64>>::default());
         let (memory, limit) =
@@ -177,7 +220,10 @@ impl StreamMeter {
             let of = OfReceiver { receiver: lane.label.clone() };
             let (count, seconds) = lane.lag();
             pending.get_or_create(&of).set(count as i64);
-            lag.get_or_create(&of).set(seconds);
+            // A daemon that is away may have windows: without others there is no number then.
+            if let Some(seconds) = seconds.or_else(|| self.knows_all().then_some(0.0)) {
+                lag.get_or_create(&of).set(seconds);
+            }
             memory.get_or_create(&of).set(lane.budget.used() as i64);
             limit.get_or_create(&of).set(lane.memory as i64);
         }
@@ -186,14 +232,10 @@ impl StreamMeter {
             "Windows that were read and that the receiver does not have",
             pending,
         );
-        registry.register_with_unit("lag", "Age of the oldest of them", Unit::Seconds, lag);
+        let help = "Age of the oldest of them; no sample without any while a daemon is away";
+        registry.register_with_unit("lag", help, Unit::Seconds, lag);
         registry.register_with_unit("memory", "Documents on their way", Unit::Bytes, memory);
         registry.register_with_unit("memory_limit", "The most of them", Unit::Bytes, limit);
-        self.rules.register(&mut registry);
-        let mut page = String::new();
-        // Writing to a string does not fail.
-        let _ = text::encode(&mut page, &registry);
-        page
     }
 }
 
@@ -243,12 +285,40 @@ impl LaneMeter {
         self.up.set(is_up.into());
     }
 
-    /// The number of items on their way, and the age of the oldest in seconds.
-    fn lag(&self) -> (usize, f64) {
+    /// The number of items on their way, and the age of the oldest in seconds, if there is one.
+    fn lag(&self) -> (usize, Option<f64>) {
         let feeds: Vec<Arc<Outstanding>> = self.feeds.lock().iter().filter_map(Weak::upgrade).collect();
         let count = feeds.iter().map(|feed| feed.len()).sum();
         let oldest = feeds.iter().filter_map(|feed| feed.oldest()).min();
-        let age = oldest.map_or(0.0, |end| Timestamp::now().duration_since(end).as_secs_f64().max(0.0));
+        let age = oldest.map(|end| Timestamp::now().duration_since(end).as_secs_f64().max(0.0));
         (count, age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lag_is_unknown_while_a_daemon_is_away() {
+        let meter = StreamMeter::default();
+        meter.lane("nats", "nats://h/S", &MemoryBudget::new(1), 1);
+        let lag = || {
+            let page = meter.render();
+            let line = page.lines().find(|line| line.starts_with("twinprobe_stream_lag_seconds{"));
+            line.and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok())
+        };
+        assert_eq!(lag(), None, "no daemon is known");
+        ["a", "b"].iter().for_each(|server| meter.server_begun(server));
+        meter.server_up("a", true);
+        assert_eq!(lag(), None, "one has not answered yet");
+        meter.server_up("b", true);
+        assert_eq!(lag(), Some(0.0));
+        meter.server_up("a", false);
+        let page = meter.render();
+        assert!(lag().is_none() && page.contains("twinprobe_stream_server_up{server=\"a\"} 0"), "{page}");
+        assert!(page.contains("twinprobe_stream_server_failures_total{server=\"b\"} 0"), "{page}");
+        meter.server_gone("a");
+        assert!(lag() == Some(0.0) && !meter.render().contains("server_up{server=\"a\"}"));
     }
 }

@@ -43,7 +43,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The configuration of the stream: its windows are those of the daemon beside it. */}}
 {{- define "twinprobe.stream" -}}
 {{- $from := dict "servers" (list "unix:/run/twinprobe/twinprobe.sock") "probes" (list "*") -}}
-{{ mergeOverwrite (dict "name" "stream" "from" $from) (deepCopy .Values.stream.config) | toYaml }}
+{{- $listen := printf "%s:%v" (ternary .Values.metrics.address "127.0.0.1" .Values.metrics.expose) .Values.stream.metricsPort -}}
+{{ mergeOverwrite (dict "name" "stream" "from" $from "listen" $listen) (deepCopy .Values.stream.config) | toYaml }}
+{{- end }}
+
+{{/* The port of the stream's /metrics. */}}
+{{- define "twinprobe.streamPort" -}}
+{{ regexFind "[0-9]+$" (.Values.stream.config.listen | default (printf ":%v" .Values.stream.metricsPort)) }}
 {{- end }}
 
 {{/* Values that do not fit together. */}}

@@ -77,14 +77,16 @@ impl Collector {
         // A line that a kill has cut was not answered.
         for message in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             for resource in list(&message["resourceMetrics"]) {
-                for metric in resource["scopeMetrics"].as_array().into_iter().flatten() {
-                    for metric in list(&metric["metrics"]) {
+                for scope in resource["scopeMetrics"].as_array().into_iter().flatten() {
+                    let seq = &scope["scope"]["attributes"];
+                    for metric in list(&scope["metrics"]) {
                         let data = ["sum", "gauge", "histogram"].iter().find_map(|name| metric.get(*name));
                         let data = data.with_context(|| metric.to_string())?;
                         for point in list(&data["dataPoints"]) {
-                            let identity = [&resource["resource"], &metric["name"], point];
+                            let identity = [&resource["resource"], seq, &metric["name"], point];
                             let of = (resource["resource"].clone(), metric.clone(), point.clone());
-                            found.insert(identity.map(Value::to_string), CollectedPoint::new(of));
+                            let point = CollectedPoint { seq: number_of(seq), ..CollectedPoint::new(of) };
+                            found.insert(identity.map(Value::to_string), point);
                         }
                     }
                 }
@@ -94,8 +96,17 @@ impl Collector {
     }
 }
 
+/// The number of the window among the attributes of a scope.
+fn number_of(attributes: &Value) -> u64 {
+    let mut seq = list(attributes).filter(|pair| pair["key"] == "twinprobe.seq");
+    let value = seq.next().and_then(|pair| pair["value"]["intValue"].as_str()?.parse().ok());
+    value.unwrap_or_default()
+}
+
 /// A point with its metric and its resource.
 struct CollectedPoint {
+    /// The number of its window.
+    seq: u64,
     resource: BTreeMap<String, String>,
     metric: Value,
     attributes: BTreeMap<String, String>,
@@ -105,7 +116,7 @@ struct CollectedPoint {
 impl CollectedPoint {
     fn new((resource, metric, point): (Value, Value, Value)) -> Self {
         let (resource, attributes) = (attributes(&resource), attributes(&point));
-        Self { resource, metric, attributes, point }
+        Self { seq: 0, resource, metric, attributes, point }
     }
 
     fn is(&self, name: &str) -> bool {
@@ -174,6 +185,14 @@ fn deltas_have_each_packet_whatever_is_killed() -> Result<()> {
         .collect();
     seqs.sort_unstable();
     ensure!(seqs == (1..=times.len() as u64).collect::<Vec<_>>(), "{seqs:?}");
+    // The attributes of a point's scope and resource identify its window.
+    let named = points.iter().filter(|point| point.is("twinprobe_window_seq"));
+    ensure!(
+        named
+            .clone()
+            .all(|point| point.seq == point.number("asInt")
+                && !point.resource["twinprobe.instance"].is_empty())
+    );
     Ok(())
 }
 

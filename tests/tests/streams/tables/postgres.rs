@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use twinprobe_tests::certificates::Certificates;
 use twinprobe_tests::scaled;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
@@ -61,23 +61,31 @@ impl Server {
         command
     }
 
-    /// Writes a certificate for 127.0.0.1, and the authority that has signed it.
+    /// Writes certificates for the server at 127.0.0.1 and for a client, and the authority that has signed them.
     fn certificates(&self) -> Result<()> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let key = KeyPair::generate()?;
-        for (name, pem) in [
-            ("authority", authority.pem()),
-            ("cert", params.signed_by(&key, &authority)?.pem()),
-            ("key", key.serialize_pem()),
-        ] {
-            fs::write(self.path(name), pem)?;
-            chown(self.path(name), Some(SERVER_USER), Some(SERVER_USER))?;
-            fs::set_permissions(self.path(name), Permissions::from_mode(0o600))?;
+        let files = Certificates::new(self.directory.path())?;
+        chown(self.path("certificates"), Some(SERVER_USER), Some(SERVER_USER))?;
+        for name in ["authority", "server", "server-key"] {
+            chown(files.path(name), Some(SERVER_USER), Some(SERVER_USER))?;
+            fs::set_permissions(files.path(name), Permissions::from_mode(0o600))?;
         }
+        Ok(())
+    }
+
+    fn certificate(&self, name: &str) -> PathBuf {
+        self.path("certificates").join(name)
+    }
+
+    /// From now on only clients with a certificate of the authority may connect over TCP.
+    fn ask_for_certificates(&self) -> Result<()> {
+        let rules =
+            "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n";
+        fs::write(self.path("data/pg_hba.conf"), rules)?;
+        let mut command = Command::new("psql");
+        command.args(["-AtX", "-h"]).arg(self.directory.path()).args(["-p", &self.port.to_string()]);
+        command.args(["-U", "owner", "-d", "postgres", "-c", "SELECT pg_reload_conf()"]);
+        let output = command.env("PGPASSWORD", PASSWORD).stdin(Stdio::null()).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     }
 
@@ -96,8 +104,13 @@ impl Server {
                     "-c",
                     "ssl=on",
                 ]);
-                for (setting, name) in [("ssl_cert_file", "cert"), ("ssl_key_file", "key")] {
-                    command.arg("-c").arg(format!("{setting}={}", self.path(name).display()));
+                let files = [
+                    ("ssl_cert_file", "server"),
+                    ("ssl_key_file", "server-key"),
+                    ("ssl_ca_file", "authority"),
+                ];
+                for (setting, name) in files {
+                    command.arg("-c").arg(format!("{setting}={}", self.certificate(name).display()));
                 }
                 self.child = Some(command.stdout(Stdio::null()).stderr(log.try_clone()?).spawn()?);
             }
@@ -132,7 +145,7 @@ impl Server {
     fn receiver(&self, more: &Value) -> Value {
         let mut options = json!({
             "hosts": [format!("127.0.0.1:{}", self.port)], "database": "windows", "user": "archive",
-            "passwordFile": self.path("password"), "tls": "require", "ca": self.path("authority"),
+            "passwordFile": self.path("password"), "tls": "require", "ca": self.certificate("authority"),
         });
         for (name, value) in more.as_object().into_iter().flatten() {
             options[name] = value.clone();
@@ -278,5 +291,18 @@ fn refusals_of_the_server_say_what_to_change() -> Result<()> {
         })?;
         ensure!(!running.log().contains(PASSWORD) && node.unacknowledged() == 1);
     }
+    // A server that asks for certificates takes the windows of a client that shows one.
+    server.ask_for_certificates()?;
+    let shown = json!({ "cert": server.certificate("client"), "key": server.certificate("client-key") });
+    let config = |more: &Value| configuration(directory.path(), &[&node], &server.receiver(more), &json!({}));
+    let running = Stream::start(&config(&json!({}))?)?;
+    wait_for("the refusal", PATIENCE, || {
+        let log = running.log();
+        ensure!(log.contains("client certificate"), "{log}");
+        Ok(())
+    })?;
+    drop(running);
+    send_all(&config(&shown)?)?;
+    ensure!(node.unacknowledged() == 0);
     Ok(())
 }

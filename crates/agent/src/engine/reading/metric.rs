@@ -197,6 +197,10 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
                     series_by: metric.series_by.clone(),
                     subsystem: subsystem.clone(),
                 },
+                elements: match names_interfaces {
+                    true => planned.elements.clone().beside_interface(key),
+                    false => planned.elements.clone(),
+                },
                 ..MetricHead::new(direction, &metric.request.name, &metric.request.map, Arc::clone(layout))
             };
             readers.push(MetricState {

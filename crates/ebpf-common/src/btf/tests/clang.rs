@@ -23,7 +23,7 @@ typedef u32 ip4 TAG(ipv4);
 typedef u8 mac_t[6] TAG(mac);
 enum state { NEW, OPEN = 5, GONE };
 enum sign { MINUS = -1, PLUS = 1 };
-struct key { ip4 src; ip4 dst TAG(hex); u16 port TAG(be16); u8 proto; };
+struct key { ip4 src; ip4 dst TAG(hex); u16 port TAG(be16) TAG(ie("sourceTransportPort")); u8 proto; };
 struct value {
     const volatile u64 packets;
     u32 low : 3;
@@ -32,7 +32,7 @@ struct value {
     _Bool seen;
     char name[16];
     signed char small;
-    struct { u32 inner; union { u32 word; u8 bytes[4]; }; };
+    struct { u32 inner TAG(ie("tcpWindowSize")); union { u32 word; u8 bytes[4]; }; };
     union { u64 number; double real; } either;
     u16 matrix[2][3];
     mac_t mac;
@@ -41,7 +41,7 @@ struct value {
     enum sign sign;
     void *where;
     unsigned __int128 wide;
-    u64 time TAG(ktime) TAG(other);
+    u64 time TAG(ktime) TAG(other) TAG(ie(flowStartMilliseconds));
     u32 marker[0];
     u32 last;
 };
@@ -136,6 +136,21 @@ fn keys_have_their_tags() {
             tagged("proto", 80, 1, None),
         ]
     );
+}
+
+#[test]
+fn elements_are_named_by_tags_beside_renderings() {
+    let btf = btf();
+    let types = types(&btf, "flows");
+    let elements = |id: Option<u32>| btf.elements(id.unwrap()).into_iter().collect::<Vec<_>>();
+    let named = |field: &str, element: &str| (field.to_owned(), element.to_owned());
+    assert_eq!(elements(types.key), [named("port", "sourceTransportPort")]);
+    assert_eq!(
+        elements(types.value),
+        [named("inner", "tcpWindowSize"), named("time", "flowStartMilliseconds")]
+    );
+    let unknown: Vec<&str> = btf.unknown_tags().map(|(tag, _)| tag).collect();
+    assert_eq!(unknown, ["other"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The content that metrics are read from, one file for each kind of content.
 
+pub mod elements;
 pub mod events;
 pub mod fill;
 pub mod initial;

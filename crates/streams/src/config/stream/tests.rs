@@ -46,6 +46,84 @@ fn each_mistake_is_named_with_its_field_and_line() {
     }
 }
 
+/// Receivers of one kind are the same only if everything is the same that decides where windows go.
+#[test]
+fn two_receivers_may_differ_in_any_part_of_their_place() {
+    let is_twice = |kind: &str, first: &str, second: &str| {
+        let text = format!("to: [{{ {kind}: {{ {first} }} }}, {{ {kind}: {{ {second} }} }}]\n");
+        match read(&text) {
+            Ok(_) => false,
+            Err(mistakes) => {
+                assert!(
+                    mistakes.iter().all(|mistake| mistake.contains("stands there twice")),
+                    "{mistakes:?}"
+                );
+                true
+            }
+        }
+    };
+    for (kind, base, others) in [
+        ("file", "directory: /d", &["directory: /e"][..]),
+        (
+            "s3",
+            "bucket: b",
+            &["bucket: c", "bucket: b, prefix: p", "bucket: b, endpoint: \"https://h:9000\""],
+        ),
+        (
+            "kafka",
+            "brokers: [\"h:1\"], topic: t",
+            &["brokers: [\"i:1\"], topic: t", "brokers: [\"h:1\"], topic: u"],
+        ),
+        (
+            "nats",
+            "servers: [h], stream: S",
+            &[
+                "servers: [i], stream: S",
+                "servers: [h], stream: T",
+                "servers: [h], stream: S, subject: other",
+                "servers: [h], stream: S, credentialsFile: /account",
+            ],
+        ),
+        (
+            "postgres",
+            "hosts: [h], database: d",
+            &["hosts: [i], database: d", "hosts: [h], database: e", "hosts: [h], database: d, schema: s"],
+        ),
+        ("clickhouse", "url: \"https://h\", database: d", &["url: \"https://h\", database: e"]),
+        (
+            "ipfix",
+            "collector: h",
+            &["collector: i", "collector: h, domain: 1", "collector: h, transport: udp"],
+        ),
+        (
+            "prometheus",
+            "url: \"https://h/w\"",
+            &[
+                "url: \"https://h/w?db=x\"",
+                "url: \"https://h/w\", headers: { X-Scope-OrgID: a }",
+                "url: \"https://h/w\", headersFile: /h",
+                "url: \"https://h/w\", queryFile: /q",
+                "url: \"https://h/w\", labels: { site: a }",
+                "url: \"https://h/w\", user: a, passwordFile: /p",
+                "url: \"https://h/w\", tokenFile: /t",
+            ],
+        ),
+        (
+            "otlp",
+            "url: \"https://h/v1/metrics\"",
+            &["url: \"https://h/v1/metrics\", labels: { k8s.cluster: a }"],
+        ),
+    ] {
+        assert!(is_twice(kind, base, base), "{kind}");
+        for other in others {
+            assert!(!is_twice(kind, base, other), "{kind}: {other}");
+            assert!(is_twice(kind, other, other), "{kind}: {other}");
+        }
+    }
+    let options = "bucket: b, prefix: p";
+    assert!(is_twice("s3", options, &format!("{options}/, every: 1m")), "the time changes no place");
+}
+
 #[test]
 fn a_password_in_a_url_is_refused_and_not_repeated() {
     let mistakes = read("to: [\"nats://me:hunter2@host/S\"]\n").unwrap_err().join("\n");

@@ -60,6 +60,8 @@ impl ClickhouseOptions {
             key: self.key.clone(),
             token_file: None,
             headers,
+            headers_file: None,
+            query_file: None,
         }
     }
 

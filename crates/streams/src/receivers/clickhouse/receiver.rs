@@ -19,10 +19,12 @@ use super::server::ChServer;
 use crate::config::duration;
 use crate::receiver::{
     BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamGap, StreamItem,
+    StreamWindow,
 };
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::rows::identifier::digest;
 use crate::rows::shapes::{ShapeGroup, by_shape, entries};
+use crate::rows::shown::shown_rows;
 
 /// The time that a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,6 +93,10 @@ impl Receiver for ClickhouseReceiver {
 
     fn preview(&self, item: &ItemName) -> String {
         format!("{item} -> {} table `{}.DIRECTION.METRIC`", self.options.target(), item.series.probe)
+    }
+
+    fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        shown_rows(window, most)
     }
 }
 

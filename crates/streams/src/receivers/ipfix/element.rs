@@ -251,6 +251,12 @@ impl ElementRegistry {
         element
     }
 
+    /// Returns the name of one of our elements.
+    pub fn name(&self, element: Element) -> Option<&str> {
+        let number = (element.enterprise == Some(self.enterprise)).then_some(element.number)?;
+        self.numbers.get(&number).map(String::as_str)
+    }
+
     /// Returns the elements without a type record so far.
     pub fn take_untold(&mut self) -> Vec<ElementInfo> {
         std::mem::take(&mut self.untold)

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape
 
 use super::element::{Element, ElementRegistry, ElementSemantics, ElementType, Own, unit};
 use super::session::{CollectorSession, Template};
-use super::standard::{FLOW_DIRECTION, FLOW_END, FLOW_START, standard};
+use super::standard::{FLOW_DIRECTION, FLOW_END, FLOW_START, name_of, standard};
 use super::value::{put, put_nothing};
 use crate::receiver::SendError;
 
@@ -149,6 +149,29 @@ impl MetricTemplates {
         Ok((values.len() as u64, left_out))
     }
 
+    /// Returns an entry as one line for people: the elements with the values that they get.
+    pub fn shown(&self, registry: &ElementRegistry, entry: &Value) -> String {
+        let value = match entry["value"].as_array().filter(|_| self.per_cpu) {
+            Some(values) => values.first().unwrap_or(&Value::Null),
+            None => &entry["value"],
+        };
+        let fields = self.fields.iter().filter_map(|field| {
+            let found = match field.source {
+                FieldSource::Key => at(&entry["key"], &field.path)?,
+                FieldSource::Value => at(value, &field.path)?,
+                FieldSource::Cpu => &Value::from(0),
+            };
+            let text = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+            let element = match field.version_6 {
+                Some((_, version_6)) if text.contains(':') => version_6,
+                _ => field.element,
+            };
+            let name = registry.name(element).map(str::to_owned).or_else(|| name_of(element))?;
+            Some(format!("{name}={text}"))
+        });
+        fields.collect::<Vec<_>>().join(", ")
+    }
+
     fn encode(&self, entry: &Value, value: &Value, cpu: usize, cap: usize) -> EncodedEntry {
         let (mut bytes, mut variant, mut omitted, mut fits) = (Vec::new(), 0, 0, true);
         let key = &entry["key"];
@@ -225,8 +248,9 @@ impl Planner<'_> {
     fn field(&mut self, source: FieldSource, field: &FieldShape, path: &[String]) -> RecordField {
         // A number without a name gets the name of its metric.
         let name = path.last().unwrap_or(&self.metric.name);
-        let more = self.more.iter().map(|(field, element)| (field.as_str(), element.as_str()));
-        let choice = standard(name, &field.content, self.metric.reading, more).filter(|choice| {
+        // The configuration decides before the tag of the source.
+        let chosen = self.more.get(name).or(field.ie.as_ref()).map(String::as_str);
+        let choice = standard(name, &field.content, self.metric.reading, chosen).filter(|choice| {
             !self.used.contains(&choice.element)
                 && choice.version_6.is_none_or(|other| !self.used.contains(&other))
         });

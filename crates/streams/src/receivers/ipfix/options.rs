@@ -9,15 +9,17 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio::time::Instant;
+use twinprobe_ebpf_common::ipfix::element::IpfixElement;
 
 use super::element::EXAMPLE_ENTERPRISE;
 use super::message::LONGEST_MESSAGE;
 use super::session::SessionSettings;
-use super::standard::STANDARD;
 use super::transport::{CollectorLink, CollectorRoute};
 use super::window::WindowEncoder;
 use crate::config::duration;
-use crate::receiver::{BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem};
+use crate::receiver::{
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem, StreamWindow,
+};
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::tls::ReceiverTls;
 
@@ -129,12 +131,10 @@ impl ReceiverOptions for IpfixOptions {
         if self.key.is_some() && self.cert.is_none() {
             return Err(("key", "a private key needs its certificate: name it as cert".to_owned()));
         }
-        let unknown =
-            self.elements.iter().find(|(_, element)| STANDARD.iter().all(|row| row.name != **element));
-        match unknown {
+        match self.elements.iter().find(|(_, element)| IpfixElement::named(element).is_none()) {
             Some((field, element)) => {
-                let known: Vec<&str> = STANDARD.iter().map(|row| row.name).collect();
-                Err(("elements", format!("{field}: {element} is not one of {}", known.join(", "))))
+                let nearest = IpfixElement::nearest(element);
+                Err(("elements", format!("{field}: {element} is no element; the nearest are {nearest}")))
             }
             None => Ok(()),
         }
@@ -147,6 +147,10 @@ impl ReceiverOptions for IpfixOptions {
             IpfixTransport::Udp => "ipfix+udp",
         };
         format!("{scheme}://{}", self.address())
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {}", self.target(), self.domain)
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
@@ -251,10 +255,14 @@ impl IpfixReceiver {
     async fn begin(&self) -> Result<OpenSession, SendError> {
         let link = CollectorLink::open(&self.collector, &self.options.route()).await?;
         let limit = if let CollectorLink::Udp { limit, .. } = &link { *limit } else { LONGEST_MESSAGE };
+        Ok(OpenSession { link, encoder: self.encoder(limit), told: Instant::now() })
+    }
+
+    /// An encoder of messages with at most `limit` octets.
+    fn encoder(&self, limit: usize) -> WindowEncoder {
         let settings =
             SessionSettings { enterprise: self.options.enterprise, domain: self.options.domain, limit };
-        let encoder = WindowEncoder::new(settings, self.options.elements.clone());
-        Ok(OpenSession { link, encoder, told: Instant::now() })
+        WindowEncoder::new(settings, self.options.elements.clone())
     }
 }
 
@@ -274,6 +282,10 @@ impl Receiver for IpfixReceiver {
 
     fn preview(&self, item: &ItemName) -> String {
         format!("{item} -> {}, observation domain {}", self.target, self.options.domain)
+    }
+
+    fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        self.encoder(LONGEST_MESSAGE).shown(window, most)
     }
 }
 

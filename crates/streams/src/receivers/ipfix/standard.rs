@@ -1,6 +1,8 @@
 //! The fields that IANA's registry has an information element for, by their names in the library of probes.
 
 use twinprobe_ebpf_common::Temporality;
+use twinprobe_ebpf_common::ipfix::element::IpfixElement;
+use twinprobe_ebpf_common::ipfix::registry::IpfixType;
 use twinprobe_ebpf_common::window::shape::FieldContent;
 
 use super::element::{Element, ElementType, REVERSE};
@@ -145,24 +147,79 @@ pub const FLOW_END: u16 = 153;
 /// 0 is ingress, 1 egress.
 pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);
 
-/// Returns the element for a field of this name, if the content agrees with the name. `more` are names that a
-/// configuration adds, with the names of elements.
-pub fn standard<'a>(
+/// Returns the element for a field of this name, if the content agrees with the name. `chosen` is the name of an element that a
+/// configuration or a tag says.
+pub fn standard(
     field: &str,
     content: &FieldContent,
     reading: Temporality,
-    mut more: impl Iterator<Item = (&'a str, &'a str)>,
+    chosen: Option<&str>,
 ) -> Option<StandardChoice> {
     let (plain, enterprise) = match field.strip_prefix("REVERSE_") {
         Some(plain) => (plain, Some(REVERSE)),
         None => (field, None),
     };
-    let chosen = more.find(|(name, _)| *name == field).map(|(_, element)| element);
     let mut rows = STANDARD.iter().filter(|row| match chosen {
         Some(element) => row.name == element,
         None => row.fields.contains(&plain),
     });
-    rows.find_map(|row| row.choice(content, reading, enterprise))
+    let found = rows.find_map(|row| row.choice(content, reading, enterprise));
+    found.or_else(|| registered(IpfixElement::named(chosen?)?, content, enterprise))
+}
+
+/// Returns an element that no field has by its name alone.
+fn registered(
+    named: IpfixElement,
+    content: &FieldContent,
+    enterprise: Option<u32>,
+) -> Option<StandardChoice> {
+    let element = |named: IpfixElement| {
+        let kind = match named.kind {
+            IpfixType::U8 => ElementType::Unsigned8,
+            IpfixType::U16 => ElementType::Unsigned16,
+            IpfixType::U32 => ElementType::Unsigned32,
+            IpfixType::U64 => ElementType::Unsigned64,
+            IpfixType::Ipv4 => ElementType::Ipv4,
+            IpfixType::Ipv6 => ElementType::Ipv6,
+            IpfixType::Mac => ElementType::Mac,
+            IpfixType::Text => ElementType::Text,
+            IpfixType::Milliseconds => ElementType::Milliseconds,
+            IpfixType::Nanoseconds => ElementType::Nanoseconds,
+        };
+        Element { enterprise, number: named.number, kind }
+    };
+    let of_version = |version: &str| {
+        IpfixElement::named(&named.name.replace("IPv4", version).replace("IPv6", version)).map(element)
+    };
+    match (named.kind, content) {
+        // An address of either version has two elements.
+        (IpfixType::Ipv4 | IpfixType::Ipv6, FieldContent::Ip) => {
+            Some(StandardChoice { element: of_version("IPv4")?, version_6: Some(of_version("IPv6")?) })
+        }
+        (
+            IpfixType::U8 | IpfixType::U16 | IpfixType::U32 | IpfixType::U64,
+            FieldContent::Unsigned { .. }
+            | FieldContent::Name { .. }
+            | FieldContent::Decimal { signed: false },
+        )
+        | (IpfixType::Ipv4, FieldContent::Ipv4)
+        | (IpfixType::Mac, FieldContent::Mac)
+        | (IpfixType::Text, FieldContent::Text { .. } | FieldContent::Interface)
+        | (IpfixType::Milliseconds | IpfixType::Nanoseconds, FieldContent::Time) => {
+            Some(StandardChoice { element: element(named), version_6: None })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the name of an element of IANA's registry; `None` for others.
+pub fn name_of(element: Element) -> Option<String> {
+    let name = IpfixElement::numbered(element.number)?.name;
+    match element.enterprise {
+        None => Some(name.to_owned()),
+        Some(REVERSE) => Some(format!("reverse:{name}")),
+        Some(_) => None,
+    }
 }
 
 impl StandardElement {
@@ -205,8 +262,7 @@ mod tests {
     use super::*;
 
     fn chosen(field: &str, content: &FieldContent) -> Option<(Option<u32>, u16)> {
-        let none = std::iter::empty();
-        standard(field, content, Temporality::Window, none)
+        standard(field, content, Temporality::Window, None)
             .map(|choice| (choice.element.enterprise, choice.element.number))
     }
 
@@ -221,11 +277,28 @@ mod tests {
         assert_eq!(chosen("TCP_FLAGS", &FieldContent::Signed { bits: 32 }), None);
         assert_eq!(chosen("source", &FieldContent::Ipv4), Some((None, 8)));
         assert_eq!(chosen("source", &wide), None);
-        let ip = standard("source", &FieldContent::Ip, Temporality::Window, std::iter::empty()).unwrap();
+        let ip = standard("source", &FieldContent::Ip, Temporality::Window, None).unwrap();
         assert_eq!(ip.version_6.unwrap().number, 27);
-        let total = standard("packets", &wide, Temporality::Cumulative, std::iter::empty()).unwrap();
+        let total = standard("packets", &wide, Temporality::Cumulative, None).unwrap();
         assert_eq!(total.element.number, 86);
-        let more = [("bytes", "octetDeltaCount")].into_iter();
-        assert_eq!(standard("bytes", &wide, Temporality::Window, more).unwrap().element.number, 1);
+        assert_eq!(name_of(total.element).as_deref(), Some("packetTotalCount"));
+        assert_eq!(name_of(ip.version_6.unwrap()).as_deref(), Some("sourceIPv6Address"));
+        assert_eq!(name_of(Element::iana(9999, ElementType::Text)), None);
+        let chosen = |element| standard("bytes", &wide, Temporality::Window, Some(element));
+        assert_eq!(chosen("octetDeltaCount").unwrap().element.number, 1);
+        assert_eq!(chosen("tcpWindowSize").unwrap().element, Element::iana(186, ElementType::Unsigned16));
+        assert_eq!(chosen("sourceMacAddress"), None);
+        let next =
+            standard("via", &FieldContent::Ip, Temporality::Window, Some("ipNextHopIPv6Address")).unwrap();
+        assert_eq!((next.element.number, next.version_6.unwrap().number), (15, 62));
+    }
+
+    #[test]
+    fn the_table_is_a_part_of_the_registry() {
+        for row in STANDARD {
+            assert_eq!(IpfixElement::named(row.name).unwrap().number, row.number, "{}", row.name);
+            let total = row.total.map(|total| IpfixElement::numbered(total).unwrap().name.to_owned());
+            assert_eq!(total, row.total.map(|_| row.name.replace("Delta", "Total")));
+        }
     }
 }

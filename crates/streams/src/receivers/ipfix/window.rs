@@ -57,6 +57,21 @@ impl WindowEncoder {
         self.session.take()
     }
 
+    /// Returns the first entries of a window as lines for people: at most `most`.
+    pub fn shown(&mut self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        let (document, mut shown) = (window.parsed()?, Vec::new());
+        for metric in &window.shape.metrics {
+            let (direction, name) = (metric.direction.name(), &metric.name);
+            let Some(entries) = document[direction][name]["entries"].as_array() else { continue };
+            let plan = Self::plan(&mut self.plans, &mut self.session, &self.more, &window.shape, metric);
+            let left = most.saturating_sub(shown.len());
+            for entry in entries.iter().take(left) {
+                shown.push(format!("{direction}.{name}: {}", plan.shown(&self.session.registry, entry)));
+            }
+        }
+        Ok(shown)
+    }
+
     fn window(&mut self, window: &StreamWindow) -> Result<u64, SendError> {
         let document = window.parsed()?;
         let (mut records, mut omitted) = (0, 0);

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::protocol::OtlpMetrics;
+use super::protocol::{NODE, OWN, OtlpMetrics};
 use crate::push::options::PushOptions;
 use crate::push::receiver::PushReceiver;
 use crate::receiver::Receiver;
@@ -26,15 +26,25 @@ impl ReceiverOptions for OtlpOptions {
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
-        self.0.check()
+        self.0.check()?;
+        // The resource's own attributes identify the probe.
+        let own = |name: &&String| *name == NODE || name.starts_with(OWN);
+        if let Some(name) = self.0.labels.keys().find(own) {
+            return Err(("labels", format!("{name} is the stream's own attribute; choose another name")));
+        }
+        self.0.check_labels(&['.', '-', '/'])
     }
 
     fn target(&self) -> String {
         format!("otlp+{}", self.0.address())
     }
 
+    fn identity(&self) -> String {
+        self.0.identity()
+    }
+
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
-        let protocol = OtlpMetrics::new(self.0.labels.clone());
+        let protocol = OtlpMetrics::new(self.0.labels.clone(), self.0.seq.unwrap_or_default());
         Box::new(PushReceiver::new(protocol, self.0, setup))
     }
 }
@@ -56,6 +66,20 @@ mod tests {
             let options = OtlpOptions::from_url(&url.parse().unwrap()).unwrap();
             options.check().unwrap();
             assert_eq!(options.target(), target);
+        }
+    }
+
+    #[test]
+    fn labels_are_named_as_attributes_are() {
+        let checked = |name: &str| {
+            let value = serde_json::json!({ "url": "https://host/v1/metrics", "labels": { name: "x" } });
+            serde_json::from_value::<OtlpOptions>(value).unwrap().check()
+        };
+        for name in ["site", "k8s.cluster.name", "service.name", "app.kubernetes.io/name"] {
+            checked(name).unwrap();
+        }
+        for name in ["host.name", "twinprobe.probe", "__name__", "a b"] {
+            assert_eq!(checked(name).unwrap_err().0, "labels", "{name}");
         }
     }
 }

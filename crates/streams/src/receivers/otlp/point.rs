@@ -49,6 +49,42 @@ pub enum PointValue {
 }
 
 impl OtlpPoint {
+    /// Adds an attribute.
+    pub fn add(&mut self, attribute: KeyValue) {
+        match &mut self.value {
+            PointValue::Number(point) => point.attributes.push(attribute),
+            PointValue::Histogram(point) => point.attributes.push(attribute),
+        }
+    }
+
+    /// The point as one line: name, attributes, value and kind.
+    pub fn shown(&self) -> String {
+        let (attributes, value) = match &self.value {
+            PointValue::Number(point) => (
+                &point.attributes,
+                match point.value {
+                    Some(number_data_point::Value::AsInt(number)) => number.to_string(),
+                    Some(number_data_point::Value::AsDouble(number)) => number.to_string(),
+                    None => String::new(),
+                },
+            ),
+            PointValue::Histogram(point) => (&point.attributes, format!("{} values", point.count)),
+        };
+        let attributes = attributes.iter().map(|KeyValue { key, value, .. }| {
+            match value.as_ref().and_then(|value| value.value.as_ref()) {
+                Some(any_value::Value::StringValue(text)) => format!("{key}={text:?}"),
+                Some(any_value::Value::IntValue(number)) => format!("{key}={number}"),
+                _ => key.clone(),
+            }
+        });
+        let kind = match self.head.data {
+            PointData::Gauge => "gauge",
+            PointData::Sum { of_window: true, .. } | PointData::Histogram { of_window: true } => "delta",
+            PointData::Sum { .. } | PointData::Histogram { .. } => "cumulative",
+        };
+        format!("{}{{{}}} {value} ({kind})", self.head.name, attributes.collect::<Vec<_>>().join(","))
+    }
+
     pub fn size(&self) -> usize {
         match &self.value {
             PointValue::Number(point) => point.encoded_len(),

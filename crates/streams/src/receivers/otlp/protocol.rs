@@ -6,13 +6,14 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
-use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use reqwest::StatusCode;
 
 use super::point::{OtlpHead, OtlpPoint, add, attribute};
+use crate::push::options::SeqPlace;
 use crate::push::protocol::PushProtocol;
 use crate::receiver::{SeriesName, StreamWindow};
 use crate::samples::document::{NamedSample, SampleDocument, SamplePoint};
@@ -21,9 +22,16 @@ use crate::samples::window::{WINDOW_SECONDS, WINDOW_SEQ, is_of_window, times};
 /// The additional bytes of a point: its share of the metric and the resource around it.
 const OVERHEAD: usize = 32;
 
+/// The attribute of the resource with the node, and the prefix of our own attributes.
+pub const NODE: &str = "host.name";
+pub const OWN: &str = "twinprobe.";
+/// The attribute with the number of the window.
+const SEQ: &str = "twinprobe.seq";
+
 /// The protocol, with attributes that each resource gets.
 pub struct OtlpMetrics {
     attributes: BTreeMap<String, String>,
+    seq: SeqPlace,
 }
 
 /// `google.rpc.Status`, the body of a refusal.
@@ -34,15 +42,22 @@ struct RpcStatus {
 }
 
 impl OtlpMetrics {
-    pub const fn new(attributes: BTreeMap<String, String>) -> Self {
-        Self { attributes }
+    pub const fn new(attributes: BTreeMap<String, String>, seq: SeqPlace) -> Self {
+        Self { attributes, seq }
+    }
+
+    /// The number of a window as an attribute, if it stands in this place.
+    fn seq(&self, window: &StreamWindow, place: SeqPlace) -> Option<KeyValue> {
+        let value = i64::try_from(window.name.seq).unwrap_or(i64::MAX);
+        let value = Some(AnyValue { value: Some(any_value::Value::IntValue(value)) });
+        (self.seq == place).then(|| KeyValue { key: SEQ.to_owned(), value, ..KeyValue::default() })
     }
 
     fn resource(&self, series: &SeriesName) -> Resource {
         let SeriesName { node, instance, probe } = series;
         let own = [
             ("service.name", "twinprobe"),
-            ("host.name", node),
+            (NODE, node),
             ("twinprobe.probe", probe),
             ("twinprobe.instance", instance),
         ];
@@ -109,7 +124,14 @@ impl PushProtocol for OtlpMetrics {
                 points.push(head.point(point, [start, end]));
             }
         }
+        if let Some(seq) = self.seq(window, SeqPlace::Points) {
+            points.iter_mut().for_each(|point| point.add(seq.clone()));
+        }
         points
+    }
+
+    fn shown(&self, point: &OtlpPoint) -> Option<String> {
+        Some(point.shown())
     }
 
     fn size(&self, point: &OtlpPoint) -> usize {
@@ -129,7 +151,10 @@ impl PushProtocol for OtlpMetrics {
         let resource_metrics = parts.iter().map(|(window, points)| ResourceMetrics {
             resource: Some(self.resource(&window.name.series)),
             scope_metrics: vec![ScopeMetrics {
-                scope: Some(scope.clone()),
+                scope: Some(InstrumentationScope {
+                    attributes: self.seq(window, SeqPlace::Scope).into_iter().collect(),
+                    ..scope.clone()
+                }),
                 metrics: metrics(points),
                 ..ScopeMetrics::default()
             }],
@@ -170,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::receiver::ItemName;
+    use crate::receivers::otlp::point::PointValue;
 
     const DOCUMENT: &str = "# TYPE net_flow_bytes gauge\nnet_flow_bytes{probe=\"p\",direction=\"ingress\",key=\"other\"} 9007199254740993\n\
         # TYPE net_flow_longest_seconds gauge\nnet_flow_longest_seconds{probe=\"p\",direction=\"ingress\",key=\"a\"} 0.5\n\
@@ -197,20 +223,24 @@ mod tests {
 
     #[test]
     fn what_windows_count_are_deltas() {
-        let (protocol, window) = (OtlpMetrics::new(BTreeMap::new()), window());
+        let (protocol, window) = (OtlpMetrics::new(BTreeMap::new(), SeqPlace::Scope), window());
         let document = crate::samples::parse::document(DOCUMENT.as_bytes()).unwrap();
         let points = protocol.points(&window, &document);
         let message = protocol.message(&[(&window, &points)]);
         let sizes: usize = points.iter().map(|point| protocol.size(point)).sum();
         assert!(message.len() < sizes + 512, "{} {sizes}", message.len());
         let request = ExportMetricsServiceRequest::decode(&*message).unwrap();
-        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let scope = &request.resource_metrics[0].scope_metrics[0];
+        let seq = protocol.seq(&window, SeqPlace::Scope).unwrap();
+        assert_eq!(scope.scope.as_ref().unwrap().attributes, std::slice::from_ref(&seq));
+        let metrics = &scope.metrics;
         let found = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
         let Some(metric::Data::Sum(sum)) = &found("net_flow_bytes").data else { panic!("{metrics:?}") };
         let point = &sum.data_points[0];
         assert_eq!((sum.aggregation_temporality, sum.is_monotonic), (1, true));
         assert_eq!(point.value, Some(number_data_point::Value::AsInt(9_007_199_254_740_993)));
         assert_eq!((point.start_time_unix_nano, point.time_unix_nano), (1_000_000_000, 3_000_000_000));
+        assert!(!point.attributes.contains(&seq));
         assert_eq!(found("net_flow_bytes").unit, "By");
         assert!(matches!(found("net_flow_longest_seconds").data, Some(metric::Data::Gauge(_))));
         let Some(metric::Data::Histogram(sizes)) = &found("size_bytes").data else { panic!("{metrics:?}") };
@@ -221,8 +251,23 @@ mod tests {
     }
 
     #[test]
+    fn each_point_names_its_window_on_request() {
+        let (protocol, window) = (OtlpMetrics::new(BTreeMap::new(), SeqPlace::Points), window());
+        let document = crate::samples::parse::document(DOCUMENT.as_bytes()).unwrap();
+        let seq = protocol.seq(&window, SeqPlace::Points).unwrap();
+        assert_eq!(seq.value.as_ref().unwrap().value, Some(any_value::Value::IntValue(7)));
+        for point in protocol.points(&window, &document) {
+            let attributes = match &point.value {
+                PointValue::Number(point) => &point.attributes,
+                PointValue::Histogram(point) => &point.attributes,
+            };
+            assert!(attributes.contains(&seq), "{attributes:?}");
+        }
+    }
+
+    #[test]
     fn partial_success_is_read() {
-        let protocol = OtlpMetrics::new(BTreeMap::new());
+        let protocol = OtlpMetrics::new(BTreeMap::new(), SeqPlace::Scope);
         let partial = |rejected_data_points| {
             let error_message = "late".to_owned();
             let partial_success =

@@ -22,11 +22,12 @@ use super::options::PostgresOptions;
 use super::text::{MetricRows, PgCell, gap, window};
 use crate::config::duration;
 use crate::receiver::{
-    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem,
+    BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem, StreamWindow,
 };
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 use crate::rows::identifier::LONGEST;
 use crate::rows::shapes::{ShapeGroup, by_shape, entries};
+use crate::rows::shown::shown_rows;
 
 /// The time that a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,6 +95,10 @@ impl Receiver for PostgresReceiver {
     fn preview(&self, item: &ItemName) -> String {
         let (target, schema, probe) = (self.options.target(), &self.options.schema, &item.series.probe);
         format!("{item} -> {target} table {schema}.\"{probe}.DIRECTION.METRIC\"")
+    }
+
+    fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
+        shown_rows(window, most)
     }
 }
 
@@ -256,6 +261,10 @@ impl ReceiverOptions for PostgresOptions {
     fn target(&self) -> String {
         let hosts: Vec<String> = self.places().map(|place| place.shown()).collect();
         format!("postgres://{}/{}", hosts.join(","), self.database)
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {}", self.target(), self.schema)
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {

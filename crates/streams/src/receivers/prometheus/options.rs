@@ -25,11 +25,19 @@ impl ReceiverOptions for PrometheusOptions {
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
-        self.0.check()
+        self.0.check()?;
+        if self.0.seq.is_some() {
+            return Err(("seq", "samples have no attributes; only `otlp` has this field".to_owned()));
+        }
+        self.0.check_labels(&[])
     }
 
     fn target(&self) -> String {
         format!("prometheus+{}", self.0.address())
+    }
+
+    fn identity(&self) -> String {
+        self.0.identity()
     }
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
@@ -72,6 +80,10 @@ mod tests {
             (serde_json::json!({ "headers": { "Authorization": "Bearer x" } }), "headers"),
             (serde_json::json!({ "headers": { "a b": "x" } }), "headers"),
             (serde_json::json!({ "labels": { "__name__": "x" } }), "labels"),
+            (serde_json::json!({ "labels": { "k8s.cluster": "x" } }), "labels"),
+            (serde_json::json!({ "seq": "points" }), "seq"),
+            (serde_json::json!({ "url": "http://host", "headersFile": "/h" }), "url"),
+            (serde_json::json!({ "url": "http://host", "queryFile": "/q" }), "url"),
             (serde_json::json!({ "maxBytes": 1 }), "maxBytes"),
         ] {
             let mut value = serde_json::json!({ "url": "https://host/write" });

@@ -146,6 +146,15 @@ impl PushProtocol for RemoteWrite {
         points
     }
 
+    fn shown(&self, point: &RemotePoint) -> Option<String> {
+        let RemotePoint::Sample { labels, sample, .. } = point else { return None };
+        let named = |wanted: bool| labels.iter().filter(move |label| (label.name == "__name__") == wanted);
+        let name: String = named(true).map(|label| label.value.as_str()).collect();
+        let labels: Vec<String> =
+            named(false).map(|label| format!("{}={:?}", label.name, label.value)).collect();
+        Some(format!("{name}{{{}}} {}", labels.join(","), sample.value))
+    }
+
     fn size(&self, point: &RemotePoint) -> usize {
         match point {
             RemotePoint::Sample { labels, .. } => {
