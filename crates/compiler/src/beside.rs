@@ -15,6 +15,8 @@ use crate::vmlinux;
 
 /// The number of folders that a name may lead out of, as in `#include "../../common/sizes.h"`.
 const ABOVE: usize = 4;
+/// The header of the kernel's API for programs.
+const API: &str = "linux/bpf.h";
 
 /// Files in memory for one compilation.
 #[derive(Debug, Default)]
@@ -29,11 +31,15 @@ impl FilesBeside {
     /// Makes the files of a unit, and a view that has them beside everything in `view`. The types of the kernel are there
     /// by each name that the unit has for them.
     pub fn new(view: &Value, unit: &Unit<'_>) -> io::Result<Self> {
-        let texts = unit.files.values().map(String::as_str).chain([unit.source]);
-        let types: BTreeSet<&str> = texts
+        let texts = || unit.files.values().map(String::as_str).chain([unit.source]);
+        // No file of all types goes together with the API's own definitions: there the name is that of a file with a few types.
+        let is_own = texts().flat_map(included).any(|name| name == API);
+        let types: BTreeSet<&str> = texts()
             .flat_map(included)
             .map(inside_of)
-            .filter(|name| is_vmlinux(name) && *name != vmlinux::NAME && !unit.files.contains_key(*name))
+            .filter(|name| {
+                !is_own && is_vmlinux(name) && *name != vmlinux::NAME && !unit.files.contains_key(*name)
+            })
             .collect();
         if unit.files.is_empty() && types.is_empty() {
             return Ok(Self::default());

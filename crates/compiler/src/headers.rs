@@ -77,6 +77,12 @@ const NOTHING: [&str; 19] = [
     "net/tcp_states.h",
     "string.h",
 ];
+/// The directory of headers that clang looks for last, and the headers: names that a host or a project may have, too.
+const LATE: &str = "/twinprobe/late";
+const LATE_HEADERS: [(&str, &str); 2] = [
+    ("linux/kconfig.h", include_str!("../headers/bcc/none.h")),
+    ("xdp/xdp_helpers.h", include_str!("../headers/libxdp.h")),
+];
 /// The header by which a directory is known to have the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
 /// The directory of libbpf's headers for programs, as clang sees it. Those for loaders have names that projects give to headers of
@@ -88,7 +94,7 @@ const LIBBPF_HEADERS: [&str; 6] =
 
 /// Tells whether clang prints the name of a header of the daemon, or of a file beside the source.
 pub fn is_own(name: &str) -> bool {
-    [COMMON, BCC, BESIDE]
+    [COMMON, BCC, LATE, BESIDE]
         .iter()
         .any(|directory| name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
 }
@@ -121,6 +127,7 @@ impl HeaderFiles {
             list.iter().map(entry).collect()
         };
         let mut common = entries(&COMMON_HEADERS)?;
+        let late = entries(&LATE_HEADERS)?;
         let mut bcc = entries(&BCC_HEADERS)?;
         if let Some(none) = headers.last().map(path) {
             bcc.extend(NOTHING.map(|name| entry(name, &none)));
@@ -141,11 +148,12 @@ impl HeaderFiles {
         let mut roots = vec![
             json!({ "type": "directory", "name": COMMON, "contents": common }),
             json!({ "type": "directory", "name": BCC, "contents": bcc }),
+            json!({ "type": "directory", "name": LATE, "contents": late }),
         ];
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
         // Sources that come with a copy of libbpf's headers include these without their folder.
         let libbpf = libbpf(host);
-        let after: &[&str] = if libbpf.is_some() { &["-idirafter", LIBBPF] } else { &[] };
+        let after: &[&str] = if libbpf.is_some() { &[LIBBPF, LATE] } else { &[LATE] };
         roots.extend(libbpf);
         // Messages of clang name the headers by the view.
         let view = json!({
@@ -154,7 +162,7 @@ impl HeaderFiles {
         });
         let mut files = vec![sealed("view", view.to_string().as_bytes())?];
         let mut arguments = [OVERLAY, &path(&files[0]), "-isystem", COMMON].map(str::to_owned).to_vec();
-        arguments.extend(after.iter().map(|argument| (*argument).to_owned()));
+        arguments.extend(after.iter().flat_map(|folder| ["-idirafter", folder].map(str::to_owned)));
         files.append(&mut headers);
         Ok(Self { files, arguments, description: view })
     }

@@ -17,6 +17,16 @@ pub const NAME: &str = "vmlinux.h";
 const RUNNING: &str = "/sys/kernel/btf/vmlinux";
 /// The header for a source that does not include `vmlinux.h` itself. Such a source does not wait for the real header.
 const NOT_NAMED: &str = "#error \"write #include \\\"vmlinux.h\\\" in the source itself\"\n";
+/// A type of the kernel's API that kernels have not had under this name since Linux 6.9.
+const TRIE_KEY: &str = "
+#ifndef TWINPROBE_LPM_TRIE_KEY
+#define TWINPROBE_LPM_TRIE_KEY
+struct bpf_lpm_trie_key {
+	__u32 prefixlen;
+	__u8 data[0];
+};
+#endif
+";
 const ELF: &[u8] = b"\x7fELF";
 
 /// The header in memory. It takes a while to write, so the first source that asks for it waits.
@@ -94,7 +104,12 @@ fn header(from: &Path) -> Result<String, String> {
         bytes = section.data().map_err(|error| error.to_string())?.to_vec();
     }
     let btf = Btf::parse(&bytes).map_err(|error| error.to_string())?;
-    btf.header().map_err(|error| error.to_string())
+    let mut text = btf.header().map_err(|error| error.to_string())?;
+    let has = |name: &str| text.contains(&format!("struct {name} {{"));
+    if !has("bpf_lpm_trie_key") && has("bpf_lpm_trie_key_u8") {
+        text.push_str(TRIE_KEY);
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

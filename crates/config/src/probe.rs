@@ -58,6 +58,8 @@ pub struct DirectionConfig {
     pub entry: Option<String>,
     /// The initial values of variables, as documents render them.
     pub variables: BTreeMap<String, Value>,
+    /// The numbers of entries of maps, in place of those that their definitions have.
+    pub max_entries: BTreeMap<String, u32>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,
     /// The metrics, no two with the same name. Those of one map agree on `snapshot` and `init`.

@@ -731,4 +731,82 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+/* A format says which numbers are addresses that the kernel reads through; all others are shown. */
+#ifdef CASE_print_of_a_pointer // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	char format[] = "%s %lx";
+
+	bpf_trace_printk(format, sizeof(format), format, (long)ctx->data); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_print_through_the_context // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	char format[] = "%s";
+
+	bpf_trace_printk(format, sizeof(format), ctx); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_print_through_a_map // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	char format[] = "%pI6";
+
+	bpf_trace_printk(format, sizeof(format), &counts); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_print_of_a_pointer_on_the_stack // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	char format[] = "%pI6";
+	void *volatile kept[2] = { ctx, ctx };
+
+	bpf_trace_printk(format, sizeof(format), (void *)kept); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_print_with_a_format_that_changes // xdp tc
+char format[] = "%s";
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	format[1] = 'p';
+	bpf_trace_printk(format, sizeof(format), (long)ctx->data); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_print_with_one_of_two_formats // xdp tc
+static const char text[] = "%s", number[] = "%p";
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	const char *format = bpf_get_prandom_u32() & 1 ? text : number;
+
+	bpf_trace_printk(format, sizeof(text), (long)ctx->data); // refused
+	return 0;
+}
+#endif
+
+#ifdef CASE_print_of_a_list_with_a_pointer // xdp tc
+static const char format[] = "%pI4 %pI4 %pI4 %d";
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	__u32 address = 0;
+	__u64 list[4] = { (long)&address, (long)&address, (long)&address, (long)&address };
+
+	bpf_trace_vprintk(format, sizeof(format), list, sizeof(list)); // refused
+	return 0;
+}
+#endif
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -219,6 +219,58 @@ fn an_object_of_aya_runs_with_types_and_without() -> Result<()> {
     Ok(())
 }
 
+/// A configuration gives maps the sizes that their loader would set. The client takes an object for a source, and leaves out what
+/// nothing reads.
+#[test]
+fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let elf = compile("clang", &directory().join("sizes.bpf.c"), &["-fno-addrsig"])?;
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("sizes.o"), &elf)?;
+    let file = folder.path().join("sizes.json");
+    let path = file.to_str().context("a path")?;
+    let apply = |sizes: Value| -> Result<String> {
+        let code = json!({ "source_file": "sizes.o", "max_entries": sizes });
+        fs::write(&file, at_xdp(&code, &["lengths"]).to_string())?;
+        let output = daemon.client(&["apply", "-f", path])?;
+        Ok([output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
+    };
+    for (sizes, words) in [
+        (json!({ "flows": 8 }), "map lengths has no number of entries"),
+        (json!({ "lengths": 8 }), "map flows of ingress takes the most"),
+        (json!({ "lengths": 8, "flows": 8, "other": 8 }), "there is no map other; there are flows, lengths"),
+        (json!({ "lengths": 0, "flows": 8 }), "0 is not a number of entries"),
+    ] {
+        let answer = apply(sizes)?;
+        ensure!(answer.contains(words), "{words}: {answer}");
+    }
+    let answer = apply(json!({ "lengths": 8, "flows": 8 }))?;
+    ensure!(answer.contains("created sizes"), "{answer}");
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let document = daemon.json("/v1/probes/sizes/metrics");
+    let entry = &document["ingress"]["lengths"]["entries"][0];
+    assert_eq!((&entry["key"], &entry["value"]), (&json!(60), &json!(10)), "{document}");
+    let config = &daemon.json("/v1/probes/sizes")["config"]["ingress"];
+    let sent = config["object"].as_str().map_or(0, str::len);
+    ensure!(sent > 0 && sent < elf.len() && config["max_entries"]["lengths"] == 8, "{config}");
+    Ok(())
+}
+
+/// gcc leaves sections for variables without any, and its types are not all known to the kernel.
+#[test]
+fn an_object_of_gcc_runs() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let code = of_object(&fs::read(directory().join("gcc.o"))?);
+    daemon.put("/v1/probes/gcc", &at_xdp(&code, &["lengths"])).expect(201);
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let document = daemon.json("/v1/probes/gcc/metrics");
+    let entries = &document["ingress"]["lengths"]["entries"];
+    assert_eq!((&entries[0]["value"], &entries[1]["value"]), (&json!(0), &json!(600)), "{document}");
+    Ok(())
+}
+
 #[test]
 fn an_object_without_types_runs_and_its_maps_are_in_hex() -> Result<()> {
     let topology = Topology::new()?;

@@ -28,11 +28,17 @@ fn sources_run_as_they_are() -> Result<()> {
     deploy("externs", &[".bss:version", ".bss:present", ".bss:missing", ".bss:hints"])?;
     deploy("core-read", &[".bss:known", ".bss:unknown"])?;
     deploy("early", &["packets"])?;
+    deploy("branches", &[".bss:packets"])?;
+    deploy("trie-key", &[".bss:bytes"])?;
+    deploy("typed-events", &[".bss:packets", "events"])?;
+    deploy("limits", &["packets"])?;
     deploy("sections", &[".data.counters:first", ".bss.counters:second", ".rodata.settings:step"])?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
     assert_eq!((read("vmlinux", "ipv4")?, read("headers", "packets")?), (10, 10));
     assert_eq!(read("bare", "ipv4")?, 10);
+    assert_eq!((read("branches", "packets")?, read("typed-events", "packets")?), (10, 10));
+    assert_eq!((read("trie-key", "bytes")?, read("limits", "packets")?), (600, 10));
     let early = daemon.json("/v1/probes/early/metrics");
     // A map without types is shown as it is in memory.
     ensure!(early["ingress"]["packets"]["entries"][0]["value"] == "0x0a00000000000000", "{early}");
@@ -43,6 +49,27 @@ fn sources_run_as_they_are() -> Result<()> {
     assert!(read("externs", "version")? > 0x0004_0000);
     assert_eq!((read("externs", "missing")?, read("externs", "hints")?), (0, 0));
     assert_eq!((read("core-read", "known")?, read("core-read", "unknown")?), (1, 0));
+    Ok(())
+}
+
+/// A pointer that a format reads through is no number that the program shows.
+#[test]
+fn prints_of_texts_and_addresses_run_as_they_are() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let text = source("prints")?;
+    let with = |text: &str| at_xdp(&json!({ "source": text }), &[".bss:packets"]);
+    daemon.put("/v1/probes/prints", &with(&text)).expect(201);
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    assert_eq!(variable(&daemon.json("/v1/probes/prints/metrics"), "packets")?, 10);
+    for (shown, instead, line) in
+        [("from %pI4", "from %p", 32), ("%s: %pI4", "%lx: %pI4", 31), ("%pI4 to %pI4", "%pI4 to %px", 31)]
+    {
+        let answer = daemon.post("/v1/validate", &with(&text.replace(shown, instead))).expect(422).json();
+        let error = &answer["errors"][0];
+        let told = error["message"].as_str().is_some_and(|message| message.contains("which shows it"));
+        ensure!(told && error["line"] == line, "{instead}: {answer}");
+    }
     Ok(())
 }
 
@@ -125,6 +152,17 @@ fn headers_beside_the_folder_are_sent_below_it() -> Result<()> {
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     assert_eq!(variable(&daemon.json("/v1/probes/shared/metrics"), "bytes")?, 600);
     assert_eq!(variable(&daemon.json("/v1/probes/tcx/metrics"), "packets")?, 10);
+
+    // A project's own file of types, which it has beside the kernel's API, takes the place of all types.
+    let types = "struct project_counts {\n\t__u64 packets;\n};\n";
+    let own = |files: Value| {
+        at_xdp(&json!({ "source": source("own-types").unwrap_or_default(), "files": files }), &[])
+    };
+    daemon
+        .post("/v1/validate", &own(json!({ "bpf/vmlinux.h": format!("#include <linux/types.h>\n{types}") })))
+        .expect(200);
+    let answer = daemon.post("/v1/validate", &own(json!({}))).expect(422).json();
+    ensure!(answer.to_string().contains("copy it beside the source as `bpf/vmlinux.h`"), "{answer}");
 
     let missing = json!({ "source": source("shared")? });
     let answer = daemon.post("/v1/validate", &at_xdp(&missing, &[])).expect(422).json();

@@ -128,7 +128,9 @@ impl Ledger {
         let largest = match &needed.largest {
             Some((field, map, bytes)) => {
                 let direction = field.split('.').next().unwrap_or_default();
-                format!("map {map} of {direction} takes the most, {bytes} bytes: lower its max_entries")
+                format!(
+                    "map {map} of {direction} takes the most, {bytes} bytes: lower its max_entries, in the source or in {direction}.max_entries"
+                )
             }
             None => "it has no maps".to_owned(),
         };

@@ -11,8 +11,8 @@ use twinprobe_ebpf_common::request::Fills;
 
 use super::pods::PodsDocument;
 use super::present::{
-    Maps, Unique, present, present_fill, present_integer, present_map, present_maps, present_object,
-    present_objects, present_text, present_texts, present_values, texts,
+    Maps, Unique, present, present_counts, present_fill, present_integer, present_map, present_maps,
+    present_object, present_objects, present_text, present_texts, present_values, texts,
 };
 
 /// The body of `PUT /v1/probes/{name}`.
@@ -152,6 +152,9 @@ pub struct DirectionDocument {
     /// Initial values of global variables, as documents render them.
     #[serde(deserialize_with = "present_values", skip_serializing_if = "Option::is_none")]
     pub variables: Option<BTreeMap<String, Value>>,
+    /// The numbers of entries of maps, in place of those that their definitions have.
+    #[serde(deserialize_with = "present_counts", skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<BTreeMap<String, u32>>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]
     pub sample: Option<u64>,
     #[serde(deserialize_with = "present_integer", skip_serializing_if = "Option::is_none")]

@@ -57,6 +57,13 @@ pub fn present_values<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(Unique::of("values of variables")).map(Some)
 }
 
+pub fn present_counts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, u32>>, D::Error> {
+    let counts = deserializer.deserialize_map(Unique::<Integer<u32>>::of("numbers of entries"))?;
+    Ok(Some(counts.into_iter().map(|(map, count)| (map, count.0)).collect()))
+}
+
 pub fn present_fill<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fills>, D::Error> {
     let maps = deserializer.deserialize_map(Unique::<Vec<Object<MapEntry>>>::of("lists of entries"))?;
     let entries = |list: Vec<Object<MapEntry>>| list.into_iter().map(|entry| entry.0).collect();

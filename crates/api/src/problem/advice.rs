@@ -32,6 +32,11 @@ pub const VERIFIER: &[Advice] = &[
          {index} unsigned, or `{index} & 63` where the array has 64 elements",
     ),
     (
+        &["type=map_value expected=map_ptr"],
+        "this is a variable, and the helper function takes a map: define the map itself, behind SEC(\".maps\"). Some loaders put a map of \
+         another program here",
+    ),
+    (
         &["unbounded memory access"],
         "bound the index or length on both sides: make it unsigned, then `if ({index} >= 64) return {pass};`",
     ),

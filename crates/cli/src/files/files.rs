@@ -3,17 +3,23 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize as _;
 use serde_path_to_error::Error as FieldError;
 use twinprobe_api::{ConfigDocument, DirectionDocument};
 
 use crate::files::beside::beside;
 use crate::files::contents::{FileContents, NamedConfig};
+use crate::files::object;
 use crate::files::sources::{SourceFile, Sources};
+
+/// The most bytes of a source and the files that it includes.
+const MOST: usize = 1 << 20;
 
 /// A configuration and the name of its probe.
 #[derive(Clone, Debug, PartialEq)]
@@ -203,10 +209,17 @@ pub fn inline_sources(path: &Path, directory: &Path, probe: &mut ProbeFile) -> R
     Ok(())
 }
 
-/// Reads a source and the files beside it that it includes; files within the configuration stay as they are.
+/// Reads a source and the files beside it that it includes, or an object; files within the configuration stay as they are.
 fn take_source(file: &Path, direction: &mut DirectionDocument) -> Result<SourceFile, (PathBuf, io::Error)> {
-    let text = std::fs::read_to_string(file).map_err(|error| (file.to_owned(), error))?;
+    let unread = |error: io::Error| (file.to_owned(), error);
+    let bytes = std::fs::read(file).map_err(unread)?;
+    if bytes.starts_with(object::ELF) {
+        (direction.source, direction.object) = (None, Some(STANDARD.encode(object::slim(bytes))));
+        return Ok(SourceFile::new(Some(file), String::new(), None));
+    }
+    let text = io::read_to_string(&bytes[..]).map_err(unread)?;
     let mut files = beside(file, &text)?;
+    expect_room(&text, &files)?;
     let inside = direction.files.take().unwrap_or_default();
     let mut source = SourceFile::new(Some(file), text.clone(), Some(&files));
     source.beside.extend(SourceFile::new(None, String::new(), Some(&inside)).beside);
@@ -214,4 +227,18 @@ fn take_source(file: &Path, direction: &mut DirectionDocument) -> Result<SourceF
     direction.source = Some(text);
     direction.files = (!files.is_empty()).then_some(files);
     Ok(source)
+}
+
+/// Fails for the largest file if a source and the files beside it have too many bytes for the daemon.
+fn expect_room(text: &str, files: &BTreeMap<String, String>) -> Result<(), (PathBuf, io::Error)> {
+    let all = files.values().map(String::len).fold(text.len(), usize::saturating_add);
+    let Some((name, largest)) = files.iter().max_by_key(|(_, text)| text.len()).filter(|_| all > MOST) else {
+        return Ok(());
+    };
+    let message = format!(
+        "it has {} of {all} bytes, and a source with the files that it includes may have {MOST}; a file with the types of the kernel \
+         needs the name vmlinux.h, then the daemon makes it",
+        largest.len()
+    );
+    Err((PathBuf::from(name), io::Error::new(io::ErrorKind::FileTooLarge, message)))
 }

@@ -3,4 +3,5 @@
 pub mod beside;
 pub mod contents;
 pub mod files;
+pub mod object;
 pub mod sources;

@@ -95,7 +95,9 @@ struct pkt_metadata {
 /* handler() returns verdicts of the hook, handle_rx() returns numbers that entry.h turns into verdicts. */
 #if TWINPROBE_HANDLE_RX
 enum { RX_OK, RX_REDIRECT, RX_DROP, RX_RECIRCULATE, RX_ERROR };
+#ifndef TWINPROBE_OWN_VERDICTS
 enum { PASS = RX_OK, DROP = RX_DROP, REDIRECT = RX_REDIRECT };
+#endif
 #else
 enum { PASS = TBCC_PASS, DROP = TBCC_DROP, REDIRECT = TBCC_REDIRECT };
 enum { RX_OK = TBCC_PASS, RX_DROP = TBCC_DROP, RX_REDIRECT = TBCC_REDIRECT };

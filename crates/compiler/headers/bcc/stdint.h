@@ -15,11 +15,13 @@ typedef __s64 int64_t;
 typedef unsigned long uintptr_t;
 typedef long intptr_t;
 
+#ifndef TWINPROBE_OWN_LIMITS
 #define UINT8_MAX 0xff
 #define UINT16_MAX 0xffff
 #define UINT32_MAX 0xffffffffU
 #define UINT64_MAX 0xffffffffffffffffULL
 #define INT32_MAX 0x7fffffff
 #define INT64_MAX 0x7fffffffffffffffLL
+#endif
 
 #endif

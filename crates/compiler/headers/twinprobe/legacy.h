@@ -32,6 +32,15 @@ enum tcx_action_base {
 #endif
 #endif
 
+#ifdef TWINPROBE_NEEDS_LIKELY
+/* Headers inside the kernel have it. */
+#define likely(x) __builtin_expect(!!(x), 1)
+#endif
+
+#ifdef TWINPROBE_NEEDS_UNLIKELY
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#endif
+
 #ifdef TWINPROBE_NEEDS_INTEGERS
 /* Headers inside the kernel have these types. */
 #include <linux/types.h>

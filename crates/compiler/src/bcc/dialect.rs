@@ -33,6 +33,9 @@ const QUIET: [&str; 8] = [
 /// A call through a table ends the function into which clang inlines it. So every function is inlined, as in BCC.
 const INLINE: [&str; 2] = ["-mllvm", "-inline-threshold=1000000"];
 
+/// Limits of integers that sources define as constants, because no header of the kernel has them.
+const LIMITS: [&str; 4] = ["UINT8_MAX", "UINT16_MAX", "UINT32_MAX", "UINT64_MAX"];
+
 /// The arguments of clang for a source for BCC, beside those that every source needs.
 #[derive(Debug)]
 pub struct BccArguments {
@@ -128,6 +131,14 @@ fn definitions(unit: &Unit<'_>, found: &Scan<'_>, function: &Function<'_>) -> Ve
     ];
     let defined = STRUCTS.into_iter().filter(|name| found.structs.contains(name));
     list.extend(defined.map(|name| format!("TWINPROBE_DEFINES_{name}")));
+    if LIMITS.iter().any(|name| unit.source.contains(&format!("{name} ="))) {
+        list.push("TWINPROBE_OWN_LIMITS".to_owned());
+    }
+    let is_enumerator =
+        |line: &str| ["DROP,", "DROP ="].iter().any(|begin| line.trim_start().starts_with(begin));
+    if unit.source.lines().any(is_enumerator) {
+        list.push("TWINPROBE_OWN_VERDICTS".to_owned());
+    }
     if found.structs.contains("ethhdr") {
         list.push("__UAPI_DEF_ETHHDR=0".to_owned());
     }

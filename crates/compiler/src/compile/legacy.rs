@@ -30,6 +30,8 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
         ("MAP_DEF", uses("bpf_map_def") && !defines(&texts, "bpf_map_def")),
         ("ANNOTATION", uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR")),
         ("TCX", lacks(&VERDICTS) && !contains("tcx_action_base") && !follows_types),
+        ("LIKELY", lacks(&["likely"])),
+        ("UNLIKELY", lacks(&["unlikely"])),
         ("INTEGERS", is_inside && lacks(&INTEGERS)),
         ("STDINT", is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h")),
         ("STDBOOL", is_inside && lacks(&["bool"])),

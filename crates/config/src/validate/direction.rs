@@ -60,7 +60,8 @@ pub fn check(
     let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };
     let entry = document.entry.clone();
     let variables = variables(at, document, findings);
-    DirectionConfig { attach, code, entry, variables, max_ns_per_packet, metrics }
+    let max_entries = max_entries(at, document, findings);
+    DirectionConfig { attach, code, entry, variables, max_entries, max_ns_per_packet, metrics }
 }
 
 fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findings) -> (Hook, XdpMode) {
@@ -153,6 +154,24 @@ fn variables(at: &str, document: &DirectionDocument, findings: &mut Findings) ->
         findings.add(&field, format!("{} is not a C identifier", names::quote(name)));
     }
     variables
+}
+
+/// Checks the numbers of entries of maps; the program has the maps.
+fn max_entries(at: &str, document: &DirectionDocument, findings: &mut Findings) -> BTreeMap<String, u32> {
+    let field = format!("{at}.max_entries");
+    let counts = document.max_entries.clone().unwrap_or_default();
+    if counts.len() > DEFINES_LIMIT {
+        let message = format!("{} maps have numbers of entries; {DEFINES_LIMIT} are the limit", counts.len());
+        findings.add(&field, message);
+    }
+    for (map, count) in &counts {
+        if !names::is_c_identifier(map) {
+            findings.add(&field, format!("{} is not a C identifier", names::quote(map)));
+        } else if *count == 0 {
+            findings.add(format!("{field}.{map}"), "0 is not a number of entries; a map has 1 or more");
+        }
+    }
+    counts
 }
 
 /// Decodes an object in base64, which may be broken into lines.

@@ -60,11 +60,12 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.len() > NAME {
         return Err(format!("the name {quoted} has {} bytes; the limit is {NAME}", name.len()));
     }
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-');
+    let is_letter =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-' | '&' | '@' | '=' | ',');
     let is_part = |part: &str| !part.is_empty() && part != "." && part.chars().all(is_letter);
     if !name.split('/').all(is_part) {
         return Err(format!(
-            "{quoted} is not a name of a file; letters, digits, '_', '.', '+', '-', and '/' between folders are allowed"
+            "{quoted} is not a name of a file; letters, digits, '_', '.', '+', '-', '&', '@', '=', ',', and '/' between folders are allowed"
         ));
     }
     if name.rsplit('/').next() == Some(SOURCE_NAME) {

@@ -9,6 +9,7 @@ use twinprobe_ebpf_common::hook::Verdict;
 
 use crate::admit::flow;
 use crate::admit::flow::act::Act;
+use crate::admit::flow::formats::formats;
 use crate::admit::helpers::names;
 use crate::admit::instruction::{InstructionIndex, Unknown};
 use crate::admit::maps::MapFacts;
@@ -58,7 +59,8 @@ pub fn program(
         references::unknown(program).map(|(at, unknown)| (at, Act::Unknown(unknown))).collect();
     let mut unwritten = BTreeMap::new();
     if acts.is_empty() {
-        let conduct = flow::conduct(program, plan.attach.hook.kind(), &facts(plan));
+        let conduct =
+            flow::conduct_with(program, plan.attach.hook.kind(), &facts(plan), &formats(program, &plan.maps));
         acts.extend(conduct.acts);
         unwritten = conduct.unwritten;
     }

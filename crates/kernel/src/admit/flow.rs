@@ -8,6 +8,8 @@
 pub mod act;
 mod calls;
 mod dynptrs;
+pub mod formats;
+mod shown;
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -16,6 +18,7 @@ use aya_obj::generated::{BPF_PSEUDO_MAP_FD, bpf_insn};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::flow::act::Act;
+use crate::admit::flow::formats::Formats;
 use crate::admit::helpers;
 use crate::admit::instruction::{Instruction, InstructionIndex, Memory, Operand, decode};
 use crate::admit::maps::MapFacts;
@@ -38,8 +41,20 @@ pub struct Conduct {
     pub unwritten: BTreeMap<InstructionIndex, u64>,
 }
 
-/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their index.
+/// Returns the possible actions of a program without known formats.
+#[cfg(test)]
 pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Conduct {
+    conduct_with(program, kind, maps, &Formats::new())
+}
+
+/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their index, and `formats` are those of what
+/// it prints.
+pub fn conduct_with(
+    program: &[bpf_insn],
+    kind: ProgramKind,
+    maps: &[MapFacts],
+    formats: &Formats,
+) -> Conduct {
     let targets = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some(target),
         _ => None,
@@ -48,6 +63,7 @@ pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Co
         program,
         kind,
         maps,
+        formats,
         running: RunningCalls::default(),
         targets: targets.collect(),
         calls: HashMap::new(),
@@ -62,6 +78,7 @@ struct Flow<'a> {
     program: &'a [bpf_insn],
     kind: ProgramKind,
     maps: &'a [MapFacts],
+    formats: &'a Formats,
     running: RunningCalls,
     /// The targets of jumps.
     targets: HashSet<InstructionIndex>,
@@ -151,7 +168,7 @@ impl Flow<'_> {
                     Operand::Number(number) => {
                         (AbstractValue::exactly(number.into()), Some(i64::from(number)))
                     }
-                    Operand::Register(register) => (state.get(register), None),
+                    Operand::Register(register) => (state.get(register), state.get(register).as_constant()),
                 };
                 state.set(to, state.get(to).combine(operation, other, constant));
             }

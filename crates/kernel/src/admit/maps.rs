@@ -109,7 +109,8 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
     }
     if spec.max_entries == 0 {
         return Some(format!(
-            "map {name} has no number of entries: write __uint(max_entries, 1024), or as many as it needs"
+            "map {name} has no number of entries: write __uint(max_entries, 1024), or as many as it needs, or name \
+             it in the configuration (max_entries)"
         ));
     }
     let unknown = FLAGS.iter().fold(spec.flags, |flags, (flag, _)| flags & !flag);

@@ -175,6 +175,14 @@ impl AbstractValue {
         Self { constant: PointerFacts::Only(number), ..Self::NUMBER }
     }
 
+    /// Returns the number that the value is, if it is known and the value is nothing else.
+    pub fn as_constant(self) -> Option<i64> {
+        match self.constant {
+            PointerFacts::Only(number) if self == Self::exactly(number) => Some(number),
+            _ => None,
+        }
+    }
+
     /// A pointer to the end of a frame, as R10 is one.
     pub fn frame(frame: u8) -> Self {
         Self {
@@ -293,7 +301,7 @@ impl AbstractValue {
                 left.join(right).join(self.of_numbers(other, i64::wrapping_add, address))
             }
             Operation::Subtract => {
-                let distance = constant.map(|constant| -constant);
+                let distance = constant.and_then(i64::checked_neg);
                 let left =
                     if other.may_be_distance() { self.as_pointer().moved(distance) } else { Self::NONE };
                 let halves = self.half && other.may_be_pointer()

@@ -28,6 +28,7 @@ pub fn examine(elf: &[u8], hook: Hook, entry: Option<&str>) {
         attach,
         entry: entry.map(str::to_owned),
         variables: BTreeMap::new(),
+        max_entries: BTreeMap::new(),
         fill: Arc::default(),
         anew: BTreeSet::new(),
         code: String::new(),

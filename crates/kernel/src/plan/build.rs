@@ -5,7 +5,7 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 
 use crate::plan::draft::{DirectionDraft, Planned};
-use crate::plan::metric::{fill, initial};
+use crate::plan::metric::{fill, initial, sizes};
 use crate::plan::object::{Definitions, ProbeObject};
 use crate::plan::probe_plan::ProbePlan;
 use crate::plan::request::{DirectionRequest, KernelFacts};
@@ -26,7 +26,8 @@ impl ProbePlan {
         for (request, elf) in wanted {
             match ProbeObject::parse(elf, request.attach.hook, request.entry.as_deref(), facts) {
                 Ok(mut object) => {
-                    let refused = initial::set(&mut object.defined, &request);
+                    let mut refused = initial::set(&mut object.defined, &request);
+                    refused.extend(sizes::set(&mut object.defined, &request, facts));
                     if !refused.is_empty() {
                         findings.extend(refused);
                         continue;

@@ -49,17 +49,7 @@ impl<'a> DirectionDraft<'a> {
         facts: KernelFacts,
     ) -> Self {
         let mut notes = PlanFindings::default();
-        let DirectionRequest {
-            attach,
-            entry: _,
-            variables: _,
-            fill,
-            anew,
-            code,
-            on_replace,
-            mut metrics,
-            lines,
-        } = request;
+        let DirectionRequest { attach, fill, anew, code, on_replace, mut metrics, lines, .. } = request;
         let mut sources: Vec<Option<MetricSource>> =
             metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
         let all: Vec<&MetricRequest> = metrics.iter().chain(others).collect();

@@ -84,7 +84,7 @@ pub fn map_specs(
             warnings.push(format!("map {name}: pinning is ignored; maps belong to their probe"));
         }
         let mut spec = spec_of(map, facts);
-        if let Some(types) = btf.map_definition(name) {
+        if let Some(types) = btf.map_definition(name).filter(|_| !is_perf(map)) {
             type_spec(&mut spec, types, btf, map)?;
         }
         if name.starts_with('.') {
@@ -133,15 +133,18 @@ fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf, map: &Map) -> Resul
     Ok(())
 }
 
+fn is_perf(map: &Map) -> bool {
+    EventKind::from_bpf_type(map.map_type()) == Some(EventKind::PerfEventArray)
+}
+
 fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
-    // The kernel takes only this size in a perf event array, so loaders let sources leave it out.
-    let is_perf = EventKind::from_bpf_type(map.map_type()) == Some(EventKind::PerfEventArray);
-    let size = |size: u32| if is_perf && size == 0 { DESCRIPTOR } else { size };
+    // The kernel takes only this size in a perf event array. Loaders let sources leave it out, or write the type of the events.
+    let size = |size: u32| if is_perf(map) { DESCRIPTOR } else { size };
     MapSpec {
         map_type: map.map_type(),
         key_size: size(map.key_size()),
         value_size: size(map.value_size()),
-        max_entries: max_entries(map, facts),
+        max_entries: entries(map.map_type(), map.max_entries(), facts),
         flags: map.map_flags(),
         extra: map.map_extra(),
         ..MapSpec::default()
@@ -150,8 +153,8 @@ fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
 
 /// Returns the number of entries that the kernel accepts. The size of a ring buffer is rounded up to a power of two and
 /// whole pages, as sources for libbpf expect. A perf event array without a number of entries gets one for each CPU.
-fn max_entries(map: &Map, facts: KernelFacts) -> u32 {
-    match (EventKind::from_bpf_type(map.map_type()), map.max_entries()) {
+pub fn entries(map_type: u32, wanted: u32, facts: KernelFacts) -> u32 {
+    match (EventKind::from_bpf_type(map_type), wanted) {
         (Some(EventKind::PerfEventArray), 0) => facts.possible_cpus as u32,
         (Some(EventKind::Ringbuf), wanted) if wanted > 0 => {
             wanted.max(facts.page_size as u32).checked_next_power_of_two().unwrap_or(wanted)

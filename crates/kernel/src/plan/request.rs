@@ -54,6 +54,8 @@ pub struct DirectionRequest {
     pub entry: Option<String>,
     /// The initial values of variables, as documents render them.
     pub variables: BTreeMap<String, Value>,
+    /// The numbers of entries of maps, in place of those that their definitions have.
+    pub max_entries: BTreeMap<String, u32>,
     /// The entries that maps begin with. Maps of the other direction may be among them.
     pub fill: Arc<Fills>,
     /// The maps that have exactly the entries of `fill`, also if this is a replacement.

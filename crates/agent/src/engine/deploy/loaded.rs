@@ -102,6 +102,7 @@ fn requests(config: &ProbeConfig, anew: &BTreeSet<String>) -> impl Iterator<Item
         attach: direction.attach,
         entry: direction.entry.clone(),
         variables: direction.variables.clone(),
+        max_entries: direction.max_entries.clone(),
         fill: Arc::clone(&config.fill),
         anew: anew.clone(),
         code: format!("{name}.{}", direction.code.field()),

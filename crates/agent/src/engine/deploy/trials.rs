@@ -21,10 +21,11 @@ pub struct TrialKey([u8; 32]);
 pub struct Trials(Mutex<VecDeque<(TrialKey, DirectionCost)>>);
 
 impl TrialKey {
-    /// The plan says which function of the object `elf` runs, where, and with which first entries of maps. The object defines the maps. The
-    /// verifier knows the values of constants.
+    /// The plan says which function of the object `elf` runs, where, and with which sizes and first entries of maps. The object defines the
+    /// maps. The verifier knows the values of constants.
     pub fn new(plan: &DirectionPlan, variables: &BTreeMap<String, Value>, elf: &[u8]) -> Self {
-        let planned = format!("{:?}", (&plan.attach, &plan.entry, variables));
+        let sizes: Vec<u32> = plan.maps.iter().map(|map| map.spec.max_entries).collect();
+        let planned = format!("{:?}", (&plan.attach, &plan.entry, variables, sizes));
         let mut digest = Sha256::new();
         let filled = plan.maps.iter().flat_map(|map| map.fill.iter().map(move |entry| (map, entry)));
         let filled = filled.flat_map(|(map, entry)| [map.name.as_bytes(), &entry.key, &entry.value]);

@@ -78,6 +78,10 @@ impl Writer<'_> {
         let Ok(ty) = btf.get(id) else { return "void".to_owned() };
         let named = !btf.type_name(id).is_empty();
         match &ty.kind {
+            // `long` and `long long` are different types for C, and headers of the compiler have the first.
+            BtfKind::Int { size: 8, encoding, .. } if is_long(btf.type_name(id)) => {
+                integer(8, *encoding).replace("long long", "long")
+            }
             BtfKind::Int { size, encoding, .. } => integer(*size, *encoding),
             BtfKind::Float { size: 4 } => "float".to_owned(),
             BtfKind::Float { size: 8 } => "double".to_owned(),
@@ -140,6 +144,11 @@ fn fill(body: &mut String, tabs: &str, at: u32, next: u32) {
 
 fn joined(base: &str, inner: &str) -> String {
     format!("{base} {inner}")
+}
+
+/// Tells whether the kernel's compiler called a type `long`, perhaps with other words.
+fn is_long(name: &str) -> bool {
+    name.split(' ').filter(|word| *word == "long").count() == 1
 }
 
 fn integer(size: u32, encoding: u8) -> String {

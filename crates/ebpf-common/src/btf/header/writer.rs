@@ -27,8 +27,8 @@ const TAIL: &str = "
 
 #endif
 ";
-/// The names that compilers define by themselves, for types that may be others in the kernel.
-const BUILTIN: [&str; 2] = ["__builtin_va_list", "_Bool"];
+/// The names that compilers and their headers define, for types that may be others in the kernel.
+const BUILTIN: [&str; 3] = ["__builtin_va_list", "_Bool", "wchar_t"];
 
 /// The header while it is written.
 pub(super) struct Writer<'a> {

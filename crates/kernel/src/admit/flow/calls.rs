@@ -112,7 +112,7 @@ impl Flow<'_> {
     }
 
     /// Returns how many bytes a helper function reads or writes; `None` if that is not known.
-    fn size(&self, state: &MachineState, bytes: Bytes) -> Option<i64> {
+    pub(super) fn size(&self, state: &MachineState, bytes: Bytes) -> Option<i64> {
         let facts = self.facts(state.get(1).map);
         match bytes {
             Bytes::Key => facts.map(|facts| i64::from(facts.key)),
@@ -122,21 +122,6 @@ impl Flow<'_> {
                 PointerFacts::Only(size) => Some(size).filter(|size| *size >= 0),
                 PointerFacts::Never | PointerFacts::Any => None,
             },
-        }
-    }
-
-    /// Notes addresses that a helper function shows to others.
-    fn shown(&mut self, at: InstructionIndex, state: &MachineState, number: u32, name: &str) {
-        let facts = self.facts(state.get(1).map);
-        let only_writes = helpers::peeks(number) && facts.is_some_and(|facts| !facts.is_filter);
-        let mut told = helpers::shown(number).any(|argument| state.get(argument).tells_address());
-        for (argument, bytes) in helpers::copied(number).filter(|_| !only_writes) {
-            let (stack, size) = (state.get(argument).stack, self.size(state, bytes));
-            told |= state.tells_address(stack, size);
-            self.read(state, stack, 0, size);
-        }
-        if told {
-            self.note(at, Act::ShowsAddress(name.into()));
         }
     }
 

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::hook::ProgramKind::{self, Tc, Xdp};
 use crate::admit::flow::act::Act;
 use crate::admit::flow::conduct;
 use crate::admit::maps::MapFacts;
-use crate::admit::tests::code::{load, load_function, raw, store, store_number, subtract};
+use crate::admit::tests::code::{add, load, load_function, raw, store, store_number, subtract};
 use crate::sys::asm::{add_imm, call_helper, call_subprogram, exit, jump_eq, mov, mov_imm};
 
 const LOOKUP: i32 = 1;
@@ -246,6 +246,12 @@ fn an_address_is_not_shown() {
     let print = |value: bpf_insn| [mov(1, 9), mov_imm(2, 8), value, call_helper(PRINTK)];
     admitted(&print(load(4, 3, 7, 0)));
     refused(&print(mov(3, 7)), &shows("bpf_trace_printk"));
+    // A distance that a register holds is as good as one in the instruction.
+    let moved = [mov(5, 10), mov_imm(4, -16), add(5, 4), store(8, 5, 0, 7)];
+    admitted(&update(&[&moved[..], &[store_number(8, 5, 0, 0)]].concat()));
+    refused(&update(&moved), &shows("bpf_map_update_elem"));
+    let doubled = [&[mov_imm(4, 1)][..], &[add(4, 4); 63], &[mov(5, 10), subtract(5, 4)]].concat();
+    admitted(&doubled);
     // A dynptr has an address in it, also when it is no longer valid.
     let dynptr = [
         mov(1, 9),

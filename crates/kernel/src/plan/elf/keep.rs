@@ -64,7 +64,8 @@ fn is_table(section: &Section<'_>) -> bool {
 fn needed(builder: &Builder<'_>, entry: SectionId) -> HashSet<usize> {
     let is_root = |section: &&Section<'_>| {
         let name = section.name.as_slice();
-        let variables = VARIABLES.iter().any(|beginning| name.starts_with(beginning));
+        // gcc leaves sections without a variable.
+        let variables = section.sh_size > 0 && VARIABLES.iter().any(|beginning| name.starts_with(beginning));
         section.id() == entry || KNOWN.contains(&name) || variables || is_text(builder, section)
     };
     let mut needed: HashSet<usize> =

@@ -5,6 +5,7 @@ pub mod events;
 pub mod fill;
 pub mod initial;
 pub mod losses;
+pub mod sizes;
 pub mod source;
 pub mod tables;
 pub mod variables;

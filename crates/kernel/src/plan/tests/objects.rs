@@ -29,6 +29,15 @@ fn maps_are_in_the_slots_that_the_source_gives_them() {
     assert_eq!((inner.map_type, inner.key_size, inner.value_size, inner.max_entries), (1, 4, 8, 4));
 }
 
+/// gcc writes such sections.
+#[test]
+fn a_section_without_variables_makes_no_map() {
+    let elf = compile("asm(\".data\\n.bss\\n.text\"); SEC(\"xdp\") int see(void *ctx) { return 2; }");
+    let (plan, _, findings) = ProbePlan::build([(at(Hook::Xdp, Vec::new()), &elf[..])], &[], FACTS);
+    assert_eq!(findings, []);
+    assert!(plan.directions[0].maps.is_empty(), "{:?}", plan.directions[0].maps);
+}
+
 #[test]
 fn each_direction_is_planned_and_the_mistakes_of_both_are_found() {
     let xdp = compile("u64 packets; SEC(\"xdp\") int see(void *ctx) { packets++; return 2; }");

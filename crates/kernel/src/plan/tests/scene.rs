@@ -139,8 +139,19 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
     });
     let code = format!("{}.source", hook.direction());
     let (on_replace, metrics, lines) = (OnReplace::Carry, metrics.collect(), BTreeMap::new());
-    let (variables, fill, anew) = Default::default();
-    DirectionRequest { attach, entry: None, variables, fill, anew, code, on_replace, metrics, lines }
+    let (variables, max_entries, fill, anew) = Default::default();
+    DirectionRequest {
+        attach,
+        entry: None,
+        variables,
+        max_entries,
+        fill,
+        anew,
+        code,
+        on_replace,
+        metrics,
+        lines,
+    }
 }
 
 /// Plans a source with these metrics. Returns the plan and its warnings, or the findings.

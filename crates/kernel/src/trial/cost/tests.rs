@@ -65,6 +65,7 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
     let request = DirectionRequest {
         entry: None,
         variables: BTreeMap::new(),
+        max_entries: BTreeMap::new(),
         fill: Arc::default(),
         anew: Default::default(),
         code: format!("{}.source", hook.direction()),
