@@ -47,6 +47,7 @@ pub mod topology;
 pub mod traffic;
 pub mod unit;
 pub mod wait;
+pub mod webhook;
 pub mod windows;
 pub mod wire;
 

@@ -32,7 +32,7 @@ impl FilesBeside {
     /// by each name that the unit has for them.
     pub fn new(view: &Value, unit: &Unit<'_>) -> io::Result<Self> {
         let texts = || unit.files.values().map(String::as_str).chain([unit.source]);
-        // No file of all types goes together with the API's own definitions: there the name is that of a file with a few types.
+        // A file of all types conflicts with the API's own definitions: there the name is that of a file with a few types.
         let is_own = texts().flat_map(included).any(|name| name == API);
         let types: BTreeSet<&str> = texts()
             .flat_map(included)

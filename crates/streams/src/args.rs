@@ -27,6 +27,9 @@ pub struct StreamArgs {
     /// File of a rule with `scope: fleet`: it judges the windows of all daemons together; repeatable
     #[arg(long, value_name = "FILE", num_args = 1..)]
     rules: Vec<PathBuf>,
+    /// Keys that sign the notifications of rules, one per line: whsec_ and 24 to 64 bytes in base64; read for each notification
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    notification_keys: Option<PathBuf>,
     /// Name of this stream as a collector; probes name it in window.collectors [default: stream]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -69,11 +72,12 @@ pub struct StreamArgs {
 }
 
 /// The options that a file replaces.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "from",
     "servers",
     "to",
     "rules",
+    "notification_keys",
     "name",
     "probes",
     "memory",
@@ -115,6 +119,7 @@ impl StreamArgs {
             },
             to: self.to.iter().cloned().map(Value::String).collect(),
             rules: self.rules.clone(),
+            notification_keys_file: self.notification_keys.clone(),
             memory: self.memory.clone().map(Value::String),
             listen: self.listen.clone(),
         })

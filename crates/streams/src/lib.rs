@@ -32,6 +32,7 @@ pub use receiver::{
 };
 pub use receivers::kind::{Destination, ReceiverOptions, ReceiverSetup, ReceiverUrl};
 pub use rules::alone::{DaemonList, FleetRuleOrder, RunningFleetRule, clear_fleet_rule};
+pub use rules::signing::KeyFile;
 pub use rules::standing::{NodeFault, RuleStanding};
 pub use sources::credentials::CredentialFiles;
 pub use sources::daemon::DaemonAddress;

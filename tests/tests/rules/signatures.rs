@@ -4,36 +4,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, Mac as _};
 use serde_json::{Value, json};
-use sha2::Sha256;
-use twinprobe_tests::{Daemon, DaemonOptions, Topology};
+use twinprobe_tests::{Daemon, DaemonOptions, Topology, webhook};
 
 use crate::scene::{ReceivedMessage, Receiver, close, counter, generator, rule, wait_for_rule};
 
 const FIRST: &str = "a first key of 32 bytes, in ASCII";
 const SECOND: &str = "a second key, which is a bit longer";
 
-fn line(key: &str) -> String {
-    format!("whsec_{}\n", STANDARD.encode(key))
-}
-
 /// Checks the signatures as a receiver does that knows this key.
 fn is_signed(message: &ReceivedMessage, key: &str) -> Result<bool> {
-    let header = |name: &str| message.header(name).with_context(|| format!("{name} in {message:?}"));
-    let (id, timestamp) = (header("webhook-id")?, header("webhook-timestamp")?);
-    ensure!(!id.contains('.') && id.starts_with("msg_"), "{id}");
-    let sent: i64 = timestamp.parse()?;
-    ensure!((jiff::Timestamp::now().as_second() - sent).abs() < 300, "{timestamp}");
-    let signed = [format!("{id}.{timestamp}.").as_bytes(), &message.body].concat();
-    Ok(header("webhook-signature")?.split(' ').any(|signature| {
-        let signature = signature.strip_prefix("v1,").and_then(|encoded| STANDARD.decode(encoded).ok());
-        let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("a key");
-        mac.update(&signed);
-        signature.is_some_and(|signature| mac.verify_slice(&signature).is_ok())
-    }))
+    webhook::is_signed(|name| message.header(name).map(str::to_owned), &message.body, key)
 }
 
 #[test]
@@ -41,7 +22,7 @@ fn a_receiver_can_check_who_has_sent_a_notification() -> Result<()> {
     let topology = Topology::new()?;
     let folder = tempfile::tempdir()?;
     let keys = folder.path().join("keys");
-    fs::write(&keys, line(FIRST))?;
+    fs::write(&keys, webhook::key_line(FIRST))?;
     fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
     let options = DaemonOptions::default().argument("--notification-keys").argument(keys.as_os_str());
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
@@ -65,7 +46,7 @@ fn a_receiver_can_check_who_has_sent_a_notification() -> Result<()> {
     changed.body.push(b' ');
     ensure!(!is_signed(&changed, FIRST)?, "another body has another signature");
     // While the receiver changes its key there are two.
-    fs::write(&keys, line(SECOND) + &line(FIRST))?;
+    fs::write(&keys, webhook::key_line(SECOND) + &webhook::key_line(FIRST))?;
     let message = fire(1)?;
     ensure!(is_signed(&message, FIRST)? && is_signed(&message, SECOND)?, "{message:?}");
     // Without a key that can be read nothing is sent.

@@ -1,6 +1,9 @@
 //! Rules over the windows of three nodes, each with a real daemon. The stream that runs them is killed in between.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -8,8 +11,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::sample::counter_config;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
+use twinprobe_tests::webhook;
 
 use crate::scene::{COLLECTOR, Node, Stream, configuration, stream, stream_command};
+
+/// A key that signs notifications.
+const KEY: &str = "a key of the fleet, 32 bytes long";
 
 /// A stream that runs a rule. It is killed on drop.
 struct Running(Child);
@@ -101,6 +108,31 @@ fn a_rule_acts_where_it_holds_and_goes_on_after_a_kill() -> Result<()> {
     Ok(())
 }
 
+/// Receives a notification, and checks its signature.
+fn check_notification(receiver: &TcpListener) -> Result<()> {
+    let mut stream = BufReader::new(receiver.accept()?.0);
+    let mut headers = BTreeMap::new();
+    for line in stream.by_ref().lines() {
+        let line = line?;
+        let Some((name, value)) = line.split_once(": ") else {
+            if line.is_empty() {
+                break;
+            }
+            continue;
+        };
+        headers.insert(name.to_lowercase(), value.to_owned());
+    }
+    let length: usize = headers.get("content-length").context("a length")?.parse()?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+    let is_signed = |key| webhook::is_signed(|name| headers.get(name).cloned(), &body, key);
+    ensure!(is_signed(KEY)? && !is_signed("another key")?, "{headers:?}");
+    let body: Value = serde_json::from_slice(&body)?;
+    ensure!(body["rule"] == "spread" && body["nodes"].is_array(), "{body}");
+    Ok(())
+}
+
 /// A number that is below the threshold at each node exceeds it in the sum of all nodes. A probe of another owner stays.
 #[test]
 fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
@@ -110,17 +142,24 @@ fn a_rule_sees_what_no_node_sees_alone() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("spread.yaml");
     // Each node has at most some 2,000 packets in a window, and two of them have more together than one can have.
-    fs::write(&path, rule("sum(ingress.packets) > 2500", "where").to_string())?;
+    let mut spread = rule("sum(ingress.packets) > 2500", "where");
+    let receiver = TcpListener::bind("127.0.0.1:0")?;
+    let notify = json!({ "notify": format!("http://{}/hook", receiver.local_addr()?) });
+    spread["do"].as_array_mut().context("actions")?.push(notify);
+    fs::write(&path, spread.to_string())?;
+    let keys = directory.path().join("keys");
+    fs::write(&keys, webhook::key_line(KEY))?;
     // Only the windows tell that there is no such metric.
     let fails = directory.path().join("fails.yaml");
     fs::write(&fails, rule("sum(ingress.missing) > 1", "where").to_string())?;
     let of: Vec<&Node> = nodes.iter().collect();
-    let more = json!({ "listen": "127.0.0.1:0", "rules": [path, fails] });
+    let more = json!({ "listen": "127.0.0.1:0", "rules": [path, fails], "notificationKeysFile": keys });
     let running = Stream::start(&configuration(directory.path(), &of, &json!([]), &more)?)?;
     let _traffic = [nodes[0].traffic()?, nodes[1].traffic()?];
     wait_for_fine(&nodes[0], true)?;
     wait_for_fine(&nodes[1], true)?;
     ensure!(nodes[2].daemon().json("/v1/probes/fine")["labels"]["fleet_rule"].is_null(), "it is untouched");
+    check_notification(&receiver)?;
     wait_for("the samples of both rules", PATIENCE, || {
         let sample = |name: &str, rule: &str| {
             running.sample(&format!("twinprobe_stream_rule_{name}{{rule=\"{rule}\"}}"))

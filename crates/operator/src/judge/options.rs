@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-use twinprobe_streams::{CredentialFiles, EndpointNames};
+use twinprobe_streams::{CredentialFiles, EndpointNames, KeyFile};
 
 /// Options of rules over the fleet.
 #[derive(Clone, Debug, Args)]
@@ -33,6 +33,9 @@ pub struct JudgeOptions {
     /// Most MiB of windows on their way to each rule with `scope: fleet`
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     rule_memory: u16,
+    /// Keys that sign the notifications of rules with `scope: fleet`, one per line: whsec_ and 24 to 64 bytes in base64
+    #[arg(long, value_name = "FILE")]
+    notification_keys: Option<PathBuf>,
 }
 
 /// The way to the daemons.
@@ -43,6 +46,8 @@ pub struct DaemonAccess {
     pub names: EndpointNames,
     /// The most bytes of windows on their way to each rule.
     pub memory: usize,
+    /// The keys that sign notifications.
+    pub keys: Option<KeyFile>,
 }
 
 impl JudgeOptions {
@@ -66,6 +71,11 @@ impl JudgeOptions {
             self.daemons_name.clone().unwrap_or_else(|| EndpointNames::server(&service, namespace));
         let names = EndpointNames { port: self.daemons_port.clone(), tls: true, server_name };
         names.check().map_err(|message| anyhow!("--daemons-name: {message}"))?;
-        Ok(Some(DaemonAccess { credentials, service, names, memory: usize::from(self.rule_memory) << 20 }))
+        let keys = self.notification_keys.clone().map(KeyFile);
+        if let Some(Err(message)) = keys.as_ref().map(KeyFile::read) {
+            return Err(anyhow!("--notification-keys: {message}"));
+        }
+        let memory = usize::from(self.rule_memory) << 20;
+        Ok(Some(DaemonAccess { credentials, service, names, memory, keys }))
     }
 }

@@ -94,6 +94,7 @@ fn order(
         credentials: judges.access.credentials.clone(),
         daemons,
         memory: judges.access.memory,
+        keys: judges.access.keys.clone(),
     }
 }
 

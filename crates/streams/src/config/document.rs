@@ -19,6 +19,8 @@ pub struct StreamDocument {
     /// Files of rules over the windows of all daemons.
     #[serde(default)]
     pub rules: Vec<PathBuf>,
+    /// A file with keys that sign the notifications of rules.
+    pub notification_keys_file: Option<PathBuf>,
     /// The most bytes of documents on their way, as in `32MiB`.
     pub memory: Option<Value>,
     /// The address of `/metrics` and `/healthz`.

@@ -16,6 +16,7 @@ use super::document::{SourceDocument, StreamDocument};
 use super::size;
 use crate::receivers::kind::Destination;
 use crate::rules::document::NamedRule;
+use crate::rules::signing::KeyFile;
 use crate::sources::credentials::CredentialFiles;
 use crate::sources::daemon::DaemonAddress;
 use crate::sources::kubernetes::{KubernetesError, KubernetesOptions, KubernetesService};
@@ -122,13 +123,18 @@ impl StreamConfig {
     }
 
     fn checked(document: StreamDocument, mut places: MistakePlaces<'_>) -> Result<Self, StreamConfigError> {
-        let StreamDocument { name, from, to, rules, memory, listen } = document;
+        let StreamDocument { name, from, to, rules, notification_keys_file, memory, listen } = document;
         let name = name.unwrap_or_else(|| NAME.to_owned());
         if !is_collector_name(&name) {
             let rule = "1 to 64 letters, digits, '_', '.', '-' are allowed, a letter or digit first";
             places.add("name", format!("{name:?} is not a name of a collector; {rule}"));
         }
-        let rules = rules_of(&rules, &mut places);
+        let keys = notification_keys_file.map(KeyFile);
+        if let Some(Err(message)) = keys.as_ref().map(KeyFile::read) {
+            places.add("notificationKeysFile", message);
+        }
+        let mut rules = rules_of(&rules, &mut places);
+        rules.iter_mut().for_each(|rule| rule.keys.clone_from(&keys));
         let destinations =
             if to.is_empty() && !rules.is_empty() { Vec::new() } else { destinations(to, &mut places) };
         let memory = memory_of(memory.as_ref(), &mut places);

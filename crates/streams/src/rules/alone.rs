@@ -14,6 +14,7 @@ use twinprobe_rules::FleetEvent;
 
 use super::clear::clear;
 use super::document::{NamedRule, RuleOrigin};
+use super::signing::KeyFile;
 use super::standing::RuleStanding;
 use crate::config::stream::StreamConfig;
 use crate::run::stopping::Stopping;
@@ -45,6 +46,8 @@ pub struct FleetRuleOrder {
     pub daemons: watch::Receiver<DaemonList>,
     /// The most bytes of windows on their way to the rule.
     pub memory: usize,
+    /// The keys that sign the rule's notifications.
+    pub keys: Option<KeyFile>,
 }
 
 /// A rule that runs until this is dropped.
@@ -95,7 +98,13 @@ impl FleetRuleOrder {
             credentials: self.credentials,
             probes,
             destinations: Vec::new(),
-            rules: vec![NamedRule { name: self.name, document: self.document, origin, standing }],
+            rules: vec![NamedRule {
+                name: self.name,
+                document: self.document,
+                origin,
+                standing,
+                keys: self.keys,
+            }],
             memory: self.memory,
             listen: None,
         }

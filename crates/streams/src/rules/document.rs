@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use twinprobe_api::{ParseError, RuleDocument, parse_any_yaml};
+use twinprobe_client::SigningKeys;
 use twinprobe_rules::{FLEET, FleetEvent, FleetRule};
 
+use super::signing::KeyFile;
 use super::standing::ShownStanding;
 
 /// A rule with its name. One of a file has the name of the file.
@@ -14,6 +16,8 @@ pub struct NamedRule {
     pub document: RuleDocument,
     pub origin: RuleOrigin,
     pub standing: ShownStanding,
+    /// The keys that sign the rule's notifications.
+    pub keys: Option<KeyFile>,
 }
 
 /// The beginning of a rule.
@@ -32,6 +36,13 @@ impl Default for RuleOrigin {
 }
 
 impl NamedRule {
+    /// Reads the keys that sign notifications; `None` if they are not signed.
+    pub async fn keys(&self) -> Result<Option<SigningKeys>, String> {
+        let Some(file) = self.keys.clone() else { return Ok(None) };
+        let read = tokio::task::spawn_blocking(move || file.read());
+        read.await.map_err(|error| error.to_string())?.map(Some)
+    }
+
     /// Reads a rule. Returns each mistake with its field.
     pub fn read(path: &Path) -> Result<Self, Vec<(String, String)>> {
         let one = |message: String| vec![(String::new(), message)];
@@ -53,6 +64,7 @@ impl NamedRule {
             return Err(vec![("scope".to_owned(), message.to_owned())]);
         }
         FleetRule::check(&document).map_err(told)?;
-        Ok(Self { name, document, origin: RuleOrigin::default(), standing: ShownStanding::default() })
+        let (origin, standing, keys) = Default::default();
+        Ok(Self { name, document, origin, standing, keys })
     }
 }

@@ -172,10 +172,17 @@ async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) -> Result<(), St
     let time = jiff::Timestamp::from_nanosecond(firing.end.into()).unwrap_or_default().to_string();
     let (probe, nodes) = (&firing.rule.document.watch, firing.nodes);
     let body = json!({ "rule": rule, "probe": probe, "nodes": nodes, "time": time, "identity": identity });
-    let message = Notification { url, identity: &identity, body: &body, keys: None, patience: PATIENCE };
+    let (identity, body) = (&*identity, &body);
     let mut attempt = 1;
     loop {
-        match notify(&message).await {
+        let sent = match firing.rule.keys().await {
+            Ok(keys) => {
+                let keys = keys.as_ref();
+                notify(&Notification { url, identity, body, keys, patience: PATIENCE }).await
+            }
+            Err(error) => Err(error),
+        };
+        match sent {
             Ok(()) => return Ok(()),
             Err(error) if attempt >= ATTEMPTS => {
                 tracing::error!(rule, error, "a notification did not arrive");

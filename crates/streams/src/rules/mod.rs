@@ -7,4 +7,5 @@ pub mod document;
 pub mod lane;
 pub mod members;
 pub mod periods;
+pub mod signing;
 pub mod standing;

@@ -14,7 +14,7 @@ pub fn plan(btf: &Btf, request: &MetricRequest, findings: &mut Vec<Finding>) -> 
             let field = if path.is_empty() { String::new() } else { format!("field {path} of ") };
             let nearest = IpfixElement::nearest(name);
             let message = format!(
-                "{field}the {part} of map {} has ie(\"{name}\"), which is no element of IPFIX for probes; the nearest are {nearest}",
+                "{field}the {part} of map {} has ie(\"{name}\"), which is not an element of IPFIX for probes; the nearest are {nearest}",
                 request.map
             );
             findings.push(request.finding("map", message));

@@ -134,7 +134,7 @@ impl ReceiverOptions for IpfixOptions {
         match self.elements.iter().find(|(_, element)| IpfixElement::named(element).is_none()) {
             Some((field, element)) => {
                 let nearest = IpfixElement::nearest(element);
-                Err(("elements", format!("{field}: {element} is no element; the nearest are {nearest}")))
+                Err(("elements", format!("{field}: {element} is not an element; the nearest are {nearest}")))
             }
             None => Ok(()),
         }
