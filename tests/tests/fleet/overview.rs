@@ -18,8 +18,10 @@ fn ask(url: &str, arguments: &[&str]) -> Result<String> {
 
 #[test]
 fn the_operator_shows_objects_steps_costs_and_failures() -> Result<()> {
-    let [port] = ports()?;
-    let operator = vec!["--overview".to_owned(), format!("127.0.0.1:{port}")];
+    let [port, numbers] = ports()?;
+    let address = |port: u16| format!("127.0.0.1:{port}");
+    let operator =
+        vec!["--overview".to_owned(), address(port), "--listen-metrics".to_owned(), address(numbers)];
     let fleet = Fleet::with(2, FleetOptions { operator, ..FleetOptions::default() })?;
     let root = format!("http://127.0.0.1:{port}");
     fleet.apply("first", &json!({}))?;
@@ -44,6 +46,13 @@ fn the_operator_shows_objects_steps_costs_and_failures() -> Result<()> {
     shows("the overview has the failure", &|object| {
         object["step"] == "rolled back" && object["failures"][0]["stage"] == "budget"
     })?;
+    let metrics = ask(&format!("http://{}/metrics", address(numbers)), &[])?;
+    for line in [
+        "twinprobe_fleet_nodes{kind=\"MonitoringProbe\",name=\"seen\",state=\"selected\"} 2",
+        "twinprobe_fleet_condition{kind=\"MonitoringProbe\",name=\"seen\",condition=\"Degraded\"} 1",
+    ] {
+        ensure!(metrics.lines().any(|found| found == line), "{line} in\n{metrics}");
+    }
     let page = ask(&format!("{root}/"), &[])?;
     let script = page.split('"').find(|part| part.starts_with("/console/fleet-") && part.ends_with(".js"));
     let script = script.with_context(|| format!("the page was built: {page}"))?;

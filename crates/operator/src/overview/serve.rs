@@ -22,6 +22,7 @@ use crate::control::writes::Wished;
 use crate::objects::probe::MonitoringProbe;
 use crate::objects::rule::MonitoringRule;
 use crate::overview::listing::overview;
+use crate::overview::metrics::page as page_of;
 
 /// A file of the page.
 struct PageFile {
@@ -55,6 +56,9 @@ pub struct OverviewOptions {
     /// Serve the overview of the fleet on this loopback address; without this option there is no overview
     #[arg(long, value_name = "ADDRESS:PORT")]
     overview: Option<SocketAddr>,
+    /// Serve /metrics on this address, for everyone who reaches it; without this option there are none
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_metrics: Option<SocketAddr>,
 }
 
 /// The caches that the overview shows.
@@ -66,17 +70,35 @@ struct Caches {
 
 /// Serves the overview, if there is an address for it. An operator without the Lease does, too.
 pub async fn serve_overview(client: Client, options: &OverviewOptions) -> anyhow::Result<()> {
-    let Some(address) = options.overview else { return std::future::pending().await };
-    if !address.ip().is_loopback() {
+    let OverviewOptions { overview, listen_metrics } = *options;
+    if overview.is_none() && listen_metrics.is_none() {
+        return std::future::pending().await;
+    }
+    if let Some(address) = overview.filter(|address| !address.ip().is_loopback()) {
         bail!(
             "--overview {address}: the overview has no credentials; give an address of the loopback interface, such as \
              127.0.0.1:9472, and call it by kubectl port-forward"
         );
     }
-    let tcp = TcpListener::bind(address).await.with_context(|| format!("--overview {address}"))?;
     let caches = Caches { probes: followed(client.clone()), rules: followed(client) };
-    tracing::info!(address = %tcp.local_addr()?, "the overview listens");
-    axum::serve(tcp, routes(caches)).await.context("the overview")
+    let numbers = Router::new().route("/metrics", get(metrics)).with_state(caches.clone());
+    tokio::select! {
+        ended = listen("--overview", overview, routes(caches)) => ended,
+        ended = listen("--listen-metrics", listen_metrics, numbers) => ended,
+    }
+}
+
+/// Serves these routes, if there is an address for them.
+async fn listen(option: &'static str, address: Option<SocketAddr>, routes: Router) -> anyhow::Result<()> {
+    let Some(address) = address else { return std::future::pending().await };
+    let tcp = TcpListener::bind(address).await.with_context(|| format!("{option} {address}"))?;
+    tracing::info!(address = %tcp.local_addr()?, option, "the operator listens");
+    axum::serve(tcp, routes).await.context(option)
+}
+
+/// Answers `GET /metrics`.
+async fn metrics(State(caches): State<Caches>) -> Response {
+    page_of(&overview(&caches.probes, &caches.rules))
 }
 
 /// Follows all objects of a kind.
