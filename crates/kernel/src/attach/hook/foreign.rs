@@ -148,7 +148,9 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
     let is = if programs.len() > 1 { "are" } else { "is" };
     let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
     let advice = match programs.first().map(|program| &program.owner) {
-        Some(ForeignOwner::Libxdp { .. }) => {
+        Some(ForeignOwner::Libxdp { programs, .. }) => {
+            // Others than libxdp use its dispatcher as well, and pin elsewhere.
+            let bpfman = if programs.is_empty() { ", or bpfman unload if bpfman is its owner" } else { "" };
             let join = match joining {
                 Joining::NotAsked => "serve --xdp-loader /usr/sbin/xdp-loader joins it; or",
                 Joining::Refused => {
@@ -158,7 +160,7 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
                     "libxdp pins no programs of it in /sys/fs/bpf/xdp, so twinprobe can't join it:"
                 }
             };
-            format!("{join} use hook tc, or unload it (xdp-loader unload {on} --all)")
+            format!("{join} use hook tc, or unload it (xdp-loader unload {on} --all{bpfman})")
         }
         Some(ForeignOwner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
         Some(ForeignOwner::Unknown) | None => {
@@ -264,7 +266,7 @@ mod tests {
                 Joining::Refused,
                 "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 2 programs, is attached to eth0; \
                  this kernel refuses the extensions by which libxdp calls others (EPERM): use hook tc, or unload it \
-                 (xdp-loader unload eth0 --all)",
+                 (xdp-loader unload eth0 --all, or bpfman unload if bpfman is its owner)",
             ),
             (
                 vec![],
