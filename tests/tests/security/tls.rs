@@ -236,7 +236,7 @@ fn certificates_are_exchanged_while_clients_read() -> Result<()> {
 /// Lets the daemon read a file with a mistake, and waits until it has said so.
 fn refused(scene: &Scene, files: &Files, name: &str, content: &str) -> Result<()> {
     files.write(name, content)?;
-    let said = || scene.daemon.log().matches("the certificates stay as they are").count();
+    let said = || scene.daemon.log().matches("the daemon keeps the old ones").count();
     let before = said();
     scene.daemon.signal(libc::SIGHUP);
     twinprobe_tests::wait::wait_for("a word about the mistake", LIMIT, || {

@@ -70,7 +70,7 @@ OF_A_PROGRAM = r"metrics\[\d+\]|on_replace"
 # The times, steps, names and keys of a chart are texts for the schema.
 OF_A_CHART = "|".join([
     "^metric is missing: ",
-    r"^(from|to)=.* is not a time, ",
+    r"^(from|to)=.* is not a time such as ",
     "^from is not before to$",
     "^step=.* is not a duration of at least ",
     "^step would give ",
