@@ -39,7 +39,7 @@ use anyhow::{Context as _, Result, ensure};
 /// The trial by which a daemon finds out how far it can confine its compiler (`compiler/sandbox.rs` of the agent). It
 /// fails while answers are recorded, so its answer is recorded beforehand.
 const TRIAL: (&str, &[u8]) = (
-    "-isystem /twinprobe/include -target bpf -fintegrated-cc1 -x c -c - -o -",
+    "-isystem /twinprobe/include -idirafter /twinprobe/late -target bpf -fintegrated-cc1 -x c -c - -o -",
     b"#include <stdarg.h>\nva_list *trial;\n",
 );
 
