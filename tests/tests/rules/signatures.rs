@@ -58,7 +58,9 @@ fn a_receiver_can_check_who_has_sent_a_notification() -> Result<()> {
     ensure!(reason.contains("--notification-keys") && reason.contains("line 1"), "{status}");
     ensure!(receiver.messages.lock().expect("no panic").is_empty(), "a message without a signature");
     for key in [FIRST, SECOND] {
-        ensure!(!daemon.log().contains(STANDARD.encode(key).as_str()), "a key is in the log");
+        let line = webhook::key_line(key);
+        let secret = line.trim_start_matches("whsec_").trim_end();
+        ensure!(!daemon.log().contains(secret), "a key is in the log");
     }
     Ok(())
 }
