@@ -252,7 +252,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_of_the_network_is_refused() {
-        let options = OverviewOptions { overview: Some("0.0.0.0:9472".parse().unwrap()) };
+        let options =
+            OverviewOptions { overview: Some("0.0.0.0:9472".parse().unwrap()), listen_metrics: None };
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = Client::try_from(config).unwrap();
         let refusal = serve_overview(client, &options).await.unwrap_err().to_string();
