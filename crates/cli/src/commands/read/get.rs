@@ -1,13 +1,11 @@
 //! `twinprobe get`.
 
 use clap::Args;
-use serde_json::json;
 use twinprobe_api::ProbeStatus;
-use twinprobe_client::ClientError;
-use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::commands::deploy::outcome::places;
 use crate::error::CommandError;
+use crate::fleet::answers::NodeAnswers;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
@@ -51,28 +49,14 @@ impl Get {
     async fn everywhere(self, session: &Session) -> Result<(), CommandError> {
         let ask = async |node: &Node| {
             let answer = node.client.status(&self.name).await?;
-            Ok::<_, ClientError>((answer.json()?, answer.read()?))
+            Ok((answer.json()?, answer.read()?))
         };
-        let (mut values, mut found, mut failed) = (Vec::new(), Vec::new(), 0);
-        for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
-            match answer {
-                Ok((value, status)) => {
-                    values.push(json!({ "server": node.name, "probe": value }));
-                    found.push((node.name.as_str(), status));
-                }
-                Err(error) => {
-                    print::complain(&format!("{}: {}", node.name, with_causes(&error)));
-                    values.push(json!({ "server": node.name, "error": with_causes(&error) }));
-                    failed += 1;
-                }
-            }
-        }
-        self.view().show(&values, |screen| {
-            let tables = found.iter().map(|(node, status)| render(Some(node), status, screen));
+        let answers = NodeAnswers::ask(session, "probe", ask).await;
+        self.view().show(&answers.values, |screen| {
+            let tables = answers.found.iter().map(|(node, status)| render(Some(node), status, screen));
             tables.collect::<Vec<_>>().join("\n")
         })?;
-        let total = session.fleet.nodes().len();
-        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
+        answers.ended()
     }
 }
 

@@ -1,13 +1,11 @@
 //! `twinprobe list`.
 
 use clap::Args;
-use serde_json::json;
 use twinprobe_api::{AttachmentStatus, ProbeStatus};
-use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::Direction;
-use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::error::CommandError;
+use crate::fleet::answers::NodeAnswers;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
@@ -33,26 +31,12 @@ impl List {
         }
         let ask = async |node: &Node| {
             let answer = node.client.probes().await?;
-            Ok::<_, ClientError>((answer.json()?, answer.read()?))
+            Ok((answer.json()?["probes"].take(), answer.read()?.probes))
         };
-        let (mut values, mut lists, mut failed) = (Vec::new(), Vec::new(), 0);
-        for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
-            match answer {
-                Ok((mut value, list)) => {
-                    values.push(json!({ "server": node.name, "probes": value["probes"].take() }));
-                    lists.push((Some(node.name.as_str()), list.probes));
-                }
-                Err(error) => {
-                    print::complain(&format!("{}: {}", node.name, with_causes(&error)));
-                    values.push(json!({ "server": node.name, "error": with_causes(&error) }));
-                    failed += 1;
-                }
-            }
-        }
-        let lists: Vec<_> = lists.iter().map(|(node, probes)| (*node, probes)).collect();
-        view.show(&values, |screen| render(&lists, screen))?;
-        let total = session.fleet.nodes().len();
-        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
+        let answers = NodeAnswers::ask(session, "probes", ask).await;
+        let lists: Vec<_> = answers.found.iter().map(|(node, probes)| (Some(*node), probes)).collect();
+        view.show(&answers.values, |screen| render(&lists, screen))?;
+        answers.ended()
     }
 }
 

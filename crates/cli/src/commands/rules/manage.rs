@@ -4,12 +4,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use twinprobe_api::RuleStatus;
 use twinprobe_client::Client;
-use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::commands::deploy::names::change_everywhere;
 use crate::commands::deploy::outcome::Done;
 use crate::commands::rules::document::RuleChoice;
 use crate::error::CommandError;
+use crate::fleet::answers::NodeAnswers;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::print;
@@ -87,25 +87,14 @@ impl RuleListing {
             let list = client.rules().await?.read()?;
             return view.show(&list, |screen| table(&[(None, &list.rules)], screen));
         }
-        let ask = async |node: &Node| node.client.rules().await?.read();
-        let (mut values, mut lists, mut failed) = (Vec::new(), Vec::new(), 0);
-        for (node, answer) in session.fleet.nodes().iter().zip(session.fleet.each(ask).await) {
-            match answer {
-                Ok(list) => {
-                    values.push(json!({ "server": node.name, "rules": list.rules }));
-                    lists.push((Some(node.name.as_str()), list.rules));
-                }
-                Err(error) => {
-                    print::complain(&format!("{}: {}", node.name, with_causes(&error)));
-                    values.push(json!({ "server": node.name, "error": with_causes(&error) }));
-                    failed += 1;
-                }
-            }
-        }
-        let lists: Vec<_> = lists.iter().map(|(node, rules)| (*node, rules)).collect();
-        view.show(&values, |screen| table(&lists, screen))?;
-        let total = session.fleet.nodes().len();
-        if failed == 0 { Ok(()) } else { Err(CommandError::Nodes { failed, total }) }
+        let ask = async |node: &Node| {
+            let rules = node.client.rules().await?.read()?.rules;
+            Ok((json!(rules), rules))
+        };
+        let answers = NodeAnswers::ask(session, "rules", ask).await;
+        let lists: Vec<_> = answers.found.iter().map(|(node, rules)| (Some(*node), rules)).collect();
+        view.show(&answers.values, |screen| table(&lists, screen))?;
+        answers.ended()
     }
 }
 

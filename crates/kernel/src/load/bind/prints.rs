@@ -77,7 +77,7 @@ mod tests {
         for body in [
             "PRINT(\"seen\");",
             "PRINT(\"%d %%\", 7);",
-            // What a pointer leads to is read, and the pointer is not shown.
+            // The print shows the bytes behind a pointer, and not the pointer.
             "PRINT(\"%pI4 %s\", data, seen);",
             "static const char one[] = \"none\", other[] = \"no...\";
              if (seen[0]) print(one, 5); else if (seen[1]) print(other, 6);",
